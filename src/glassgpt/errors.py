@@ -1,0 +1,27 @@
+"""The errors a user may cause. Each message says what was wrong, which value it was, and what to do next.
+
+Everything derived from `UserError` is printed by the command line as one line on stderr with exit code 2;
+anything else is a bug of ours and keeps its traceback.
+"""
+
+
+class UserError(Exception):
+    """A mistake in what the user asked for or gave us, never a bug of ours."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError, ValueError):
+    """A model shape that cannot be: a missing or unknown key, a width that its heads do not divide."""
+
+
+class FileFormatError(UserError, ValueError):
+    """A file that is not what it says it is: truncated, lying about its sizes, or unsafe to open."""
+
+
+class ModelNotFoundError(UserError, LookupError):
+    """No model by that name, in that folder, or on the hub."""
+
+
+class SettingError(UserError, ValueError):
+    """A generation setting out of its range, such as temperature -1."""
