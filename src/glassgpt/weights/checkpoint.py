@@ -1,0 +1,132 @@
+"""What every file format is read into and written from: a config, named arrays, perhaps a tokenizer.
+
+Arrays carry the canonical names and shapes of `Config.shapes()`: OpenAI's names, matrices stored (in, out).
+A format that can be read piece by piece hands out a `LazyTensors`, so a 6 GB file costs no memory until a
+tensor is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from glassgpt.config import Config
+from glassgpt.errors import FileFormatError, SettingError
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
+
+Array = NDArray[Any]
+
+# numpy has no bfloat16 of its own; ml_dtypes registers one that casts with the right rounding.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+@dataclass
+class Checkpoint:
+    """A model as it lies in a file, or is about to."""
+
+    config: Config
+    tensors: Mapping[str, Array]
+    tokenizer: Tokenizer | None = None
+    format: str = "memory"  # the format it was read from: hf, gguf, openai, nanogpt, llmc, packed
+    source: str = ""  # the path or name it was read from
+    notes: dict[str, str] = field(default_factory=dict)  # tensor name -> what reading had to do to it
+
+    def packed(self, name: str) -> tuple[Array, Array] | None:
+        """The int8 values and scales of a tensor kept that way in its file, else None."""
+        return self.tensors.packed(name) if isinstance(self.tensors, LazyTensors) else None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the token embedding, which stands for the whole model."""
+        return dtype_of(self.tensors, "wte.weight")
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A tensor that has not been read yet, with everything known about it before that."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[], Array]
+    packed: Callable[[], tuple[Array, Array]] | None = None
+
+
+class LazyTensors(Mapping[str, Array]):
+    """Arrays read when asked for, and not kept: two readings of one name are two readings of the file."""
+
+    def __init__(self, entries: Mapping[str, LazyTensor]) -> None:
+        self.entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.entries[name].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def packed(self, name: str) -> tuple[Array, Array] | None:
+        reader = self.entries[name].packed
+        return None if reader is None else reader()
+
+
+def shape_of(tensors: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """The shape of a tensor, without reading one that is lazy."""
+    if isinstance(tensors, LazyTensors):
+        return tensors.entries[name].shape
+    return tuple(tensors[name].shape)
+
+
+def dtype_of(tensors: Mapping[str, Array], name: str) -> np.dtype[Any]:
+    """The dtype of a tensor, without reading one that is lazy."""
+    if isinstance(tensors, LazyTensors):
+        return tensors.entries[name].dtype
+    return tensors[name].dtype
+
+
+def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoint") -> Mapping[str, Array]:
+    """The same tensors, once every name and shape has been compared with what the config asks for."""
+    expected = config.shapes()
+    for name in tensors:
+        if name not in expected:
+            raise FileFormatError(
+                f"{where}: unknown tensor {name!r} of shape {shape_of(tensors, name)}; "
+                f"a GPT-2 of {config.n_layer} layers has none of that name. Check config.json."
+            )
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise FileFormatError(
+                f"{where}: tensor {name!r} of shape {shape} is missing. "
+                "Check that the file is complete and that config.json belongs to it."
+            )
+        found = shape_of(tensors, name)
+        if found != shape:
+            raise FileFormatError(
+                f"{where}: tensor {name!r} has shape {found}, but the config asks for {shape}. "
+                "Check that config.json belongs to this file."
+            )
+    return tensors
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The numpy dtype called float32, float16 or bfloat16."""
+    if name not in DTYPES:
+        raise SettingError(f"dtype {name!r} is not one of {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def cast(array: Array, dtype: str | None) -> Array:
+    """The array in the dtype named, or untouched where none is."""
+    return array if dtype is None else array.astype(dtype_named(dtype), copy=False)

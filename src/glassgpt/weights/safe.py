@@ -1,0 +1,137 @@
+"""Opening files that may be hostile, and writing files that are never left half-written.
+
+Reading: whatever a file claims about itself is compared with its real size before memory is spent on it.
+Writing: into a temporary name beside the target, renamed only when everything is on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError, UserError
+
+# The index of a sharded GPT-2 XL is 50 kB, its tokenizer.json 1.4 MB; a JSON that we parse in one go and
+# that is larger than this is no part of a GPT-2.
+JSON_LIMIT = 8 * 2**20
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def file_size(path: str | Path) -> int:
+    """The size of a regular file; devices, pipes and folders are refused (reading them may never end)."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            kind = "is a folder, not a file" if path.is_dir() else "does not exist or is not a regular file"
+            raise FileFormatError(f"{path} {kind}. Check the path.")
+        return path.stat().st_size
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+
+
+def require_bytes(path: str | Path, needed: int, what: str) -> None:
+    """Refuse a file too short to hold what its header promises, before anything is allocated for it."""
+    size = file_size(path)
+    if needed > size:
+        raise FileFormatError(
+            f"{path} promises {what} ({needed:,} bytes) but is {size:,} bytes long: "
+            "truncated or forged. Get the file again."
+        )
+
+
+def read_json(path: str | Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
+    """The object in a JSON file of bounded size."""
+    size = file_size(path)
+    if size > limit:
+        raise FileFormatError(f"{path} is {size:,} bytes of JSON; at most {limit:,} make sense. Not opened.")
+    try:
+        values = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:  # ValueError covers bad JSON and bad UTF-8
+        raise FileFormatError(f"{path} is not JSON ({error}). Get the file again.") from None
+    if not isinstance(values, dict):
+        raise FileFormatError(f"{path} holds a JSON {type(values).__name__}, not an object.")
+    return values
+
+
+def inside(folder: str | Path, name: object) -> Path:
+    """The file of that plain name in the folder. An index must not lead out of its own folder."""
+    if not isinstance(name, str) or not name or name in {".", ".."} or any(c in name for c in "/\\\0:"):
+        raise FileFormatError(f"{folder}: the index names the file {name!r}, which is not a plain file name.")
+    return Path(folder) / name
+
+
+@contextmanager
+def writing(path: str | Path, *, folder: bool = False, needs: int | None = None) -> Iterator[Path]:
+    """A temporary path beside `path`, for a file or (made already) a folder; renamed to `path` at the end.
+
+    If the body fails, the temporary file or folder is removed and what was at `path` stays as it was.
+    `needs` is the number of bytes about to be written, if known: a disk too full is refused at once.
+    """
+    path = Path(path)
+    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+    made: list[Path] = []  # parent folders that did not exist before, innermost last
+    try:
+        for parent in reversed([p for p in (path.parent, *path.parent.parents) if not p.exists()]):
+            parent.mkdir()
+            made.append(parent)
+        if needs is not None and needs > shutil.disk_usage(path.parent).free:
+            raise OSError(errno.ENOSPC, "disk full")
+        if folder:
+            part.mkdir()
+        yield part
+        _flush(part)
+        _move_into_place(part, path)
+    except BaseException as error:
+        _remove(part)
+        with suppress(OSError):  # somebody else may have put something there meanwhile
+            for parent in reversed(made):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise _explained(error, path, needs) from None
+        raise
+
+
+def _flush(part: Path) -> None:
+    """Make the bytes durable before the rename: a rename may reach the disk before the data does."""
+    for file in [part] if part.is_file() else [p for p in part.rglob("*") if p.is_file()]:
+        with open(file, "rb+") as handle:
+            os.fsync(handle.fileno())
+
+
+def _move_into_place(part: Path, path: Path) -> None:
+    if part.is_file() or not path.exists():
+        os.replace(part, path)
+        return
+    old = part.with_suffix(".old")  # a folder cannot be renamed over a full one
+    os.replace(path, old)
+    try:
+        os.replace(part, path)
+    except BaseException:
+        os.replace(old, path)
+        raise
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _explained(error: OSError, path: Path, needs: int | None) -> UserError:
+    if error.errno in _DISK_FULL:
+        room = "" if needs is None else f"{path.name} needs {needs:,} bytes, "
+        return UserError(
+            f"cannot write {path}: the disk is full. {room}free some space or name another disk."
+        )
+    reason = error.strerror if error.strerror is not None else str(error)
+    return UserError(f"cannot write {path}: {reason}. Name a place that can be written.")
