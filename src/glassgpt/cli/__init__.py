@@ -1,0 +1,133 @@
+"""The front door: `glassgpt <verb>`.
+
+A verb is a module of this folder with one typed function, `command`; its signature is its command line (tyro)
+and its return value the exit code. A module is imported only when its verb is used, so that `--help` and
+`--version` answer at once.
+
+Exit codes: 0 done; 1 the answer is no (`verify`); 2 a mistake in what was asked, told in one line on stderr;
+130 Ctrl-C; 141 whoever read our output stopped reading.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glassgpt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Verb:
+    does: str
+    examples: tuple[str, ...]  # the first one is shown by `glassgpt --help`
+
+
+# In the order a newcomer meets them.
+VERBS = {
+    "info": Verb(
+        "count a model's parameters, matrix by matrix",
+        ("glassgpt info gpt2", "glassgpt info gpt2 --illustrated", "glassgpt info path/to/model --json"),
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. Only a bug of ours shows a traceback."""
+    from glassgpt.cli import terminal
+
+    terminal.keep_writing_whatever_the_encoding()
+    try:
+        code = run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()  # here, where a closed pipe or a full disk still gets a proper end
+        return code
+    except KeyboardInterrupt:
+        return interrupted()
+    except BrokenPipeError:
+        terminal.drop_stdout()
+        return 141
+    except Exception as error:
+        if os.environ.get("GLASSGPT_DEBUG"):
+            raise
+        message = explain(error)
+        if message is None:
+            raise
+        complain(message)
+        return error.exit_code if isinstance(error, UserError) else 2
+
+
+def run(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        from glassgpt.cli.help import overview
+
+        overview(VERBS)
+        return 0
+    if argv[0] in ("-V", "--version", "version"):
+        from glassgpt import __version__
+
+        print(f"glassgpt {__version__}")
+        return 0
+    from glassgpt.cli.parse import checked_verb, parse
+
+    check_utf8(argv)
+    verb = checked_verb(argv[0], VERBS)
+    call = parse(verb, VERBS[verb], argv[1:])
+    return call()
+
+
+def check_utf8(argv: Sequence[str]) -> None:
+    """Python smuggles undecodable bytes of the command line in as lone surrogates; say where they are."""
+    for number, word in enumerate(argv, start=1):
+        raw = os.fsencode(word) if word.isprintable() is False else b""
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"argument {number} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}. "
+                "Convert the text to UTF-8 (iconv -t UTF-8) and try again."
+            ) from None
+
+
+def explain(error: Exception) -> str | None:
+    """One line for what a user or their machine can cause; None for a bug, which keeps its traceback."""
+    import errno
+
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return 'this needs PyTorch, which is not installed. Type: pip install "glassgpt[torch]"'
+    if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
+        return "out of memory. Try a smaller model, fewer samples, or --dtype bfloat16."
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename is not None else ""
+        advice = {
+            errno.ENOSPC: " Free some space or write elsewhere; nothing was left half-written.",
+            errno.EDQUOT: " Free some space or write elsewhere; nothing was left half-written.",
+            errno.EFBIG: " Write to a place that allows larger files; nothing was left half-written.",
+        }.get(error.errno or 0, "")
+        reason = error.strerror if error.strerror is not None else str(error)
+        return f"{reason[:1].lower()}{reason[1:]}{where}.{advice}"
+    return None
+
+
+def _is_torch_out_of_memory(error: Exception) -> bool:
+    # By name, so that nobody pays for importing torch to find out that this was not its error.
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def complain(message: str) -> None:
+    """The one line. A message of several lines is folded: programs and people read the first."""
+    print("glassgpt:", " ".join(message.split()), file=sys.stderr)
+
+
+def interrupted() -> int:
+    """Ctrl-C: what was already written stays, the shell's prompt gets its own line."""
+    from glassgpt.cli import terminal
+
+    try:
+        sys.stdout.flush()
+    except OSError:
+        terminal.drop_stdout()
+    print(file=sys.stderr)
+    return 130

@@ -1,0 +1,130 @@
+"""From words on the command line to a function ready to be called. tyro reads the function's signature."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import importlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from glassgpt.cli import Verb
+
+# No --no-json beside every --json; `--top-k None` is not a thing a person types.
+MARKERS = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+
+
+def flag(
+    help: str, metavar: str | None = None, *, default: str | None = None, short: str | None = None
+) -> Any:
+    """How one argument looks in --help. `default` replaces the shown default; "" shows none."""
+    return tyro.conf.arg(
+        help=help,
+        metavar=metavar,
+        help_behavior_hint=None if default is None else (f"(default: {default})" if default else ""),
+        aliases=None if short is None else (short,),
+    )
+
+
+def checked_verb(word: str, verbs: Mapping[str, Verb]) -> str:
+    if word in verbs:
+        return word
+    near = difflib.get_close_matches(word, verbs, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(verbs)}."
+    raise UserError(f"there is no command {word!r}. {hint} See glassgpt --help")
+
+
+def command_of(verb: str) -> Callable[..., int]:
+    command: Callable[..., int] = importlib.import_module(f"glassgpt.cli.{verb}").command
+    return command
+
+
+def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
+    """The verb's function with its arguments bound, not yet called: its own exits and prints are its own."""
+    command = command_of(name)
+
+    @functools.wraps(command)
+    def bind(*args: Any, **kwargs: Any) -> Callable[[], int]:
+        return functools.partial(command, *args, **kwargs)
+
+    said, complaint = _Page(), _Page()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
+            bound: Callable[[], int] = tyro.cli(
+                bind,
+                prog=f"glassgpt {name}",
+                args=list(words),
+                description=_description(command, verb),
+                config=MARKERS,
+            )
+        return bound
+    except SystemExit as end:
+        if not end.code:
+            text = said.getvalue()
+            return functools.partial(_print_page, text)
+        raise UserError(
+            f"{name}: {_first_sentence(complaint.getvalue())} See glassgpt {name} --help"
+        ) from None
+
+
+def _description(command: Callable[..., int], verb: Verb) -> str:
+    prose = " ".join((command.__doc__ or verb.does).split())
+    return prose + "\n\n" + "\n".join(f"  $ {example}" for example in verb.examples)
+
+
+class _Page(io.StringIO):
+    """Where tyro writes --help or its complaint. It knows whether the real stdout likes colour."""
+
+    encoding = "utf-8"  # so that tyro draws its one kind of box
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def isatty(self) -> bool:
+        return self._colour
+
+
+def _print_page(text: str) -> int:
+    from glassgpt.cli.terminal import speaks_unicode
+
+    if not speaks_unicode(sys.stdout):
+        text = text.translate(str.maketrans("╭╮╰╯─│•", "++++-|*"))
+    sys.stdout.write(text)
+    return 0
+
+
+def _first_sentence(box: str) -> str:
+    """What tyro says, out of its box: the text above the first rule, and a suggestion if it has one."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|").rstrip() for line in box.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("╭", "╰", "+"))]
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if set(line) <= {"─", "-"}:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    said = " ".join(parts[0])
+    missing = re.match(r"Missing from .*?: (\S+)", said)
+    if missing:
+        said = f"{missing[1]} is missing."
+    said = re.sub(r"^Error parsing ", "", said)
+    said = re.sub(r"^Unrecognized options: (?=-)", "there is no option ", said)
+    said = re.sub(r"^Unrecognized options: (.*)", r"\1: one word too many (quote a text with spaces)", said)
+    said = re.sub(r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value.", said)
+    guess = next(
+        (part[1].split()[0] for part in parts if len(part) > 1 and part[0].startswith("Perhaps")), None
+    )
+    if guess is not None:
+        said += f". Did you mean {guess}?"
+    return said if said.endswith((".", "?", "!")) else said + "."

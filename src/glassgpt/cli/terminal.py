@@ -1,0 +1,169 @@
+"""The one place for looks: colour, bars, tables and the progress bar.
+
+stdout carries the result, stderr everything else. Colour and cursor tricks appear only on a terminal (and not
+when NO_COLOR is set); what goes into a pipe or a file is plain, aligned and never cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+PIPE_WIDTH = 1000  # a pipe has no edge: nothing is wrapped or cut there
+BAR_WIDTH = 24
+
+STYLES = {
+    "title": "bold",
+    "head": "dim",
+    "quiet": "dim",
+    "accent": "cyan",
+    "number": "cyan",
+    "total": "bold cyan",
+    "prompt": "bold",
+    "good": "green",
+    "bad": "bold red",
+    "bar": "cyan",
+    "pick": "bold yellow",
+}
+
+# Black on pastel reads on dark and on light terminals alike. Neighbouring tokens get different colours.
+TOKEN_STYLES = (
+    "black on #a8d8ea",
+    "black on #ffd3b6",
+    "black on #b5ead7",
+    "black on #e2c6f3",
+    "black on #fff2ae",
+)
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console on `stream` (stdout unless told), made anew because tests and pipes swap the stream."""
+    from rich.console import Console
+    from rich.theme import Theme
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich calls this inside its handler; `main` decides what a closed pipe means
+
+    stream = sys.stdout if stream is None else stream
+    return PipedConsole(
+        file=stream,
+        theme=Theme(STYLES),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if is_terminal(stream) else PIPE_WIDTH,
+    )
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether block characters and arrows survive on this stream."""
+    try:
+        "█▏→·…×".encode(
+            getattr(stream, "encoding", None) or "ascii"
+        )  # an unnamed encoding promises only ASCII
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def show(*things: RenderableType, stream: TextIO | None = None) -> None:
+    """Print tables and texts, without the padding that rich leaves at the end of lines."""
+    stream = sys.stdout if stream is None else stream
+    target = console(stream)
+    with target.capture() as captured:
+        for thing in things:
+            target.print(thing)
+    lines = (line.rstrip(" ") for line in captured.get().split("\n"))
+    stream.write("\n".join(lines))
+
+
+def note(message: str) -> None:
+    """One remark on stderr: the seed, the speed, a warning."""
+    target = console(sys.stderr)
+    target.print(message, style="quiet", soft_wrap=True)
+
+
+def table(*columns: str) -> Table:
+    """A table without lines. A column whose head starts with '>' is set to the right."""
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="head", pad_edge=False, show_edge=False)
+    for name in columns:
+        right = name.startswith(">")
+        made.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    return made
+
+
+def bar(share: float, width: int = BAR_WIDTH, stream: TextIO | None = None, style: str = "bar") -> Text:
+    """A bar of `share` (0 to 1) of `width` characters, drawn to an eighth of a character."""
+    from rich.text import Text
+
+    stream = sys.stdout if stream is None else stream
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    if speaks_unicode(stream):
+        drawn = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+    else:
+        drawn = "#" * ((eighths + 4) // 8)
+    return Text(drawn, style=style)
+
+
+def size(n_bytes: float) -> str:
+    """Bytes for people: 474.7 MiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """The one progress bar: on stderr, on a terminal only, gone when done. Yields `advance(n)`."""
+    if not is_terminal(sys.stderr):
+        yield lambda n: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar_of = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=BAR_WIDTH),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(compact=True),
+        console=console(sys.stderr),
+        transient=True,
+    )
+    with bar_of:
+        task = bar_of.add_task(what, total=total)
+        yield lambda n: bar_of.advance(task, n)
+
+
+def keep_writing_whatever_the_encoding() -> None:
+    """A terminal that is not UTF-8 shows `\\u2014` where it has no letter; it does not crash us."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def drop_stdout() -> None:
+    """After a closed pipe: send what is still buffered nowhere, so that Python's own exit stays silent."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,126 @@
+"""The parameters of a GPT-2, counted matrix by matrix. Needs a shape only: no weights, no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from glassgpt.config import Config
+
+BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+
+# What each tensor is for, in the words of the articles. `h.N.` is left out of the names of a block's tensors.
+MEANING = {
+    "wte.weight": "token embeddings",
+    "wpe.weight": "position embeddings",
+    "ln_1.weight": "norm before attention: gain",
+    "ln_1.bias": "norm before attention: shift",
+    "attn.c_attn.weight": "queries, keys, values",
+    "attn.c_attn.bias": "queries, keys, values: bias",
+    "attn.c_proj.weight": "merged heads -> stream",
+    "attn.c_proj.bias": "merged heads -> stream: bias",
+    "ln_2.weight": "norm before MLP: gain",
+    "ln_2.bias": "norm before MLP: shift",
+    "mlp.c_fc.weight": "MLP, out to its full width",
+    "mlp.c_fc.bias": "MLP, out: bias",
+    "mlp.c_proj.weight": "MLP, back to the stream",
+    "mlp.c_proj.bias": "MLP, back: bias",
+    "ln_f.weight": "last norm: gain",
+    "ln_f.bias": "last norm: shift",
+    "lm_head.weight": "head: stream -> vocabulary",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One tensor."""
+
+    name: str  # `h.3.attn.c_attn.weight`
+    shape: tuple[int, ...]
+    count: int
+    block: int | None  # 3; None outside the blocks
+
+    @property
+    def short(self) -> str:
+        """The name within its block."""
+        return self.name if self.block is None else self.name.split(".", 2)[2]
+
+    @property
+    def meaning(self) -> str:
+        return MEANING[self.short]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Every tensor in the order data meets it, and what they add up to."""
+
+    config: Config
+    lines: tuple[Line, ...]
+
+    @cached_property
+    def total(self) -> int:
+        return sum(line.count for line in self.lines)
+
+    @cached_property
+    def per_block(self) -> int:
+        return sum(line.count for line in self.lines if line.block == 0)
+
+    @property
+    def embeddings(self) -> int:
+        """Of the total, the two tables that are looked up rather than multiplied."""
+        return sum(line.count for line in self.lines if line.name in ("wte.weight", "wpe.weight"))
+
+    def block(self, index: int = 0) -> list[Line]:
+        return [line for line in self.lines if line.block == index]
+
+    def outside(self) -> list[Line]:
+        return [line for line in self.lines if line.block is None]
+
+    def memory(self, dtype: str = "float32") -> int:
+        """Bytes of the weights alone."""
+        return self.total * BYTES_PER_NUMBER[dtype]
+
+    def cache_per_token(self, dtype: str = "float32") -> int:
+        """Bytes that one token leaves in the KV cache: a key and a value as wide as the stream, per block."""
+        return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_NUMBER[dtype]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "total": self.total,
+            "per_block": self.per_block,
+            "embeddings": self.embeddings,
+            "tensors": [
+                {"name": line.name, "shape": list(line.shape), "count": line.count} for line in self.lines
+            ],
+            "bytes": {dtype: self.memory(dtype) for dtype in BYTES_PER_NUMBER},
+            "kv_cache_bytes_per_token": {
+                dtype: self.cache_per_token(dtype) for dtype in BYTES_PER_NUMBER if dtype != "int8"
+            },
+        }
+
+
+def tally(shape: Config | str) -> Tally:
+    """Count the parameters of a config, or of a published size by its name.
+
+    >>> tally("gpt2").total
+    124439808
+    """
+    config = Config.named(shape) if isinstance(shape, str) else shape
+    lines = tuple(
+        Line(name, size, math.prod(size), int(name.split(".")[1]) if name.startswith("h.") else None)
+        for name, size in config.shapes().items()
+    )
+    return Tally(config, lines)
+
+
+# The Illustrated GPT-2 prints a table of the small model at its end. It differs from the published tensors in
+# two rows: the bias of c_fc is given as 768 numbers although that layer is 3,072 wide, and ln_f is missing.
+ILLUSTRATED_TOTAL = 124_410_624
+ILLUSTRATED = {"mlp.c_fc.bias": 768, "ln_f.weight": 0, "ln_f.bias": 0}
+
+
+def illustrated_count(line: Line) -> int:
+    """How many numbers the article's table gives this tensor of GPT-2 small."""
+    return ILLUSTRATED.get(line.short, line.count)

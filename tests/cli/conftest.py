@@ -1,0 +1,66 @@
+"""How the front door's tests knock: in this process for speed, or as a real program where that matters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from glassgpt.cli import main
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    def is_one_line_error(self, *words: str) -> bool:
+        """What every mistake gets: exit code 2, one line on stderr that names it, nothing on stdout."""
+        assert self.code == 2, self
+        assert self.out == "", self
+        assert self.err.startswith("glassgpt: "), self
+        assert self.err.count("\n") == 1, self
+        assert "Traceback" not in self.err
+        for word in words:
+            assert word in self.err, f"{word!r} is not in {self.err!r}"
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GLASSGPT_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def glassgpt(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """`glassgpt("info", "gpt2")` in this process, its stdout and stderr caught."""
+
+    def call(*words: str | Path) -> Answer:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capfd.readouterr()
+        return Answer(code, out, err)
+
+    return call
+
+
+def program(*words: str | bytes | Path, **environment: str) -> tuple[list[str | bytes], dict[str, str]]:
+    """Command line and environment of a real `python -m glassgpt`."""
+    command: list[str | bytes] = [sys.executable, "-m", "glassgpt"]
+    command += [word if isinstance(word, bytes) else str(word) for word in words]
+    return command, {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **environment}
+
+
+def run_program(*words: str | bytes | Path, stdin: bytes = b"", **environment: str) -> Answer:
+    command, env = program(*words, **environment)
+    done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
+    return Answer(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))

@@ -1,0 +1,139 @@
+"""The frame: help, version, bad flags, and ends that are not the user's or not ours."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+import glassgpt as package
+from glassgpt.cli import VERBS, info, main
+
+from .conftest import program, run_program
+
+
+def test_version(glassgpt):
+    answer = glassgpt("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"glassgpt {package.__version__}\n", "")
+
+
+def test_help_names_every_verb_with_an_example(glassgpt):
+    answer = glassgpt("--help")
+    assert answer.code == 0
+    assert glassgpt().out == answer.out
+    for name, verb in VERBS.items():
+        assert f"  {name}" in answer.out
+        assert f"$ {verb.examples[0]}" in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verbs_help_shows_its_examples(glassgpt, verb):
+    answer = glassgpt(verb, "--help")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith(f"usage: glassgpt {verb}")
+    for example in VERBS[verb].examples:
+        assert f"$ {example}" in answer.out
+    assert "(default: None)" not in answer.out
+    assert "\x1b" not in answer.out
+
+
+def test_an_unknown_verb_gets_a_guess(glassgpt):
+    assert glassgpt("inof", "gpt2").is_one_line_error("'inof'", "'info'", "glassgpt --help")
+    assert glassgpt("xyzzy").is_one_line_error("'xyzzy'", "info")
+
+
+def test_an_unknown_flag_gets_a_guess(glassgpt):
+    assert glassgpt("info", "gpt2", "--illustratd").is_one_line_error(
+        "--illustratd", "Did you mean --illustrated?", "glassgpt info --help"
+    )
+    assert glassgpt("info", "gpt2", "gpt2-xl").is_one_line_error("gpt2-xl", "one word too many")
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; from glassgpt.cli import main; main(['--version']); main(['--help']);"
+        "print(sorted({'torch', 'numpy', 'transformers', 'tyro', 'safetensors'} & set(sys.modules)))"
+    )
+    _, env = program()
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_dash_m():
+    answer = run_program("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"glassgpt {package.__version__}\n", "")
+
+
+def test_a_word_that_is_not_utf8():
+    answer = run_program("info", b"caf\xe9")
+    assert answer.is_one_line_error("argument 2", "0xe9", "offset 3")
+
+
+def test_a_terminal_without_unicode():
+    answer = run_program("info", "gpt2", PYTHONIOENCODING="ascii")
+    assert answer.code == 0
+    assert "50,257 x 768" in answer.out
+    assert "###" in answer.out
+    page = run_program("info", "--help", PYTHONIOENCODING="ascii")
+    assert page.code == 0
+    assert "\\u" not in page.out
+
+
+def test_a_closed_pipe_is_silent():
+    command, env = program("info", "gpt2-xl", "--every-block")
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert err == b""
+    assert process.returncode == 141
+
+
+FAILURES = {
+    "disk full": (OSError(errno.ENOSPC, "No space left on device", "out/model"), ["no space", "out/model"]),
+    "forbidden": (
+        PermissionError(errno.EACCES, "Permission denied", "secret"),
+        ["permission denied", "secret"],
+    ),
+    "memory": (MemoryError(), ["out of memory"]),
+    "torch memory": (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), ["out of memory"]),
+    "no torch": (ModuleNotFoundError("No module named 'torch'", name="torch"), ["pip install", "torch"]),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_what_the_machine_can_do_to_us_is_one_line(glassgpt, monkeypatch, name):
+    error, words = FAILURES[name]
+
+    def fail(model):
+        raise error
+
+    monkeypatch.setattr(info, "find", fail)
+    assert glassgpt("info", "gpt2").is_one_line_error(*words)
+
+
+def test_a_bug_keeps_its_traceback_and_debug_shows_a_users_mistake_too(monkeypatch):
+    def fail(model):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(info, "find", fail)
+        with pytest.raises(ZeroDivisionError):
+            main(["info", "gpt2"])
+    monkeypatch.setenv("GLASSGPT_DEBUG", "1")
+    with pytest.raises(Exception, match="illustrated"):
+        main(["info", "gpt2-xl", "--illustrated"])
+
+
+def test_control_c(glassgpt, monkeypatch):
+    def interrupt(model):
+        print("the half that was ready")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(info, "find", interrupt)
+    answer = glassgpt("info", "gpt2")
+    assert (answer.code, answer.out, answer.err) == (130, "the half that was ready\n", "\n")

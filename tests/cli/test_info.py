@@ -1,0 +1,69 @@
+"""`glassgpt info`: the parameter tally."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import glassgpt as package
+from glassgpt.config import SIZES, Config
+from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
+
+# From the table of the subject's numbers: independent of the code that counts.
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "distilgpt2": 81_912_576,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_published_totals(glassgpt, name):
+    assert tally(name).total == PUBLISHED[name]
+    answer = glassgpt("info", name)
+    assert (answer.code, answer.err) == (0, "")
+    assert f"{PUBLISHED[name]:,}" in answer.out
+    assert not re.search(r" $", answer.out, re.MULTILINE), "no blanks at the end of lines"
+    assert "\x1b" not in answer.out, "no colour in a pipe"
+
+
+def test_json_lists_every_tensor_and_they_add_up(glassgpt):
+    counted = json.loads(glassgpt("info", "gpt2", "--json").out)
+    assert counted["total"] == 124_439_808 == sum(tensor["count"] for tensor in counted["tensors"])
+    assert len(counted["tensors"]) == 2 + 12 * 12 + 2
+    assert counted["bytes"]["float32"] == 4 * 124_439_808
+    assert counted["kv_cache_bytes_per_token"]["float32"] == 2 * 12 * 768 * 4
+
+
+def test_every_block_prints_every_tensor(glassgpt):
+    out = glassgpt("info", "distilgpt2", "--every-block").out
+    assert out.count("attn.c_attn.weight") == 6
+    rows = re.findall(r"^ +\S+\.(?:weight|bias) .*?([\d,]+) +[\d.]+%", out, re.MULTILINE)
+    assert sum(int(count.replace(",", "")) for count in rows) == 6 * 7_087_872
+
+
+def test_the_illustrated_table_and_why_it_differs(glassgpt):
+    answer = glassgpt("info", "gpt2", "--illustrated")
+    assert answer.code == 0
+    last = next(line for line in answer.out.splitlines() if line.startswith("all "))
+    assert last.split()[1:] == ["124,439,808", "124,410,624", "29,184"]
+    bias = next(line for line in answer.out.splitlines() if "mlp.c_fc.bias" in line)
+    assert bias.split()[1:] == ["3,072", "3,072", "768", "2,304"]
+    assert "12 blocks * 2,304 = 27,648" in answer.out
+    assert "27,648 + 1,536 = 29,184" in answer.out
+    assert tally("gpt2").total - ILLUSTRATED_TOTAL == 29_184
+    assert glassgpt("info", "gpt2-xl", "--illustrated").is_one_line_error(
+        "gpt2-xl", "info gpt2 --illustrated"
+    )
+
+
+def test_tally_is_part_of_the_package_and_counts_an_untied_head():
+    shape = Config(vocab_size=11, n_positions=5, n_embd=4, n_layer=1, n_head=2, n_inner=6)
+    untied = Config(**{**shape.__dict__, "tie_word_embeddings": False})
+    assert package.tally(untied).total == package.tally(shape).total + 11 * 4
+    # By hand: 44 + 20 + (8 + 60 + 20 + 8 + 30 + 28) + 8
+    assert package.tally(shape).total == 226
