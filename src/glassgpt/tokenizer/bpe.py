@@ -1,0 +1,238 @@
+"""Byte-level byte-pair encoding, the way GPT-2 does it, written to be read.
+
+A text is cut into words (`alphabet.PATTERN`), a word into its UTF-8 bytes, and then the neighbouring pair
+that was learned earliest is joined, again and again, until no neighbouring pair was ever learned. What is
+left are the tokens. `explain` shows every step; `fast.py` gives the same ids by a compiled engine.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import regex
+
+from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text, split_words
+from glassgpt.tokenizer.base import Tokenizer, checked_id
+
+Pair = tuple[int, int]
+
+# Above this many bytes the heap beats looking at every pair after every merge (measured: they meet at about 40).
+SHORT_WORD = 40
+
+# Words come back (Zipf): this many of them stay in the memory of the readable encoder.
+CACHED_WORDS = 200_000
+CACHED_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The data of a byte-level BPE: what each id stands for, and which pairs join, earliest learned first."""
+
+    tokens: tuple[bytes | None, ...]  # by id; None where the published vocabulary leaves a gap
+    merges: tuple[Pair, ...]  # pairs of ids, by rank
+    merged: tuple[int, ...]  # the id that each merge makes
+    special: Mapping[str, int]  # found in text only when the caller allows it
+    added: Mapping[str, int]  # found in every text, before all else (tokens that a user added)
+
+    @property
+    def byte_ids(self) -> list[int]:
+        """The id of each of the 256 bytes. Made first by byte, whatever order the ids have."""
+        ids = {
+            token: i
+            for i, token in reversed(list(enumerate(self.tokens)))
+            if token is not None and len(token) == 1
+        }
+        return [ids[bytes([byte])] for byte in range(256)]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One step: the pair of rank `rank` was joined, and the word is now cut into `pieces`."""
+
+    rank: int
+    left: bytes
+    right: bytes
+    pieces: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Word:
+    """How one word became tokens: its bytes, every merge, and the ids in the end."""
+
+    text: str
+    start: tuple[bytes, ...]
+    merges: tuple[Merge, ...]
+    ids: tuple[int, ...]
+
+
+class BPETokenizer(Tokenizer):
+    """Byte-level BPE over a vocabulary; encodes with the fast engine where there is one."""
+
+    kind: ClassVar[str] = "bpe"
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.data = vocabulary
+        self.eot_id = vocabulary.special.get(END_OF_TEXT)
+        self._tokens = vocabulary.tokens
+        self._byte_ids = vocabulary.byte_ids
+        self._joins = {
+            pair: (rank, made)
+            for rank, (pair, made) in enumerate(zip(vocabulary.merges, vocabulary.merged, strict=True))
+        }
+        self._cache: dict[str, list[int]] = {}
+        self._always = _finder(vocabulary.added)
+        self._allowed = _finder({**vocabulary.special, **vocabulary.added})
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._tokens)
+
+    # Text to ids.
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        return self.encode_readable(text, allow_special)
+
+    def encode_readable(self, text: str, allow_special: bool = False) -> list[int]:
+        """The ids by the readable way, whatever engine is installed."""
+        ids: list[int] = []
+        for piece, token_id in self._pieces(checked_text(text), allow_special):
+            for word in split_words(piece):
+                ids += self._encode_word(word)
+            if token_id is not None:
+                ids.append(token_id)
+        return ids
+
+    def _pieces(self, text: str, allow_special: bool) -> Iterator[tuple[str, int | None]]:
+        """Ordinary text, and the id of the special or added token that ends it (None at the end)."""
+        finder = self._allowed if allow_special else self._always
+        start = 0
+        if finder is not None:
+            for found in finder.finditer(text):
+                name = found.group()
+                token_id = self.data.added.get(name)
+                yield text[start : found.start()], self.data.special[name] if token_id is None else token_id
+                start = found.end()
+        yield text[start:], None
+
+    def _encode_word(self, word: str) -> list[int]:
+        ids = self._cache.get(word)
+        if ids is None:
+            ids = self._merge([self._byte_ids[byte] for byte in word.encode("utf-8")])
+            if len(word) <= CACHED_LENGTH:
+                if len(self._cache) >= CACHED_WORDS:
+                    self._cache.clear()  # rare, and cheaper than keeping the order of use on every word
+                self._cache[word] = ids
+        return ids
+
+    def _merge(self, ids: list[int]) -> list[int]:
+        if len(ids) > SHORT_WORD:
+            return merge_with_heap(ids, self._joins)
+        for _, ids in self._steps(ids):
+            pass
+        return ids
+
+    def _steps(self, ids: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """The heart of it: join the earliest learned pair wherever it stands; (rank, word) after each step."""
+        joins = self._joins
+        never = (len(joins), -1)
+        while len(ids) > 1:
+            rank, made = min(joins.get(pair, never) for pair in zip(ids, ids[1:], strict=False))
+            if made < 0:
+                return
+            ids = join(ids, self.data.merges[rank], made)
+            yield rank, ids
+
+    def explain(self, text: str, allow_special: bool = False) -> list[Word]:
+        """Every word of the text with every merge that made its tokens."""
+        words: list[Word] = []
+        for piece, token_id in self._pieces(checked_text(text), allow_special):
+            words += [self._explain_word(word) for word in split_words(piece)]
+            if token_id is not None:
+                name = self.token_bytes(token_id)
+                words.append(Word(name.decode("utf-8", "replace"), (name,), (), (token_id,)))
+        return words
+
+    def _explain_word(self, word: str) -> Word:
+        ids = [self._byte_ids[byte] for byte in word.encode("utf-8")]
+        start = self._pieces_of(ids)
+        merges = []
+        for rank, ids in self._steps(ids):
+            left, right = self._pieces_of(self.data.merges[rank])
+            merges.append(Merge(rank, left, right, self._pieces_of(ids)))
+        return Word(word, start, tuple(merges), tuple(ids))
+
+    def _pieces_of(self, ids: Iterable[int]) -> tuple[bytes, ...]:
+        return tuple(self.token_bytes(token_id) for token_id in ids)
+
+    # Ids to text.
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return checked_id(self, token_id, self._tokens)
+
+    # Files.
+
+    def files(self) -> dict[str, str]:
+        from glassgpt.tokenizer import gpt2_files, tokenizer_json
+
+        return {**gpt2_files.write(self.data), **tokenizer_json.write(self.data)}
+
+    def vocabulary(self) -> object:
+        data = self.data
+        tokens = [None if token is None else token.hex() for token in data.tokens]
+        return [tokens, data.merges, data.merged, dict(data.special), dict(data.added)]
+
+
+def join(ids: Sequence[int], pair: Pair, made: int) -> list[int]:
+    """Replace every occurrence of the pair, from left to right, by the id that it makes."""
+    left, right = pair
+    result: list[int] = []
+    i = 0
+    while i < len(ids):
+        if i + 1 < len(ids) and ids[i] == left and ids[i + 1] == right:
+            result.append(made)
+            i += 2
+        else:
+            result.append(ids[i])
+            i += 1
+    return result
+
+
+def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> list[int]:
+    """The same merges in O(n log n): a linked list of pieces and a heap of joinable pairs.
+
+    A word may be a million letters long; looking at every pair after every merge would then take hours.
+    """
+    ids = list(ids)
+    n = len(ids)
+    after = list(range(1, n + 1))  # neighbours in the list; n is the end
+    before = list(range(-1, n - 1))
+    heap = [
+        (*found, i, ids[i], ids[i + 1]) for i in range(n - 1) if (found := joins.get((ids[i], ids[i + 1])))
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, made, i, left, right = heapq.heappop(heap)
+        j = after[i]
+        if ids[i] != left or j >= n or ids[j] != right:
+            continue  # one of the two was joined with another neighbour meanwhile
+        ids[i] = made
+        ids[j] = -1
+        after[i] = j = after[j]
+        if j < n:
+            before[j] = i
+            if found := joins.get((made, ids[j])):
+                heapq.heappush(heap, (*found, i, made, ids[j]))
+        h = before[i]
+        if h >= 0 and (found := joins.get((ids[h], made))):
+            heapq.heappush(heap, (*found, h, ids[h], made))
+    return [token_id for token_id in ids if token_id >= 0]
+
+
+def _finder(names: Mapping[str, int]) -> regex.Pattern[str] | None:
+    """A pattern that finds these names, the longest first."""
+    if not names:
+        return None
+    return regex.compile("|".join(regex.escape(name) for name in sorted(names, key=len, reverse=True)))

@@ -1,0 +1,153 @@
+"""GPT-2's own pair of files: tokens with their ids as JSON, merges as lines of two visible tokens.
+
+OpenAI calls them encoder.json and vocab.bpe, Hugging Face vocab.json and merges.txt; the content is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError
+from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
+from glassgpt.tokenizer.bpe import Pair, Vocabulary
+from glassgpt.tokenizer.files import read_json, read_text
+
+HIGHEST_ID = 1 << 24
+
+
+def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
+    """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
+    ids = checked_ids(vocab_path, read_json(vocab_path))
+    merges = checked_merges(merges_path, _merge_lines(merges_path), ids)
+    # What no merge can make is there to be put in by name: `<|endoftext|>` and its like.
+    made = {ids[left + right] for _, left, right in merges}
+    special = {name: i for name, i in ids.items() if i not in made and not _is_byte(name)}
+    added: dict[str, int] = {}
+    added_path = vocab_path.parent / "added_tokens.json"
+    if added_path.is_file():
+        known = _special_names(vocab_path.parent / "special_tokens_map.json")
+        for name, token_id in checked_ids(added_path, read_json(added_path)).items():
+            if name not in special:
+                (special if name in known else added)[name] = token_id
+    return build(vocab_path, ids, merges, special, added)
+
+
+def build(
+    path: Path,
+    ids: Mapping[str, int],
+    merges: Iterable[tuple[str, str, str]],
+    special: Mapping[str, int],
+    added: Mapping[str, int],
+) -> Vocabulary:
+    """A vocabulary from visible tokens; `merges` as (where it stands, left, right)."""
+    by_id: dict[int, bytes] = {}
+    for name, token_id in {**ids, **special, **added}.items():
+        data = name.encode() if name in special or name in added else _token_bytes(path, name)
+        if by_id.setdefault(token_id, data) != data:
+            raise FileFormatError(f"{path}: id {token_id} is given to two tokens, {name!r} is the second")
+    missing = [byte for byte, char in enumerate(to_visible(bytes(range(256)))) if char not in ids]
+    if missing:
+        raise FileFormatError(
+            f"{path} has no token for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}; "
+            "it is not a byte-level vocabulary"
+        )
+    tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
+    pairs: dict[Pair, int] = {}
+    reachable = {ids[char] for char in char_to_byte()}
+    for where, left, right in merges:
+        pair = (ids[left], ids[right])
+        for part, token_id in ((left, pair[0]), (right, pair[1])):
+            if token_id not in reachable:
+                raise FileFormatError(
+                    f"{where}: no earlier merge makes {part!r}; the merges are out of order"
+                )
+        made = ids[left + right]
+        reachable.add(made)
+        pairs.setdefault(pair, made)
+    return Vocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
+
+
+def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
+    """Token -> id, each id a sensible integer."""
+    for name, token_id in data.items():
+        if type(token_id) is not int or not 0 <= token_id < HIGHEST_ID:
+            raise FileFormatError(
+                f"{path}: the id of {name!r} is {token_id!r}, not an integer from 0 to {HIGHEST_ID - 1}"
+            )
+    return dict(data)
+
+
+def checked_merges(
+    path: Path, lines: Iterable[tuple[str, str]], ids: Mapping[str, int]
+) -> list[tuple[str, str, str]]:
+    """Merges as (where, left, right), every part and every result a token of the vocabulary."""
+    merges = []
+    for where, line in lines:
+        left, _, right = line.partition(" ")
+        if not left or not right or " " in right:
+            raise FileFormatError(f"{where}: a merge is two tokens with one space between, not {line[:80]!r}")
+        for token in (left, right, left + right):
+            if token not in ids:
+                raise FileFormatError(f"{where}: {token!r} is not in the vocabulary of {path.parent}")
+        merges.append((where, left, right))
+    return merges
+
+
+def _merge_lines(path: Path) -> Iterable[tuple[str, str]]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line and not (number == 1 and line.startswith("#version")):
+            yield f"{path}, line {number}", line
+
+
+def _is_byte(name: str) -> bool:
+    return name in char_to_byte()
+
+
+def _token_bytes(path: Path, name: str) -> bytes:
+    try:
+        return from_visible(name)
+    except KeyError as error:
+        raise FileFormatError(
+            f"{path}: token {name!r} holds {error.args[0]!r}, which stands for no byte; this is not a byte-level vocabulary"
+        ) from None
+
+
+def _special_names(path: Path) -> set[str]:
+    if not path.is_file():
+        return set()
+    names = set()
+    for value in read_json(path).values():
+        for one in value if isinstance(value, list) else [value]:
+            name = one.get("content") if isinstance(one, dict) else one
+            if isinstance(name, str):
+                names.add(name)
+    return names
+
+
+def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
+    """Token -> id in the visible alphabet; special and added tokens by their names."""
+    named = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
+    return {
+        named[i] if i in named else to_visible(token): i
+        for i, token in enumerate(vocabulary.tokens)
+        if token is not None
+    }
+
+
+def visible_merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """The merges as pairs of visible tokens."""
+    visible = ["" if token is None else to_visible(token) for token in vocabulary.tokens]
+    return [(visible[left], visible[right]) for left, right in vocabulary.merges]
+
+
+def write(vocabulary: Vocabulary) -> dict[str, str]:
+    """The content of vocab.json and merges.txt."""
+    merges = "".join(f"{left} {right}\n" for left, right in visible_merges(vocabulary))
+    return {
+        "vocab.json": json.dumps(visible_tokens(vocabulary), ensure_ascii=False) + "\n",
+        "merges.txt": "#version: 0.2\n" + merges,
+    }

@@ -1,0 +1,117 @@
+"""Tokenizers without merges, for character-level models: one id per character, or one per byte.
+
+Al-Rfou et al. (2018), "Character-Level Language Modeling with Deeper Self-Attention", train on bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text
+from glassgpt.tokenizer.base import PathLike, Tokenizer, checked_id
+
+OUR_KEY = "glassgpt_tokenizer"
+
+
+class ByteTokenizer(Tokenizer):
+    """The ids are the UTF-8 bytes themselves; 256 is `<|endoftext|>`."""
+
+    kind: ClassVar[str] = "byte"
+
+    def __init__(self) -> None:
+        self.eot_id: int = 256
+        self._tokens = [*(bytes([byte]) for byte in range(256)), END_OF_TEXT.encode()]
+
+    @property
+    def vocab_size(self) -> int:
+        return 257
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        text = checked_text(text)
+        first, *rest = text.split(END_OF_TEXT) if allow_special else [text]
+        ids = list(first.encode("utf-8"))
+        for piece in rest:
+            ids.append(self.eot_id)
+            ids.extend(piece.encode("utf-8"))
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return checked_id(self, token_id, self._tokens)
+
+    def files(self) -> dict[str, str]:
+        return {"tokenizer.json": json.dumps({"version": "1.0", OUR_KEY: self.kind}) + "\n"}
+
+    def vocabulary(self) -> object:
+        return END_OF_TEXT
+
+
+class CharTokenizer(Tokenizer):
+    """One id per character of a fixed set, in code point order; the last id is `<|endoftext|>`."""
+
+    kind: ClassVar[str] = "char"
+
+    def __init__(self, characters: Iterable[str]) -> None:
+        self.characters = "".join(sorted(set(characters)))
+        self.eot_id: int = len(self.characters)
+        self._ids = {char: i for i, char in enumerate(self.characters)}
+        self._tokens = [*(char.encode("utf-8") for char in self.characters), END_OF_TEXT.encode()]
+
+    @classmethod
+    def from_text(cls, text: str) -> CharTokenizer:
+        """A tokenizer for the characters of this text."""
+        return cls(checked_text(text))
+
+    @classmethod
+    def from_files(cls, files: Iterable[PathLike] | PathLike) -> CharTokenizer:
+        """A tokenizer for the characters that occur in these files."""
+        from glassgpt.tokenizer.reading import checked_files, read_chunks
+
+        return cls(set().union(*read_chunks(checked_files(files))))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._tokens)
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        text = checked_text(text)
+        first, *rest = text.split(END_OF_TEXT) if allow_special else [text]
+        try:
+            ids = [self._ids[char] for char in first]
+            for piece in rest:
+                ids.append(self.eot_id)
+                ids.extend([self._ids[char] for char in piece])
+        except KeyError as error:
+            raise SettingError(
+                f"{error.args[0]!r} is none of the {len(self.characters)} characters of this vocabulary; "
+                "leave it out, or train on text that has it"
+            ) from None
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return checked_id(self, token_id, self._tokens)
+
+    def files(self) -> dict[str, str]:
+        content = {"version": "1.0", OUR_KEY: self.kind, "characters": self.characters}
+        return {"tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n"}
+
+    def vocabulary(self) -> object:
+        return self.characters
+
+
+def read_plain(path: Path, data: dict[str, Any]) -> Tokenizer:
+    """A byte or character tokenizer from the small JSON that `save` wrote."""
+    kind = data[OUR_KEY]
+    if kind == ByteTokenizer.kind:
+        return ByteTokenizer()
+    if kind == CharTokenizer.kind:
+        characters = data.get("characters")
+        if not isinstance(characters, str) or "".join(sorted(set(characters))) != characters:
+            raise FileFormatError(
+                f"{path}: characters must be a string of different characters in code point order"
+            )
+        return CharTokenizer(checked_text(characters))
+    raise FileFormatError(f"{path}: {OUR_KEY} is {kind!r}; known are 'byte' and 'char'")

@@ -1,0 +1,144 @@
+"""Hugging Face's tokenizer.json, for the byte-level BPE that GPT-2 is, and ours for characters and bytes.
+
+Parts of a tokenizer.json that would change the ids in a way we do not have are refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError
+from glassgpt.tokenizer.alphabet import END_OF_TEXT
+from glassgpt.tokenizer.base import Tokenizer
+from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
+from glassgpt.tokenizer.files import read_json
+from glassgpt.tokenizer.gpt2_files import build, checked_ids, checked_merges, visible_merges, visible_tokens
+from glassgpt.tokenizer.plain import OUR_KEY, read_plain
+
+
+def read(path: Path) -> Tokenizer:
+    """Open a tokenizer.json: Hugging Face's or ours."""
+    data = read_json(path)
+    if OUR_KEY in data:
+        return read_plain(path, data)
+    return BPETokenizer(_read_bpe(path, data))
+
+
+def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
+    model = data.get("model")
+    if not isinstance(model, dict) or "vocab" not in model or "merges" not in model:
+        raise FileFormatError(f"{path} has no model with vocab and merges; it is not a BPE tokenizer.json")
+    _refuse_other_kinds(path, data, model)
+    if not isinstance(model["vocab"], dict) or not isinstance(model["merges"], list):
+        raise FileFormatError(f"{path}: model.vocab must be an object and model.merges a list")
+    ids = checked_ids(path, model["vocab"])
+    merges = checked_merges(path, _merge_lines(path, model["merges"]), ids)
+    special, added = _named_tokens(path, data.get("added_tokens"))
+    return build(path, ids, merges, special, added)
+
+
+def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:
+    kind = model.get("type", "BPE")
+    if kind != "BPE":
+        raise FileFormatError(f"{path}: the model is {kind!r}; only byte-level BPE is supported")
+    for key in (
+        "dropout",
+        "continuing_subword_prefix",
+        "end_of_word_suffix",
+        "byte_fallback",
+        "ignore_merges",
+    ):
+        if model.get(key):
+            raise FileFormatError(
+                f"{path}: model.{key} is {model[key]!r}; GPT-2's BPE has none, so it is not supported"
+            )
+    normalizer = data.get("normalizer")
+    if normalizer is not None:
+        raise FileFormatError(
+            f"{path}: the normalizer {_kind(normalizer)!r} is not supported; GPT-2's has none"
+        )
+    cutter = data.get("pre_tokenizer")
+    if _kind(cutter) != "ByteLevel":
+        raise FileFormatError(
+            f"{path}: the pre-tokenizer {_kind(cutter)!r} is not supported; GPT-2's is 'ByteLevel'"
+        )
+    if not cutter.get("use_regex", True):
+        raise FileFormatError(f"{path}: the pre-tokenizer 'ByteLevel' with use_regex false is not supported")
+    if cutter.get("add_prefix_space", True):
+        raise FileFormatError(
+            f"{path}: the pre-tokenizer 'ByteLevel' with add_prefix_space true is not supported"
+        )
+
+
+def _kind(part: object) -> str:
+    return str(part.get("type")) if isinstance(part, dict) else "none"
+
+
+def _merge_lines(path: Path, merges: list[Any]) -> Iterable[tuple[str, str]]:
+    for number, merge in enumerate(merges, start=1):
+        where = f"{path}, merge {number}"
+        if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
+            yield where, " ".join(merge)
+        elif isinstance(merge, str):
+            yield where, merge
+        else:
+            raise FileFormatError(f"{where} is {str(merge)[:80]!r}; it must be two tokens")
+
+
+def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str, int]]:
+    """Special tokens (only where the caller allows them) and added ones (found in every text)."""
+    special: dict[str, int] = {}
+    added: dict[str, int] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        name = entry.get("content") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not name:
+            raise FileFormatError(f"{path}: an added token without content: {str(entry)[:80]!r}")
+        (token_id,) = checked_ids(path, {name: entry.get("id")}).values()
+        for option in ("lstrip", "rstrip", "single_word"):
+            if entry.get(option):
+                raise FileFormatError(f"{path}: added token {name!r} with {option} is not supported")
+        (special if entry.get("special") else added)[name] = token_id
+    return special, added
+
+
+def write(vocabulary: Vocabulary) -> dict[str, str]:
+    """The content of tokenizer.json and of the tokenizer_config.json that transformers' AutoTokenizer asks for."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    named = [(name, i, True) for name, i in vocabulary.special.items()]
+    named += [(name, i, False) for name, i in vocabulary.added.items()]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, **flags, "special": special}
+            for name, i, special in sorted(named, key=lambda token: token[1])
+        ],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {**byte_level, "trim_offsets": False},
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": visible_tokens(vocabulary),
+            "merges": [list(merge) for merge in visible_merges(vocabulary)],
+        },
+    }
+    config: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
+    if END_OF_TEXT in vocabulary.special:
+        config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
+    return {
+        "tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n",
+        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+    }

@@ -1,0 +1,212 @@
+"""Learning a byte-level BPE: count the words, then join the most frequent neighbouring pair, and again.
+
+Counting is the only thing that touches the text, a chunk at a time, so memory is bounded by the number of
+different words (`max_words`), not by the size of the files. Merging then works on the table of words; after
+each merge only the words that hold the pair are looked at again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import multiprocessing
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from glassgpt.errors import SettingError
+from glassgpt.tokenizer.alphabet import END_OF_TEXT, bytes_in_id_order, split_words
+from glassgpt.tokenizer.base import PathLike
+from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
+from glassgpt.tokenizer.progress import Progress
+from glassgpt.tokenizer.reading import checked_files, read_chunks
+
+# A word longer than this (a line of base64, a run of blanks) is counted in pieces: its tail teaches nothing.
+LONGEST_WORD = 1024
+
+
+def train(
+    files: Iterable[PathLike] | PathLike,
+    vocab_size: int,
+    *,
+    min_count: int = 2,
+    max_words: int = 4_000_000,
+    max_bytes: int | None = None,
+    workers: int = 1,
+    progress: bool | None = None,
+) -> BPETokenizer:
+    """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
+
+    `files` are .txt, or .jsonl with a "text" field, as they are or as .xz or .gz. `max_bytes` stops reading after so
+    much text. `min_count` is how often a pair must occur to be joined: with little text the vocabulary may end up
+    smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
+    """
+    if not isinstance(vocab_size, int) or vocab_size < 257:
+        raise SettingError(
+            f"vocab_size is {vocab_size!r}; it must be at least 257 (256 bytes and {END_OF_TEXT})"
+        )
+    if min_count < 1 or max_words < 1 or workers < 1 or (max_bytes is not None and max_bytes < 1):
+        raise SettingError("min_count, max_words, workers and max_bytes must be at least 1")
+    paths = checked_files(files)
+    with Progress(progress) as bar:
+        words = count_words(paths, max_words=max_words, max_bytes=max_bytes, workers=workers, progress=bar)
+        if not words:
+            raise SettingError(
+                f"no text in {', '.join(str(path) for path in paths)}; give files with text to learn from"
+            )
+        pairs = learn_merges(words, vocab_size - 257, min_count=min_count, progress=bar)
+    return BPETokenizer(vocabulary_from_merges(pairs))
+
+
+def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
+    """Ids as GPT-2 gives them: the bytes in visible order, a token per merge, `<|endoftext|>` last."""
+    tokens = [bytes([byte]) for byte in bytes_in_id_order()]
+    ids = {token: i for i, token in enumerate(tokens)}
+    merges, merged = [], []
+    for left, right in pairs:
+        token = left + right
+        if token not in ids:  # two merges can spell the same token
+            ids[token] = len(tokens)
+            tokens.append(token)
+        merges.append((ids[left], ids[right]))
+        merged.append(ids[token])
+    special = {END_OF_TEXT: len(tokens)}
+    tokens.append(END_OF_TEXT.encode())
+    return Vocabulary(tuple(tokens), tuple(merges), tuple(merged), special, {})
+
+
+# Counting.
+
+
+def count_words(
+    paths: list[Path], *, max_words: int, max_bytes: int | None, workers: int, progress: Progress
+) -> Counter[str]:
+    """How often each word occurs in the files."""
+    counts: Counter[str] = Counter()
+    chunks = progress.reading(read_chunks(paths, max_bytes), max_bytes)
+    if workers == 1:
+        tallies: Iterator[Counter[str]] = map(tally, chunks)
+        _add_up(counts, tallies, max_words)
+    else:
+        with multiprocessing.get_context("spawn").Pool(workers) as pool:
+            _add_up(counts, pool.imap(tally, chunks), max_words)
+    return counts
+
+
+def tally(text: str) -> Counter[str]:
+    """How often each word occurs in one chunk of text."""
+    counts = Counter(split_words(text))
+    for word in [word for word in counts if len(word) > LONGEST_WORD]:
+        times = counts.pop(word)
+        for start in range(0, len(word), LONGEST_WORD):
+            counts[word[start : start + LONGEST_WORD]] += times
+    return counts
+
+
+def _add_up(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: int) -> None:
+    """Sum the tallies; when there are too many different words, forget the rarest, which teach the least."""
+    for one in tallies:
+        counts.update(one)
+        rare = 1
+        while len(counts) > max_words:
+            for word in [word for word, times in counts.items() if times <= rare]:
+                del counts[word]
+            rare *= 2
+
+
+# Merging.
+
+
+def learn_merges(
+    word_counts: Counter[str], n_merges: int, *, min_count: int = 2, progress: Progress | None = None
+) -> list[tuple[bytes, bytes]]:
+    """The pairs in the order in which they are learned.
+
+    Of equally frequent pairs the one with the smaller ids is first, as in Hugging Face's trainer, so that the same
+    counts always give the same vocabulary.
+    """
+    order = bytes_in_id_order()
+    byte_id = {byte: i for i, byte in enumerate(order)}
+    tokens = [bytes([byte]) for byte in order]
+    token_ids = {token: i for i, token in enumerate(tokens)}
+    words: list[list[int]] = []
+    times: list[int] = []
+    for word, count in word_counts.items():
+        words.append([byte_id[byte] for byte in word.encode("utf-8")])
+        times.append(count)
+
+    pair_counts: defaultdict[Pair, int] = defaultdict(int)
+    where: defaultdict[Pair, set[int]] = defaultdict(set)  # the words that hold (or once held) the pair
+    for index, ids in enumerate(words):
+        for pair in zip(ids, ids[1:], strict=False):
+            pair_counts[pair] += times[index]
+            where[pair].add(index)
+    heap = [(-count, pair) for pair, count in pair_counts.items()]
+    heapq.heapify(heap)
+
+    learned: list[tuple[bytes, bytes]] = []
+    while heap and len(tokens) < 256 + n_merges:
+        negative, pair = heapq.heappop(heap)
+        count = pair_counts.get(pair, 0)
+        if count != -negative:  # counted again since it was pushed
+            if count > 0:
+                heapq.heappush(heap, (-count, pair))
+            continue
+        if count < min_count:
+            break
+        left, right = pair
+        token = tokens[left] + tokens[right]
+        made = token_ids.get(token)
+        if made is None:
+            made = token_ids[token] = len(tokens)
+            tokens.append(token)
+        learned.append((tokens[left], tokens[right]))
+        for grown in _join_everywhere(pair, made, words, times, pair_counts, where):
+            heapq.heappush(heap, (-pair_counts[grown], grown))
+        if progress is not None:
+            progress.merged(len(learned), n_merges)
+    return learned
+
+
+def _join_everywhere(
+    pair: Pair,
+    made: int,
+    words: list[list[int]],
+    times: list[int],
+    pair_counts: defaultdict[Pair, int],
+    where: defaultdict[Pair, set[int]],
+) -> set[Pair]:
+    """Join the pair in every word that holds it and bring the counts up to date; the pairs that became more."""
+    left, right = pair
+    grown: set[Pair] = set()
+    for index in where.pop(pair):
+        ids = words[index]
+        n = times[index]
+        result: list[int] = []
+        i, last = 0, len(ids) - 1
+        while i <= last:
+            here = ids[i]
+            if here == left and i < last and ids[i + 1] == right:
+                if result:
+                    # The neighbour before may itself be a pair joined a moment ago: then the pair that is lost
+                    # is (right, left), which that join already turned into (made, left).
+                    before = result[-1]
+                    pair_counts[before, left] -= n
+                    new = (before, made)
+                    pair_counts[new] += n
+                    where[new].add(index)
+                    grown.add(new)
+                if i + 1 < last:
+                    behind = ids[i + 2]
+                    pair_counts[right, behind] -= n
+                    new = (made, behind)
+                    pair_counts[new] += n
+                    where[new].add(index)
+                    grown.add(new)
+                result.append(made)
+                i += 2
+            else:
+                result.append(here)
+                i += 1
+        words[index] = result
+    pair_counts.pop(pair, None)
+    return grown
