@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.errors import ConfigError, FileFormatError, SettingError
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -60,6 +60,7 @@ class LazyTensor:
     dtype: np.dtype[Any]
     read: Callable[[], Array]
     packed: Callable[[], tuple[Array, Array]] | None = None
+    stored: str | None = None  # how the file keeps it, where that is not `dtype` (int8, Q8_0)
 
 
 class LazyTensors(Mapping[str, Array]):
@@ -96,8 +97,19 @@ def dtype_of(tensors: Mapping[str, Array], name: str) -> np.dtype[Any]:
     return tensors[name].dtype
 
 
+def stored_as(tensors: Mapping[str, Array], name: str) -> str:
+    """The name of the number format in which the file keeps a tensor."""
+    stored = tensors.entries[name].stored if isinstance(tensors, LazyTensors) else None
+    return str(dtype_of(tensors, name)) if stored is None else stored
+
+
 def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoint") -> Mapping[str, Array]:
     """The same tensors, once every name and shape has been compared with what the config asks for."""
+    if config.n_layer > len(tensors):  # before a forged config makes us list a billion layers
+        raise FileFormatError(
+            f"{where}: the config asks for {config.n_layer:,} layers, but there are only {len(tensors)} "
+            "tensors. Check that config.json belongs to this file."
+        )
     expected = config.shapes()
     for name in tensors:
         if name not in expected:
@@ -117,7 +129,33 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
                 f"{where}: tensor {name!r} has shape {found}, but the config asks for {shape}. "
                 "Check that config.json belongs to this file."
             )
+        dtype = dtype_of(tensors, name)
+        if dtype.name not in {"float64", "float32", "float16", "bfloat16"}:
+            raise FileFormatError(
+                f"{where}: tensor {name!r} is {dtype}, not floating point. "
+                "Convert it with the program that made it."
+            )
     return tensors
+
+
+def require_published_design(config: Config, program: str) -> None:
+    """Refuse to write a variant for a program that computes only GPT-2 as it was published."""
+    plain = Config(n_embd=config.n_embd, n_head=config.n_head)
+    for name in (
+        "layer_norm_epsilon",
+        "scale_attn_weights",
+        "scale_attn_by_inverse_layer_idx",
+        "tie_word_embeddings",
+        "d_mlp",
+    ):
+        if getattr(config, name) != getattr(plain, name):
+            raise ConfigError(
+                f"{program} has no setting for {name} = {getattr(config, name)!r}. Convert to hf instead."
+            )
+    if not config.activation_function.startswith("gelu"):
+        raise ConfigError(
+            f"{program} has no activation_function {config.activation_function!r}. Convert to hf instead."
+        )
 
 
 def dtype_named(name: str) -> np.dtype[Any]:

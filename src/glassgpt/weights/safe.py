@@ -18,9 +18,8 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, UserError
 
-# The index of a sharded GPT-2 XL is 50 kB, its tokenizer.json 1.4 MB; a JSON that we parse in one go and
-# that is larger than this is no part of a GPT-2.
-JSON_LIMIT = 8 * 2**20
+# The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
+JSON_LIMIT = 2 * 2**20
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

@@ -1,0 +1,118 @@
+"""From one format to another, with a report of what became of every tensor.
+
+The report is not what the writer meant to do: the written file is read back and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from glassgpt.errors import SettingError
+from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
+from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
+
+_BLOCK = 1 << 22  # numbers compared at a time: bounds the memory that comparing takes
+
+
+@dataclass(frozen=True)
+class TensorReport:
+    """What became of one tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    source_dtype: str
+    target_dtype: str
+    max_abs_error: float  # 0 means bit for bit the same values
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conversion did; iterating gives the tensors."""
+
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    tensors: list[TensorReport]
+    notes: list[str] = field(default_factory=list)  # what concerns the model as a whole
+
+    def __iter__(self) -> Iterator[TensorReport]:
+        return iter(self.tensors)
+
+    @property
+    def max_abs_error(self) -> float:
+        return max((tensor.max_abs_error for tensor in self.tensors), default=0.0)
+
+
+def convert(
+    src: str | Path,
+    dst: str | Path,
+    format: str | None = None,
+    dtype: str | None = None,
+    *,
+    force: bool = False,
+    offline: bool = False,
+) -> Report:
+    """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
+    target = Path(dst).expanduser()
+    format = format_for(target) if format is None else format
+    module = writer(format)
+    _check_target(src, target, force)
+    checkpoint = load_checkpoint(src, offline=offline)
+    notes = list(module.remarks(checkpoint.config)) if hasattr(module, "remarks") else []
+    if checkpoint.tokenizer is None:
+        notes.append("the source has no tokenizer, so none was written")
+    module.save(checkpoint, target, dtype)
+    written: Checkpoint = module.load(target)
+    tensors = [_compared(checkpoint, written, name) for name in checkpoint.config.shapes()]
+    return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
+
+
+def _check_target(src: str | Path, target: Path, force: bool) -> None:
+    source = Path(src).expanduser()
+    if source.exists():
+        here, there = source.resolve(), target.resolve()
+        if here == there or there in here.parents:
+            raise SettingError(f"{target} is where the source {source} lies. Name another target.")
+        if here in there.parents and here.is_file():
+            raise SettingError(f"{target} would lie inside the file {source}. Name another target.")
+    if not target.exists():
+        return
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not force:
+        raise SettingError(f"{target} exists already. Name another target, or add --force to replace it.")
+    refuse_foreign_files(target)
+
+
+def _compared(source: Checkpoint, target: Checkpoint, name: str) -> TensorReport:
+    notes = [found.notes[name] for found in (source, target) if name in found.notes]
+    return TensorReport(
+        name,
+        shape_of(source.tensors, name),
+        stored_as(source.tensors, name),
+        stored_as(target.tensors, name),
+        max_abs_error(source.tensors[name], target.tensors[name]),
+        "; ".join(dict.fromkeys(notes)),
+    )
+
+
+def max_abs_error(one: Array, other: Array) -> float:
+    """The largest difference of two arrays of one shape; NaN in one only counts as infinite."""
+    if one.shape != other.shape:
+        return float("inf")
+    flat, other_flat = one.reshape(-1), other.reshape(-1)
+    worst = 0.0
+    for start in range(0, flat.size, _BLOCK):
+        a = flat[start : start + _BLOCK].astype(np.float64)
+        b = other_flat[start : start + _BLOCK].astype(np.float64)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        if not same.all():
+            gap = np.abs(a[~same] - b[~same])
+            worst = max(worst, float(np.nan_to_num(gap, nan=np.inf, posinf=np.inf).max()))
+    return worst

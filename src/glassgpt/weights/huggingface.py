@@ -1,0 +1,227 @@
+"""Hugging Face folders: `config.json` beside `model.safetensors` or `pytorch_model.bin`, whole or in shards.
+
+Matrices of GPT-2 are stored (in, out) there (its `Conv1D`), as in our canonical form, so reading is
+renaming: the prefix `transformer.` is dropped, the buffers of the attention mask are left out, and a copy of
+the tied head is accepted if it is equal to the embedding.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError
+from glassgpt.weights import pickled, tensorfile
+from glassgpt.weights.checkpoint import (
+    Array,
+    Checkpoint,
+    LazyTensor,
+    LazyTensors,
+    cast,
+    checked,
+    dtype_named,
+    dtype_of,
+    shape_of,
+)
+from glassgpt.weights.safe import inside, read_json, writing
+from glassgpt.weights.tokenizers import tokenizer_beside
+
+SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+WEIGHT_FILES = (SAFETENSORS, SAFETENSORS_INDEX, PICKLE, PICKLE_INDEX)  # in the order of preference
+SHARD_LIMIT = 1000
+
+_MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+
+def detect(path: str | Path) -> bool:
+    """A folder with one of the weight files, or a single file of safetensors or of `torch.save`."""
+    path = Path(path)
+    if path.is_dir():
+        return any((path / name).is_file() for name in WEIGHT_FILES)
+    return path.name.endswith(".index.json") or tensorfile.looks_like(path) or pickled.looks_like(path)
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read a folder or a single weight file (its `config.json` beside it, inside it, or inferred)."""
+    path = Path(path)
+    if path.is_dir():
+        folder = path
+        file = next((path / name for name in WEIGHT_FILES if (path / name).is_file()), None)
+        if file is None:
+            raise ModelNotFoundError(f"{path} holds none of {', '.join(WEIGHT_FILES)}. Name another folder.")
+    else:
+        folder, file = path.parent, path
+    entries, metadata = _read_entries(file)
+    tensors = _canonical(entries, str(file))
+    if (folder / "config.json").is_file():
+        config = read_config(folder / "config.json")
+    elif "config" in metadata:
+        config = config_from_text(metadata["config"], f"{file} (metadata)")
+    else:
+        config = infer_config(tensors, str(file))
+    if config.tie_word_embeddings:
+        tensors = _without_tied_head(tensors, str(file))
+    lazy = LazyTensors(tensors)
+    checked(config, lazy, str(file))
+    return Checkpoint(config, lazy, tokenizer_beside(folder), "hf", str(path))
+
+
+def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
+    """Write a folder that `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer` read.
+
+    A path ending in .safetensors becomes that one file, with the config in its metadata and no tokenizer.
+    """
+    config, tensors = checkpoint.config, checkpoint.tensors
+    checked(config, tensors, checkpoint.source)
+    outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
+    size = tensorfile.size_of(outgoing)
+    if Path(path).suffix == ".safetensors":
+        metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
+        with writing(path, needs=size) as part:
+            tensorfile.write_tensors(part, outgoing, metadata)
+        return
+    with writing(path, folder=True, needs=size) as part:
+        tensorfile.write_tensors(part / SAFETENSORS, outgoing, {"format": "pt"})
+        write_config(config, part, outgoing[0].dtype.name)
+        if checkpoint.tokenizer is not None:
+            checkpoint.tokenizer.save(part)
+
+
+def write_config(config: Config, folder: Path, dtype: str) -> None:
+    """`config.json` and `generation_config.json`, as `transformers` expects them."""
+    special = {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}
+    _write_json(folder / "config.json", {**config.to_dict(), "dtype": dtype})
+    _write_json(folder / "generation_config.json", {"_from_model_config": True, **special})
+
+
+def read_config(file: Path) -> Config:
+    """The checked `config.json`, refused above a sane size."""
+    return _config(read_json(file), str(file))
+
+
+def config_from_text(text: str, where: str) -> Config:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{where}: the config is not JSON.") from None
+    return _config(values, where)
+
+
+def _config(values: Any, where: str) -> Config:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} holds a {type(values).__name__}, not an object of settings.")
+    try:
+        return Config.from_dict(values, where)
+    except TypeError as error:  # a string where a number belongs
+        raise ConfigError(f"{where}: {error}. Correct the value.") from None
+
+
+def infer_config(tensors: dict[str, LazyTensor], where: str) -> Config:
+    """A config from shapes alone. The number of heads leaves no trace in them: 64 wide, as published."""
+    try:
+        vocab_size, n_embd = tensors["wte.weight"].shape
+        n_positions, _ = tensors["wpe.weight"].shape
+        _, d_mlp = tensors["h.0.mlp.c_fc.weight"].shape
+    except (KeyError, ValueError):
+        raise FileFormatError(
+            f"{where} is not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is missing or no matrix. "
+            "Put the model's config.json beside it."
+        ) from None
+    if n_embd % 64:
+        raise ConfigError(
+            f"{where}: width {n_embd} is no multiple of 64, so the number of heads cannot be guessed. "
+            "Put the model's config.json beside the file."
+        )
+    layers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
+    tied = "lm_head.weight" not in tensors or _equal(tensors["lm_head.weight"], tensors["wte.weight"])
+    return Config(
+        vocab_size=vocab_size,
+        n_positions=n_positions,
+        n_embd=n_embd,
+        n_layer=len(layers),
+        n_head=n_embd // 64,
+        n_inner=None if d_mlp == 4 * n_embd else d_mlp,
+        tie_word_embeddings=tied,
+    )
+
+
+def _read_entries(file: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    """Every tensor under the name it has in the file, and the file's metadata."""
+    if file.name.endswith(".index.json"):
+        return _read_shards(file), {}
+    if file.suffix == ".safetensors" or tensorfile.looks_like(file):
+        return tensorfile.open_tensors(file)
+    if pickled.looks_like(file):
+        return pickled.lazy_tensors(file, pickled.load_pickled(file)), {}
+    raise FileFormatError(f"{file} is neither safetensors nor a file of torch.save. Get the file again.")
+
+
+def _read_shards(index: Path) -> dict[str, LazyTensor]:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise FileFormatError(f"{index} has no weight_map. Get the file again.")
+    names = sorted(set(map(str, weight_map.values())))
+    if len(names) > SHARD_LIMIT:
+        raise FileFormatError(f"{index} names {len(names):,} shards; at most {SHARD_LIMIT} make sense.")
+    shards: dict[str, dict[str, LazyTensor]] = {}
+    for name in names:
+        shard = inside(index.parent, name)
+        if not shard.is_file():
+            raise FileFormatError(f"{index} names the shard {name}, which is not there. Get it too.")
+        shards[name], _ = _read_entries(shard)
+    entries = {}
+    for tensor, name in weight_map.items():
+        if tensor not in shards[name]:
+            raise FileFormatError(
+                f"{index.parent / name} lacks the tensor {tensor!r} that the index promises."
+            )
+        entries[tensor] = shards[name][tensor]
+    return entries
+
+
+def _canonical(entries: dict[str, LazyTensor], where: str) -> dict[str, LazyTensor]:
+    tensors: dict[str, LazyTensor] = {}
+    for name, tensor in entries.items():
+        short = name.removeprefix("transformer.")
+        if _MASK_BUFFER.fullmatch(short):
+            continue
+        if short in tensors:
+            raise FileFormatError(f"{where}: {name!r} occurs with and without the prefix 'transformer.'.")
+        tensors[short] = tensor
+    return tensors
+
+
+def _without_tied_head(tensors: dict[str, LazyTensor], where: str) -> dict[str, LazyTensor]:
+    if "lm_head.weight" not in tensors or "wte.weight" not in tensors:
+        return tensors
+    if not _equal(tensors["lm_head.weight"], tensors["wte.weight"]):
+        raise FileFormatError(
+            f"{where}: lm_head.weight differs from wte.weight, but the config ties them. "
+            'Set "tie_word_embeddings": false in config.json if the head is its own.'
+        )
+    return {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
+
+
+def _equal(one: LazyTensor, other: LazyTensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    return bool(np.array_equal(one.read(), other.read(), equal_nan=one.dtype.kind == "f"))
+
+
+def _outgoing(tensors: Any, name: str, dtype: str | None) -> tensorfile.Outgoing:
+    def array() -> Array:
+        return cast(tensors[name], dtype)
+
+    target = dtype_of(tensors, name) if dtype is None else dtype_named(dtype)
+    file_name = name if name.startswith("lm_head.") else f"transformer.{name}"
+    return tensorfile.Outgoing(file_name, shape_of(tensors, name), target, array)
+
+
+def _write_json(file: Path, values: dict[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=2) + "\n", "utf-8")

@@ -1,0 +1,163 @@
+"""From a name or a path to a checkpoint, and back to a path: which format is it, and who reads it?
+
+Formats are told apart by what is in the file or folder, not by its name alone. Modules are imported when
+their turn comes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
+from glassgpt.weights.checkpoint import Checkpoint
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+FORMATS = {
+    "hf": "huggingface",
+    "gguf": "gguf",
+    "openai": "openai",
+    "nanogpt": "nanogpt",
+    "llmc": "llmc",
+    "packed": "packed",
+}
+# The order of asking: a nanoGPT file is also a file of torch.save, which Hugging Face's module accepts.
+_READING_ORDER = ("packed", "llmc", "nanogpt", "hf", "gguf", "openai")
+_FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
+_UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json"}
+
+
+def shipped_names() -> list[str]:
+    """The models that came with the package."""
+    return sorted(folder.name for folder in DATA.glob("*/") if (folder / "config.json").is_file())
+
+
+def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Checkpoint:
+    """Read a shipped model, a file or folder of any known format, or a model of the hub."""
+    name = str(name_or_path)
+    if isinstance(name_or_path, str) and name in shipped_names():
+        return _load(DATA / name, source=name)
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return _load(path, source=str(path))
+    if isinstance(name_or_path, Path) or _looks_like_a_path(name):
+        raise ModelNotFoundError(f"{path} does not exist. Check the path.")
+    from glassgpt.weights import hub
+
+    if not hub.is_hub_name(name):
+        raise ModelNotFoundError(_unknown(name, [*shipped_names(), *hub.KNOWN]))
+    return _load(hub.fetch(name, offline=offline), source=name)
+
+
+def detect_format(path: str | Path) -> str:
+    """Which of `FORMATS` a file or folder is in."""
+    path = Path(path)
+    try:
+        for name in _READING_ORDER:
+            if _module(name).detect(path):
+                return name
+        if path.is_dir():
+            held = sorted(entry.name for entry in path.iterdir())
+            shown = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "") if held else "nothing"
+            raise ModelNotFoundError(
+                f"{path} holds no model ({shown}). A model folder has config.json and model.safetensors, "
+                "or the files of another format in docs/formats.md."
+            )
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    raise FileFormatError(
+        f"{path} is in no format that is known here ({', '.join(FORMATS)}). Check that the file is complete."
+    )
+
+
+def save_checkpoint(
+    checkpoint: Checkpoint, path: str | Path, format: str = "hf", dtype: str | None = None
+) -> None:
+    """Write a checkpoint, replacing what was at `path`, unless that is a folder with other things in it."""
+    path = Path(path)
+    refuse_foreign_files(path)
+    writer(format).save(checkpoint, path, dtype)
+
+
+def writer(format: str) -> Any:
+    """The module that writes a format."""
+    if format not in FORMATS:
+        raise SettingError(f"format {format!r} is not one of {', '.join(FORMATS)}.")
+    return _module(format)
+
+
+def format_for(path: str | Path) -> str:
+    """The format that a target's name asks for; a folder is a Hugging Face folder."""
+    suffix = Path(path).suffix.lower()
+    if suffix in _UNCLEAR_SUFFIXES:
+        raise SettingError(
+            f"{path}: {suffix} does not say which format to write. Add --format {'/'.join(FORMATS)}."
+        )
+    return _FORMAT_OF_SUFFIX.get(suffix, "hf")
+
+
+# What may lie in a model folder that is about to be replaced as a whole.
+_MODEL_FILES = (
+    "*.safetensors",
+    "*.index.json",
+    "pytorch_model*.bin",
+    "*config.json",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "encoder.json",
+    "vocab.bpe",
+    "hparams.json",
+    "checkpoint",
+    "model.ckpt*",
+    "README.md",
+    ".gitattributes",
+)
+
+
+def refuse_foreign_files(path: Path) -> None:
+    """Replacing a folder removes what was in it, so it must hold nothing but a model."""
+    if not path.is_dir():
+        return
+    foreign = sorted(
+        entry.name
+        for entry in path.iterdir()
+        if entry.is_dir() or not any(entry.match(pattern) for pattern in _MODEL_FILES)
+    )
+    if foreign:
+        raise SettingError(
+            f"{path} holds {foreign[0]!r}, which is no part of a model; writing there would remove it. "
+            "Name another folder."
+        )
+
+
+def _load(path: Path, source: str) -> Checkpoint:
+    try:
+        checkpoint: Checkpoint = _module(detect_format(path)).load(path)
+    except OSError as error:
+        reason = error.strerror if error.strerror is not None else str(error)
+        raise FileFormatError(f"{path} cannot be read: {reason}. Check the path.") from None
+    checkpoint.source = source
+    return checkpoint
+
+
+def _module(format: str) -> Any:
+    return importlib.import_module(f"glassgpt.weights.{FORMATS[format]}")
+
+
+def _looks_like_a_path(name: str) -> bool:
+    """`./x`, `/x`, `~/x`, `a/b/c`, `x\\y` or anything with a suffix of a weight file."""
+    starts = name.startswith((".", "/", "~", "\\"))
+    suffix = Path(name).suffix.lower() in _FORMAT_OF_SUFFIX.keys() | _UNCLEAR_SUFFIXES
+    return starts or name.count("/") > 1 or "\\" in name or suffix
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(known)}."
+    return f"no model is called {name!r}, and no file or folder either.{hint} Or give owner/name or a path."

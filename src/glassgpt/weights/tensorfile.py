@@ -1,0 +1,195 @@
+"""The safetensors file: 8 bytes of header length, a JSON header, then the arrays end to end.
+
+Reading maps the file and hands out views of it: nothing is copied, and pages are read when touched. The
+header is checked against the file in full before the first view is made, because a header can lie: about
+its own length, about where arrays lie (past the end, over each other), about how large they are.
+Writing streams one tensor at a time, so a 6 GB model needs the memory of its largest tensor only.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import mmap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from glassgpt.errors import FileFormatError
+from glassgpt.weights.checkpoint import Array, LazyTensor
+from glassgpt.weights.safe import file_size
+
+# The header of GPT-2 XL is 60 kB. Parsed JSON takes up to thirty times its own size in memory.
+HEADER_LIMIT = 2 * 2**20
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where one tensor lies, counted from the start of the file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def looks_like(path: str | Path) -> bool:
+    """Whether a file starts as a safetensors file does."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    # No header is 4 GB long; a GGUF file of 123 tensors would otherwise look alike.
+    return len(start) == 9 and start[8:] == b"{" and start[4:8] == bytes(4)
+
+
+def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    """Every tensor of the file, unread, and the strings of its `__metadata__`."""
+    spans, metadata = read_header(path)
+    with open(path, "rb") as file:
+        # A private mapping: the arrays can be written to (torch insists), the file never changes.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    tensors = {
+        name: LazyTensor(span.shape, span.dtype, functools.partial(_view, data, span))
+        for name, span in spans.items()
+    }
+    return tensors, metadata
+
+
+def _view(data: mmap.mmap, span: Span) -> Array:
+    count = math.prod(span.shape)
+    if count == 0:
+        return np.empty(span.shape, span.dtype)
+    array = np.frombuffer(data, span.dtype, count, span.begin).reshape(span.shape)
+    # Old writers did not pad the header to 8 bytes; arrays off their natural boundary are copied.
+    return array if array.flags.aligned else array.copy()
+
+
+def read_header(path: str | Path) -> tuple[dict[str, Span], dict[str, str]]:
+    """The checked contents of the header: dtype, shape and place of every tensor, and the metadata."""
+    path = Path(path)
+    size = file_size(path)
+    with open(path, "rb") as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > size - 8:
+            raise _lie(path, f"its header claims {length:,} bytes but the file has {size:,}")
+        if length > HEADER_LIMIT:
+            raise _lie(path, f"its header is {length:,} bytes; a GPT-2 needs less than {HEADER_LIMIT:,}")
+        header = file.read(length)
+    try:
+        values = json.loads(header, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _lie(path, f"its header is not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise _lie(path, "its header is not a JSON object")
+    metadata = values.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _lie(path, "its __metadata__ is not an object of strings")
+    spans = {name: _span(path, name, value, 8 + length) for name, value in values.items()}
+    _check_tiling(path, spans, 8 + length, size)
+    return spans, metadata
+
+
+def _span(path: Path, name: str, value: Any, base: int) -> Span:
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        raise _lie(path, f"{name!r} is not described by dtype, shape and data_offsets")
+    if not isinstance(value["dtype"], str) or value["dtype"] not in DTYPES:
+        raise _lie(path, f"{name!r} has dtype {value['dtype']!r}, which GPT-2 weights do not use")
+    shape, offsets = value["shape"], value["data_offsets"]
+    if not _whole_numbers(shape) or not _whole_numbers(offsets) or len(offsets) != 2:
+        raise _lie(path, f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
+    dtype = DTYPES[value["dtype"]]
+    needed = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise _lie(
+            path, f"{name!r} of shape {shape} takes {needed:,} bytes, its offsets {offsets} say otherwise"
+        )
+    return Span(dtype, tuple(shape), base + offsets[0], base + offsets[1])
+
+
+def _check_tiling(path: Path, spans: Mapping[str, Span], begin: int, end: int) -> None:
+    """The tensors must fill the rest of the file exactly: no overlap, no hole, nothing past the end."""
+    reached = begin
+    for name, span in sorted(spans.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if span.begin != reached:
+            what = "overlaps the tensor before it" if span.begin < reached else "leaves a hole before it"
+            raise _lie(path, f"{name!r} {what}")
+        reached = span.end
+    if reached != end:
+        raise _lie(path, f"its tensors end at byte {reached:,} but the file at byte {end:,}")
+
+
+def _whole_numbers(values: Any) -> bool:
+    if not isinstance(values, list) or len(values) > 8:
+        return False
+    return all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**63 for n in values)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key {key!r} occurs twice")
+        values[key] = value
+    return values
+
+
+def _lie(path: Path, what: str) -> FileFormatError:
+    return FileFormatError(f"{path} is not a sound safetensors file: {what}. Get the file again.")
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A tensor about to be written: its description, and a function that produces it when its turn comes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    array: Any  # () -> Array
+
+
+def size_of(tensors: Iterable[Outgoing]) -> int:
+    """How many bytes the arrays will take."""
+    return sum(math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
+
+
+def write_tensors(path: str | Path, tensors: list[Outgoing], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file, one tensor in memory at a time."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    reached = 0
+    for tensor in tensors:
+        end = reached + math.prod(tensor.shape) * tensor.dtype.itemsize
+        header[tensor.name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [reached, end],
+        }
+        reached = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # arrays start on a multiple of 8
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for tensor in tensors:
+            array = np.ascontiguousarray(tensor.array())
+            if array.shape != tensor.shape or array.dtype != tensor.dtype:
+                raise AssertionError(f"{tensor.name} changed while being written")
+            file.write(array.reshape(-1).view(np.uint8).data)
