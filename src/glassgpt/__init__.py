@@ -1,23 +1,18 @@
 """GPT-2 made of glass: run it, see inside it, train and tune one, serve it, check it."""
 
-from __future__ import annotations
-
-import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.tally import tally
+    from glassgpt.gpt import GPT, load
 
 __version__ = "0.1.0"
-
-# What `import glassgpt` offers, and where it lives. Each is imported when first used: the package stays
-# fast to import and needs no torch.
-_LAZY = {"tally": "glassgpt.inspect.tally"}
-
-__all__ = ["__version__", "tally"]
+__all__ = ["GPT", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    # Late, so that `import glassgpt` and `glassgpt --help` cost nothing.
+    if name in ("GPT", "load"):
+        from glassgpt import gpt
+
+        return getattr(gpt, name)
     raise AttributeError(f"module 'glassgpt' has no attribute {name!r}")

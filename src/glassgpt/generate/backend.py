@@ -51,3 +51,7 @@ class Backend(Protocol):
     def fetch(self, values: Array) -> Callable[[], np.ndarray]:
         """Start copying to the host; calling the result waits for the copy."""
         ...
+
+    def with_rows(self, rows: int) -> Backend:
+        """The same weights with a cache for another number of sequences; itself if it has that many."""
+        ...

@@ -1,0 +1,231 @@
+"""Beam search: the texts with the highest joint probability, as far as a beam of a given width finds them.
+
+A hypothesis is ranked by log-probability / length ** length_penalty, the length being that of what was
+generated, with the end-of-text that finished it. Bias, bans and penalties act on the logits, while the
+normaliser stays the model's own: for tokens that no setting touches, a score is the model's probability.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import array_api_compat
+import numpy as np
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.backend import Array, Backend
+from glassgpt.generate.engine import checked_prompt, kept_length, stop_tokens
+from glassgpt.generate.generation import Alternatives, Generation
+from glassgpt.generate.sampling import edited, log_sum_exp, ranked
+from glassgpt.generate.settings import Settings
+from glassgpt.generate.text import TextOut, Tokenizer
+from glassgpt.generate.wishes import Wishes, Words, collect
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    row: int = 0  # of the cache; while candidates are compared, the row of the parent
+    ended: bool = False  # by a stop token, which is its last
+
+    @property
+    def joint(self) -> float:
+        return sum(self.logprobs)
+
+    def score(self, length_penalty: float) -> float:
+        return float(self.joint / max(len(self.tokens), 1) ** length_penalty)
+
+
+@dataclass
+class Finished:
+    score: float
+    hypothesis: Hypothesis
+    text: str
+    reason: str
+
+
+def beam_search(
+    backend: Backend, prompt: Sequence[int], settings: Settings, tokenizer: Tokenizer | None = None
+) -> list[Generation]:
+    """The `settings.samples` best continuations, best first. Takes over the whole cache of the backend."""
+    if settings.beams is None:
+        raise SettingError("beam search needs a width. Write beams=4, for example.")
+    if settings.beams > backend.rows:
+        raise SettingError(f"beams {settings.beams} is more than the {backend.rows} rows of the cache.")
+    if settings.stop and tokenizer is None:
+        raise UserError("stop strings need a tokenizer, and this model came without one; use stop_tokens.")
+    return _Search(backend, prompt, settings, settings.beams, tokenizer).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        backend: Backend,
+        prompt: Sequence[int],
+        settings: Settings,
+        beams: int,
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        self.backend = backend
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.beams = beams
+        self.prompt = checked_prompt(prompt, backend, tokenizer)
+        self.stop_tokens = stop_tokens(settings, backend, tokenizer)
+        self.words = Words(settings, tokenizer)
+        self.finished: list[Finished] = []
+        self.alternatives: dict[tuple[int, ...], Alternatives] = {}  # by the tokens before
+        self.notes: list[str] = []
+
+    def run(self) -> list[Generation]:
+        started = time.perf_counter()
+        steps = self.settings.max_new_tokens
+        beams = [Hypothesis()]
+        length = kept_length(len(self.prompt), steps, self.backend.context)
+        if length < len(self.prompt):
+            self.notes.append(
+                f"the prompt has {len(self.prompt)} tokens and the model reads {self.backend.context} "
+                f"at a time: it saw the last {length}"
+            )
+        logits = self.backend.prefill(0, self.prompt[-length:])[None, :] if steps else None  # (1, V)
+        for step in range(1, steps + 1):
+            assert logits is not None
+            beams = self._extend(beams, logits)
+            if step == steps or not beams or self._settled(beams):
+                break
+            self._place(beams, length)
+            if length == self.backend.context:
+                logits, length = self._slide(beams, steps - step)
+            else:
+                last = np.array([h.tokens[-1] for h in beams])
+                logits = self.backend.decode(
+                    [h.row for h in beams], self.backend.array(last), [length] * len(beams)
+                )
+                length += 1
+        if not self._settled(beams):
+            for hypothesis in beams:
+                self._finish(hypothesis, "length")
+        best = self.finished[: self.settings.samples]
+        seconds = time.perf_counter() - started
+        return [self._generation(finished, i, seconds) for i, finished in enumerate(best)]
+
+    def _extend(self, beams: list[Hypothesis], logits: Array) -> list[Hypothesis]:
+        """The best one-token continuations of all hypotheses; those that end are taken out."""
+        width = min(self.beams + len(self.stop_tokens), self.backend.config.vocab_size)
+        shown = min(max(width, self.settings.logprobs or 0), self.backend.config.vocab_size)
+        total = self.backend.fetch(log_sum_exp(logits))()  # (B,)
+        changes = collect([self._wishes(h) for h in beams], self.backend.array)
+        allowed = logits if changes is None else edited(logits, changes)
+        scores, ids = (self.backend.fetch(part)() for part in ranked(allowed, width))  # (B, W)
+        if not np.isfinite(total).all():
+            raise UserError("the model's logits are not finite numbers. Try dtype float32.")
+        if self.settings.logprobs:
+            values, names = (self.backend.fetch(part)() for part in ranked(logits, shown))
+            for i, hypothesis in enumerate(beams):
+                pairs = zip(names[i], values[i].astype(np.float64) - total[i], strict=True)
+                self.alternatives[hypothesis.tokens] = [(int(n), float(v)) for n, v in pairs][
+                    : self.settings.logprobs
+                ]
+        logprobs = scores.astype(np.float64) - total[:, None]  # (B, W)
+        candidates = []
+        for i, hypothesis in enumerate(beams):
+            for token, logprob in zip(ids[i], logprobs[i], strict=True):
+                if logprob > -np.inf:
+                    candidates.append((-(hypothesis.joint + logprob), i, int(token), float(logprob)))
+        candidates.sort()
+        extended: list[Hypothesis] = []
+        for _, i, token, logprob in candidates:
+            if len(extended) == self.beams:
+                break
+            parent = beams[i]
+            ended = token in self.stop_tokens
+            child = Hypothesis((*parent.tokens, token), (*parent.logprobs, logprob), parent.row, ended)
+            if ended or self._has_stop(child):
+                self._finish(child, "stop")
+            else:
+                extended.append(child)
+        if not extended and not self.finished:
+            raise SettingError("the bans left no token that may come next. Ban fewer.")
+        return extended
+
+    def _settled(self, beams: list[Hypothesis]) -> bool:
+        """Whether nothing that still runs can get among the best."""
+        if len(self.finished) < self.settings.samples:
+            return False
+        if not beams:
+            return True
+        penalty = self.settings.length_penalty
+        worst = self.finished[self.settings.samples - 1].score
+        # A joint probability only falls. With a positive penalty the longest text has the mildest divisor.
+        now, longest = len(beams[0].tokens), self.settings.max_new_tokens
+        divisor = longest**penalty if penalty > 0 else (now + (now < longest)) ** penalty
+        return bool(max(h.joint for h in beams) / divisor <= worst)
+
+    def _place(self, beams: list[Hypothesis], length: int) -> None:
+        """Give each hypothesis a row: its first child keeps a parent's row, the others get rows that died."""
+        kept: set[int] = set()
+        later: list[int] = []
+        for i, hypothesis in enumerate(beams):
+            if hypothesis.row in kept:
+                later.append(i)
+            kept.add(hypothesis.row)
+        free = [row for row in range(self.beams) if row not in kept]
+        for i, row in zip(later, free, strict=False):
+            self.backend.copy(beams[i].row, [row], length)
+            beams[i] = Hypothesis(beams[i].tokens, beams[i].logprobs, row)
+
+    def _slide(self, beams: list[Hypothesis], remaining: int) -> tuple[Array, int]:
+        context = self.backend.context
+        if not any("from here on" in note for note in self.notes):
+            self.notes.append(
+                f"the text is longer than the {context} tokens the model reads at a time: "
+                f"from here on it sees only the last {context - context // 4} to {context}"
+            )
+        texts = [[*self.prompt, *h.tokens] for h in beams]
+        length = kept_length(len(texts[0]), remaining, context)
+        rows = [self.backend.prefill(h.row, text[-length:]) for h, text in zip(beams, texts, strict=True)]
+        return array_api_compat.array_namespace(rows[0]).stack(rows), length
+
+    def _wishes(self, hypothesis: Hypothesis) -> Wishes:
+        wishes = Wishes(self.settings, self.prompt, self.words, self.backend.config.vocab_size)
+        if wishes.any:
+            for token in hypothesis.tokens:
+                wishes.push(token)
+        return wishes
+
+    def _text(self, hypothesis: Hypothesis) -> tuple[str, bool]:
+        out = TextOut(self.tokenizer, self.settings.stop)
+        for token in hypothesis.tokens[: len(hypothesis.tokens) - hypothesis.ended]:
+            if out.push(token)[1]:
+                return out.text, True
+        out.finish()
+        return out.text, False
+
+    def _has_stop(self, hypothesis: Hypothesis) -> bool:
+        return bool(self.settings.stop) and self._text(hypothesis)[1]
+
+    def _finish(self, hypothesis: Hypothesis, reason: str) -> None:
+        score = hypothesis.score(self.settings.length_penalty)
+        self.finished.append(Finished(score, hypothesis, self._text(hypothesis)[0], reason))
+        self.finished.sort(key=lambda finished: (-finished.score, finished.hypothesis.tokens))
+
+    def _generation(self, finished: Finished, index: int, seconds: float) -> Generation:
+        tokens = finished.hypothesis.tokens
+        kept = len(tokens) - finished.hypothesis.ended
+        wanted = self.settings.logprobs
+        return Generation(
+            text=finished.text,
+            tokens=list(tokens[:kept]),
+            finish_reason=finished.reason,
+            prompt=self.prompt,
+            prompt_tokens=len(self.prompt),
+            logprobs=None if wanted is None else list(finished.hypothesis.logprobs[:kept]),
+            alternatives=[self.alternatives[tokens[:i]] for i in range(kept)] if wanted else None,
+            sample=index,
+            score=finished.score,
+            notes=self.notes,
+            seconds=seconds,
+        )

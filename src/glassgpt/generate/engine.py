@@ -1,0 +1,352 @@
+"""The one scheduler: requests come and go between steps, and every step gives each running one a token.
+
+    engine = Engine(backend, tokenizer)
+    number = engine.add(ids, settings)
+    while engine.busy:
+        for event in engine.step(): ...
+
+Nothing a request gets depends on its neighbours: its prompt is read alone, its random numbers follow from
+its own seed, and the sampler treats rows separately.
+
+On a GPU the loop is a pipeline. A step is put on the device's queue with the tokens of the step before still
+on the device; only then the host reads those tokens, while the device is at work. A row that turns out to
+have ended has computed one token in vain. Where the next step needs the host to have read the text
+(penalties on what was said, n-grams, a window that must slide), it waits for that step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import array_api_compat
+import numpy as np
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.backend import Array, Backend
+from glassgpt.generate.generation import Event
+from glassgpt.generate.request import Request, Sample
+from glassgpt.generate.sampling import NOTHING, Edits, Knobs, draw_tokens, knobs
+from glassgpt.generate.settings import Settings
+from glassgpt.generate.text import Tokenizer
+from glassgpt.generate.wishes import Words, collect
+
+UNIFORMS_AHEAD = 64  # random numbers are moved to the device this many steps at a time
+
+
+@dataclass(eq=False)
+class Flight:
+    """Tokens that were drawn in one step, and perhaps not read yet."""
+
+    step: int
+    samples: list[Sample]
+    tokens: Array  # (B,), on the device
+    report: Callable[[], np.ndarray]
+
+
+@dataclass(eq=False)
+class Plan:
+    """What sampling needs for a certain group of samples; made anew only when the group changes."""
+
+    samples: list[Sample]
+    knobs: Knobs
+    edits: Edits | None
+    edits_fixed: bool
+    uniforms: Array  # (B, UNIFORMS_AHEAD)
+    used: int = 0
+
+
+class Engine:
+    def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None) -> None:
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self._numbers = 0
+        self._step = 0
+        self._waiting: deque[Sample] = deque()
+        self._running: list[Sample] = []
+        self._free = list(range(backend.rows))  # a heap: low rows first keeps the batch compact
+        self._flights: deque[Flight] = deque()
+        self._events: list[Event] = []
+        self._plan: Plan | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running or self._events)
+
+    def add(self, prompt: Sequence[int], settings: Settings | None = None) -> int:
+        """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
+
+        An empty prompt starts from end-of-text, as the beginning of a document did in training.
+        """
+        settings = Settings() if settings is None else settings
+        if settings.beams is not None:
+            raise SettingError(
+                "beams are searched by generate.beam, not by the engine. Leave beams out here."
+            )
+        ids = checked_prompt(prompt, self.backend, self.tokenizer)
+        if settings.stop and self.tokenizer is None:
+            raise UserError(
+                "stop strings need a tokenizer, and this model came without one; use stop_tokens."
+            )
+        self._numbers += 1
+        request = Request(
+            number=self._numbers,
+            prompt=ids,
+            settings=settings,
+            seed=secrets.randbits(32) if settings.seed is None else settings.seed,
+            words=Words(settings, self.tokenizer),
+            stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
+        )
+        vocab_size = self.backend.config.vocab_size
+        samples = [Sample(request, i, self.tokenizer, vocab_size) for i in range(settings.candidates)]
+        request.samples = samples
+        self._waiting.extend(samples)
+        return request.number
+
+    def cancel(self, number: int) -> None:
+        """End a request; its texts so far come with the next step's events."""
+        for sample in [s for s in (*self._running, *self._waiting) if s.request.number == number]:
+            self._finish(sample, "cancelled")
+
+    def step(self) -> list[Event]:
+        """One token for every running sample; what became known on the host meanwhile."""
+        try:
+            self._advance()
+        except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are free again
+            self._flights.clear()
+            self._plan = None
+            for sample in [*self._running, *self._waiting]:
+                self._finish(sample, "cancelled")
+            self._free = list(range(self.backend.rows))
+            raise
+        events, self._events = self._events, []
+        return events
+
+    def _advance(self) -> None:
+        self._step += 1
+        if any(s.must_be_read(self.backend.context) for s in self._running):
+            self._read(self._step)
+        drawn = False
+        for sample in [s for s in self._running if s.unfinished and s.length == self.backend.context]:
+            self._slide(sample)
+            drawn = True
+        due = [s for s in self._running if s.unfinished and s.step < self._step]
+        if due:
+            logits = self.backend.decode([s.row for s in due], self._latest(due), [s.length for s in due])
+            for sample in due:
+                sample.length += 1
+            self._draw(due, logits)  # (B, V)
+            drawn = True
+        drawn = self._admit() or drawn
+        pipelined = bool(self._flights) and not isinstance(self._flights[-1].tokens, np.ndarray)
+        self._read(self._step - 1 if drawn and pipelined else self._step)
+
+    def _admit(self) -> bool:
+        """Give waiting samples a row and their first token; samples of one prompt share its reading."""
+        drawn = False
+        while self._waiting and (self._free or self._waiting[0].limit == 0):
+            first = self._waiting.popleft()
+            if first.limit == 0:
+                self._finish(first, "length")
+                continue
+            group = [first]
+            while (
+                self._waiting and self._waiting[0].request is first.request and len(group) < len(self._free)
+            ):
+                group.append(self._waiting.popleft())
+            self._running += group
+            for sample in group:
+                sample.row = heapq.heappop(self._free)
+                sample.started = time.perf_counter()
+            self._read_prompt(group)
+            drawn = True
+        return drawn
+
+    def _read_prompt(self, group: list[Sample]) -> None:
+        request = group[0].request
+        length = kept_length(len(request.prompt), group[0].limit, self.backend.context)
+        if length < len(request.prompt) and not request.cut_noted:
+            request.cut_noted = True
+            group[0].note(
+                f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
+                f"at a time: it saw the last {length}"
+            )
+            self._events.append(Event(request.number, group[0].index, note=group[0].notes[-1]))
+        sibling = next((s for s in request.samples if s.holds_prompt), None)
+        if request.logits is None or sibling is None:
+            source, rest = group[0].row, group[1:]
+            request.logits = self.backend.prefill(source, request.prompt[-length:])  # (V,)
+        else:
+            source, rest = sibling.row, group
+        if rest:
+            self.backend.copy(source, [s.row for s in rest], length)
+        for sample in group:
+            sample.length = length
+            sample.holds_prompt = True
+        xp = array_api_compat.array_namespace(request.logits)
+        self._draw(group, xp.stack([request.logits] * len(group)))  # (samples, V)
+        if group[-1] is request.samples[-1]:
+            request.logits = None
+
+    def _slide(self, sample: Sample) -> None:
+        """Read the last part of the text again from position 0, to make room for more.
+
+        Keys in the cache belong to absolute positions, so they cannot be moved: every slide reads afresh.
+        Keeping three quarters costs three positions read per token gained and never forgets more than a
+        quarter; keeping all but one would cost a whole window per token.
+        """
+        context = self.backend.context
+        text = sample.history
+        length = kept_length(len(text), sample.limit - sample.drawn, context)
+        if not sample.slid:
+            sample.slid = True
+            sample.note(
+                f"the text is longer than the {context} tokens the model reads at a time: "
+                f"from here on it sees only the last {context - context // 4} to {context}"
+            )
+            self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
+        sample.holds_prompt = False
+        logits = self.backend.prefill(sample.row, text[-length:])
+        sample.length = length
+        self._draw([sample], logits[None, :])
+
+    def _latest(self, samples: list[Sample]) -> Array:
+        """The last token of each sample, (B,), without asking the device for any."""
+        flights: list[tuple[Flight, list[int]]] = []
+        for sample in samples:
+            flight, index = sample.latest
+            if not flights or flights[-1][0] is not flight:
+                flights.append((flight, []))
+            flights[-1][1].append(index)
+        parts = []
+        for flight, indices in flights:
+            whole = indices == list(range(len(flight.samples)))
+            parts.append(flight.tokens if whole else flight.tokens[self.backend.array(np.array(indices))])
+        return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
+
+    def _draw(self, samples: list[Sample], logits: Array) -> None:
+        plan = self._planned(samples)
+        if not plan.edits_fixed:
+            plan.edits = collect([s.wishes for s in samples], self.backend.array)
+        draw = draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
+        plan.used += 1
+        flight = Flight(self._step, samples, draw.tokens, self.backend.fetch(draw.report))
+        self._flights.append(flight)
+        for index, sample in enumerate(samples):
+            sample.latest = (flight, index)
+            sample.drawn += 1
+            sample.step = self._step
+
+    def _planned(self, samples: list[Sample]) -> Plan:
+        plan = self._plan
+        if plan is None or plan.samples != samples:
+            fixed = all(s.wishes.fixed for s in samples)
+            plan = Plan(
+                samples=samples,
+                knobs=knobs(
+                    [s.request.settings for s in samples], self.backend.config.vocab_size, self.backend.array
+                ),
+                edits=collect([s.wishes for s in samples], self.backend.array) if fixed else None,
+                edits_fixed=fixed,
+                uniforms=None,
+                used=UNIFORMS_AHEAD,
+            )
+            self._plan = plan
+        if plan.used == UNIFORMS_AHEAD:
+            ahead = np.stack([s.uniforms.window(s.drawn, UNIFORMS_AHEAD) for s in samples])
+            plan.uniforms, plan.used = self.backend.array(ahead), 0
+        return plan
+
+    def _read(self, up_to: int) -> None:
+        """Take in the tokens of all steps until `up_to`, waiting for the device where need be."""
+        while self._flights and self._flights[0].step <= up_to:
+            flight = self._flights.popleft()
+            report = flight.report()  # (B, 1 + [1 + 2n])
+            for sample, values in zip(flight.samples, report, strict=True):
+                if not sample.finished:  # else it ended while this step was under way
+                    self._take_in(sample, values)
+
+    def _take_in(self, sample: Sample, values: np.ndarray) -> None:
+        request = sample.request
+        token = int(values[0])
+        if token == NOTHING:
+            self._finish(sample, "error", error=_nothing_to_draw(request.settings))
+            return
+        logprob, alternatives = sample.unpack(values)
+        if token in request.stop_tokens:
+            self._finish(sample, "stop")
+            return
+        text, stopped = sample.push(token, logprob, alternatives)
+        if stopped or len(sample.tokens) == sample.limit:
+            reason = "stop" if stopped else "length"
+            self._finish(
+                sample, reason, Event(request.number, sample.index, text, token, logprob, alternatives)
+            )
+            return
+        self._events.append(Event(request.number, sample.index, text, token, logprob, alternatives))
+
+    def _finish(
+        self, sample: Sample, reason: str, last: Event | None = None, error: UserError | None = None
+    ) -> None:
+        generation, rest = sample.close(reason)
+        if sample in self._running:
+            self._running.remove(sample)
+            heapq.heappush(self._free, sample.row)
+        elif sample in self._waiting:
+            self._waiting.remove(sample)
+        last = Event(sample.request.number, sample.index) if last is None else last
+        self._events.append(
+            Event(
+                last.request, last.sample, last.text + rest, last.token, last.logprob, last.alternatives,
+                generation=generation, error=error,
+            )
+        )  # fmt: skip
+
+
+def kept_length(length: int, remaining: int, context: int) -> int:
+    """How many of the last tokens to read, so that `remaining` more can be drawn, at best without sliding."""
+    if length <= context and length + remaining - 1 <= context:
+        return length
+    least = context - context // 4
+    return min(length, max(least, min(context, context - (remaining - 1))))
+
+
+def checked_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
+    """The ids to start from; none at all means the beginning of a document."""
+    vocab_size = backend.config.vocab_size
+    ids = [int(token) for token in prompt]
+    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
+    if wrong is not None:
+        raise SettingError(f"token id {wrong} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
+    if ids:
+        return ids
+    start = end_of_text(backend, tokenizer)
+    if start is None:
+        start = backend.config.bos_token_id
+    if start is None or not 0 <= start < vocab_size:
+        raise SettingError(
+            "an empty prompt needs an end-of-text token, which this model lacks. Write a prompt."
+        )
+    return [start]
+
+
+def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
+    eot = None if tokenizer is None else tokenizer.eot_id
+    return backend.config.eos_token_id if eot is None else eot
+
+
+def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
+    eot = None if settings.ignore_eot else end_of_text(backend, tokenizer)
+    return frozenset(settings.stop_tokens) | (frozenset() if eot is None else {eot})
+
+
+def _nothing_to_draw(settings: Settings) -> UserError:
+    banning = ("logit_bias", "banned_words", "no_repeat_ngram")
+    used = [name for name in banning if getattr(settings, name) not in ({}, (), None)]
+    if used:
+        return SettingError(f"{' and '.join(used)} left no token that may come next. Ban fewer.")
+    return UserError("the model's logits are not finite numbers. Try dtype float32; or the weights are bad.")

@@ -1,0 +1,71 @@
+"""What comes out: a finished generation, and the events from which it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from glassgpt.errors import UserError
+
+Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
+
+
+@dataclass
+class Generation:
+    """One continuation of a prompt. `str()` of it is the text."""
+
+    text: str  # the continuation alone, up to a stop string
+    tokens: list[int]  # its ids; end-of-text and what only belonged to a stop string are left out
+    finish_reason: str  # "length", "stop" or "cancelled"
+    prompt: str | list[int] = ""  # as it was given
+    prompt_tokens: int = 0  # how many the prompt had
+    logprobs: list[float] | None = None  # of each token, as the model said it before any setting
+    alternatives: list[Alternatives] | None = None  # of each token, where asked for
+    seed: int | None = None  # repeats this text; None where nothing was drawn
+    sample: int = 0  # the number of this sample: its random numbers follow from seed and number
+    score: float | None = None  # by which best_of or a beam search ranked it
+    notes: list[str] = field(default_factory=list)  # what the user should know, such as a window that slid
+    seconds: float = 0.0  # from the first token's computation on
+    samples: list[Generation] = field(default_factory=list, repr=False)  # all of this prompt, best first
+
+    @property
+    def tokens_per_s(self) -> float:
+        return len(self.tokens) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def joint_logprob(self) -> float | None:
+        """The log-probability of the whole text."""
+        return None if self.logprobs is None else sum(self.logprobs)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a step of the engine did for one sequence."""
+
+    request: int
+    sample: int
+    text: str = ""  # new text; may be empty while a character or a stop string is undecided
+    token: int | None = None
+    logprob: float | None = None
+    alternatives: Alternatives | None = None
+    note: str | None = None
+    generation: Generation | None = None  # the whole, with the last event of a sequence
+    error: UserError | None = None  # why the sequence broke off, likewise
+
+
+def best(candidates: Sequence[Generation], count: int) -> list[Generation]:
+    """The `count` generations with the highest log-probability per token, best first.
+
+    Per token, as a joint probability would prefer whatever is shortest; an empty text counts as 0 tokens
+    of certainty, that is, last.
+    """
+    for generation in candidates:
+        if generation.logprobs:
+            generation.score = sum(generation.logprobs) / len(generation.logprobs)
+    ranked = sorted(
+        candidates, key=lambda g: (g.score is None, 0.0 if g.score is None else -g.score, g.sample)
+    )
+    return ranked[:count]

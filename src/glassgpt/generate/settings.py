@@ -1,0 +1,194 @@
+"""What a user may ask of a generation, and which of it makes no sense.
+
+Every range is checked here, once, before any work: an error names the value, the range and what to write
+instead. The steps that use these numbers, and their order, are in `sampling.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from glassgpt.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to choose the next token, how often, and when to stop. `None` switches a thing off."""
+
+    max_new_tokens: int = 100
+    temperature: float = 0.8  # 0 takes the most probable token every time
+    top_k: int | None = 40  # draw among the k most probable tokens
+    top_p: float | None = None  # among the fewest tokens that together have at least this probability
+    min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
+    typical_p: float | None = None  # among tokens about as surprising as is to be expected (Meister 2022)
+    repetition_penalty: float | None = (
+        None  # weakens every token of prompt and text (CTRL); 1 changes nothing
+    )
+    presence_penalty: float | None = None  # taken once off the logit of each token generated so far
+    frequency_penalty: float | None = None  # taken off as often as the token was generated
+    no_repeat_ngram: int | None = None  # never the same n tokens in a row twice
+    logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)  # id -> added to its logit
+    banned_words: tuple[str, ...] = ()  # never, as the tokenizer spells them
+    required_words: tuple[str, ...] = ()  # made more likely by `required_bias`, but not forced
+    required_bias: float = 5.0
+    stop: tuple[str, ...] = ()  # end before any of these strings
+    stop_tokens: tuple[int, ...] = ()  # end at any of these ids
+    ignore_eot: bool = False  # go on after end-of-text
+    seed: int | None = None  # None draws one, which the result reports
+    samples: int = 1
+    best_of: int | None = None  # generate this many, return the `samples` most probable per token
+    beams: int | None = None  # beam search of this width instead of drawing
+    length_penalty: float = 1.0  # beams are ranked by log-probability / length ** length_penalty
+    logprobs: int | None = 0  # how many alternatives to report per token; None reports nothing at all
+
+    def __post_init__(self) -> None:
+        for name in ("stop", "banned_words", "required_words"):
+            value = getattr(self, name)
+            self._set(name, (value,) if isinstance(value, str) else _tuple(name, value, str))
+        self._set("stop_tokens", _tuple("stop_tokens", self.stop_tokens, int))
+        if not isinstance(self.logit_bias, Mapping):
+            raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
+
+        _whole("max_new_tokens", self.max_new_tokens, 0)
+        _whole("samples", self.samples, 1)
+        _number("temperature", self.temperature, 0, math.inf, "0 is greedy, 0.8 is usual")
+        _number(
+            "required_bias",
+            self.required_bias,
+            -math.inf,
+            math.inf,
+            "5 makes a word about 150 times likelier",
+        )
+        _number(
+            "length_penalty", self.length_penalty, -math.inf, math.inf, "1 compares log-probability per token"
+        )
+        if self.top_k is not None:
+            _whole("top_k", self.top_k, 1, "None (on the command line: none) switches it off")
+        if self.top_p is not None:
+            _number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
+        if self.typical_p is not None:
+            _number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
+        if self.min_p is not None:
+            _number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
+        if self.repetition_penalty is not None:
+            _number(
+                "repetition_penalty",
+                self.repetition_penalty,
+                0,
+                math.inf,
+                "1.2 is usual, 1 is none",
+                above=True,
+            )
+        if self.presence_penalty is not None:
+            _number("presence_penalty", self.presence_penalty, -math.inf, math.inf, "0 to 2 is usual")
+        if self.frequency_penalty is not None:
+            _number("frequency_penalty", self.frequency_penalty, -math.inf, math.inf, "0 to 2 is usual")
+        if self.no_repeat_ngram is not None:
+            _whole("no_repeat_ngram", self.no_repeat_ngram, 1, "None switches it off")
+        if self.seed is not None:
+            _whole("seed", self.seed, 0)
+            if self.seed >= 2**64:
+                raise SettingError(f"seed {self.seed} is too large; write a whole number below 2**64.")
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, "0 reports the chosen token alone, None nothing")
+        for token, bias in self.logit_bias.items():
+            _whole("a token id in logit_bias", token, 0)
+            if (
+                isinstance(bias, bool)
+                or not isinstance(bias, int | float)
+                or math.isnan(bias)
+                or bias == math.inf
+            ):
+                raise SettingError(
+                    f"logit_bias of token {token} is {bias!r}; write a finite number, or -inf to ban it."
+                )
+        for token in self.stop_tokens:
+            _whole("a token id in stop_tokens", token, 0)
+        for name in ("stop", "banned_words", "required_words"):
+            if "" in getattr(self, name):
+                raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
+        if self.best_of is not None:
+            _whole("best_of", self.best_of, 1, "None switches it off")
+            if self.best_of < self.samples:
+                raise SettingError(
+                    f"best_of {self.best_of} is fewer than samples {self.samples}; "
+                    f"write best_of {self.samples} or more, or fewer samples."
+                )
+            if self.logprobs is None:
+                raise SettingError("best_of compares log-probabilities; leave logprobs at 0 or more.")
+        if self.beams is not None:
+            self._check_beams(self.beams)
+
+    def _check_beams(self, beams: int) -> None:
+        _whole("beams", beams, 1, "None switches beam search off")
+        if self.samples > beams:
+            raise SettingError(
+                f"samples {self.samples} is more than beams {beams}; a search returns at most as many texts "
+                f"as it has beams. Write beams {self.samples} or more."
+            )
+        drawing = [
+            name for name in ("top_p", "min_p", "typical_p", "best_of") if getattr(self, name) is not None
+        ]
+        if self.temperature not in (0, 1, DEFAULTS["temperature"]):
+            drawing.append("temperature")
+        if self.top_k not in (None, 1, DEFAULTS["top_k"]):
+            drawing.append("top_k")
+        if drawing:
+            raise SettingError(
+                f"{drawing[0]} {getattr(self, drawing[0])} has no meaning with beams {beams}: a search draws "
+                f"nothing at random. Leave out {drawing[0]} or beams."
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen; this happens only while it is made
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def candidates(self) -> int:
+        """How many texts are generated for one prompt."""
+        return self.samples if self.best_of is None else self.best_of
+
+    @classmethod
+    def of(cls, **given: Any) -> Settings:
+        """Settings by name; a name that does not exist is a user's error, not a bug."""
+        unknown = sorted(set(given) - set(FIELDS))
+        if unknown:
+            raise SettingError(f"there is no setting {unknown[0]!r}. There are: {', '.join(FIELDS)}.")
+        return cls(**given)
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Settings))
+DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings) if f.default is not dataclasses.MISSING}
+
+
+def _whole(name: str, value: object, least: int, hint: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        tail = f" ({hint})" if hint else ""
+        raise SettingError(f"{name} is {value!r}; write a whole number of at least {least}{tail}.")
+
+
+def _number(name: str, value: object, least: float, most: float, hint: str, above: bool = False) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if good:
+        assert isinstance(value, int | float)
+        good = least <= value <= most and not (above and value == least)
+    if not good:
+        at_least = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
+        at_most = "" if most == math.inf else f" {'and' if at_least else ''} at most {most:g}"
+        raise SettingError(f"{name} is {value!r}; write a number{at_least}{at_most} ({hint}).")
+
+
+def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:
+    what = {str: "strings", int: "token ids"}[kind]
+    if not isinstance(value, list | tuple | set | frozenset) or not all(
+        isinstance(item, kind) for item in value
+    ):
+        raise SettingError(f"{name} is {value!r}; write a list of {what}.")
+    return tuple(value)

@@ -1,0 +1,74 @@
+"""Tokens to text as they come: never half a character, never a part of a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+
+class Stream(Protocol):
+    def push(self, token_id: int, /) -> str: ...
+    def finish(self) -> str: ...
+
+
+class Tokenizer(Protocol):
+    """The part of `glassgpt.tokenizer.Tokenizer` that generation uses."""
+
+    eot_id: int | None
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]: ...
+    def decode(self, ids: Iterable[int], /) -> str: ...
+    def stream(self) -> Stream: ...
+
+
+class TextOut:
+    """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
+
+    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str]) -> None:
+        self._stream = None if tokenizer is None else tokenizer.stream()
+        self._stops = stops
+        self._held = ""
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All that was given out."""
+        return "".join(self._pieces)
+
+    def push(self, token: int) -> tuple[str, bool]:
+        """The text that is certain now, and whether a stop string was completed."""
+        if self._stream is None:
+            return "", False
+        return self._scan(self._stream.push(token))
+
+    def finish(self) -> str:
+        """The rest, when no more tokens come."""
+        if self._stream is None:
+            return ""
+        piece, stopped = self._scan(self._stream.finish())
+        return piece if stopped else piece + self._give(len(self._held))
+
+    def _scan(self, piece: str) -> tuple[str, bool]:
+        self._held += piece
+        # The stop string that is complete first wins, so that the cut never depends on how the text was
+        # divided into tokens.
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            given = self._give(min(found)[1])
+            self._held = ""
+            return given, True
+        return self._give(len(self._held) - self._undecided()), False
+
+    def _undecided(self) -> int:
+        """The length of the longest end of the text that a stop string begins with."""
+        longest = min(len(self._held), max((len(stop) for stop in self._stops), default=1) - 1)
+        return next((n for n in range(longest, 0, -1) if self._begins_stop(self._held[-n:])), 0)
+
+    def _begins_stop(self, end: str) -> bool:
+        return any(stop.startswith(end) for stop in self._stops)
+
+    def _give(self, length: int) -> str:
+        given, self._held = self._held[:length], self._held[length:]
+        if given:
+            self._pieces.append(given)
+        return given

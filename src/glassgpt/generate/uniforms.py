@@ -1,0 +1,28 @@
+"""The random numbers of one sample: a fixed function of (seed, sample, step), whatever else is going on.
+
+Philox is a counter-based generator (Salmon 2011): its key names the stream. The raw bits are turned into
+floats here, since numpy promises to keep those for ever, but not the way `Generator` uses them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Uniforms:
+    """Numbers in [0, 1), read forwards."""
+
+    def __init__(self, seed: int, sample: int) -> None:
+        self._bits = np.random.Philox(key=(sample << 64) | seed)
+        self._start = 0  # the step of the first number in `_ahead`
+        self._ahead = np.empty(0)
+
+    def window(self, start: int, length: int) -> np.ndarray:
+        """The numbers of steps start, start + 1, ...; `start` never goes back."""
+        self._ahead = self._ahead[start - self._start :]
+        self._start = start
+        missing = length - len(self._ahead)
+        if missing > 0:
+            fresh = (self._bits.random_raw(missing) >> np.uint64(11)) * 2.0**-53  # 53 bits, all a float holds
+            self._ahead = np.concatenate([self._ahead, fresh])
+        return self._ahead[:length]

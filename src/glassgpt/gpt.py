@@ -1,0 +1,307 @@
+"""A loaded model, and what one does with it: `glassgpt.load("default").generate("Once upon a time")`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.backend import Backend
+from glassgpt.generate.beam import beam_search
+from glassgpt.generate.engine import Engine, checked_prompt
+from glassgpt.generate.generation import Event, Generation, best
+from glassgpt.generate.settings import FIELDS, Settings
+from glassgpt.generate.text import Tokenizer
+
+Prompt = str | Sequence[int]
+
+# Rows of the cache are made for what a call needs, but not beyond this much memory: what finds no row waits.
+CACHE_BYTES = 4 * 2**30
+MOST_ROWS = 64
+
+
+def load(
+    name_or_path: str | Path = "default",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    backend: str | None = None,
+) -> GPT:
+    """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
+
+    `device` and `dtype` default to the best of this machine; `backend` is None or "torch".
+    """
+    if backend == "native":
+        raise UserError(
+            "backend 'native' is not built yet in this version. Use backend 'torch', or leave it out."
+        )
+    if backend not in (None, "torch"):
+        raise SettingError(f"backend {backend!r} is not known. Use 'torch', or leave it out.")
+    from glassgpt.weights import load_checkpoint
+
+    checkpoint = load_checkpoint(str(name_or_path))
+    try:
+        from glassgpt.model import TorchBackend
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError(
+            "running a model needs torch. Install it with: pip install 'glassgpt[torch]'"
+        ) from None
+    torch_backend = TorchBackend.load(checkpoint, device=device, dtype=dtype)
+    return GPT(torch_backend, checkpoint.tokenizer, name=str(name_or_path))
+
+
+class GPT:
+    """A model with its tokenizer. Not for several threads at once; a server has its own engine."""
+
+    def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.name = name
+        self._lines: dict[int, _Line] = {}
+
+    @property
+    def config(self) -> Config:
+        return self.backend.config
+
+    def __repr__(self) -> str:
+        return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        return self._need_tokenizer("text").encode(text, allow_special)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._need_tokenizer("text").decode(ids)
+
+    @overload
+    def generate(
+        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self, prompt: Sequence[Prompt], *, settings: Settings | None = None, **changes: Any
+    ) -> list[Generation]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt] | None = None,
+        *,
+        settings: Settings | None = None,
+        **changes: Any,
+    ) -> Generation | list[Generation]:
+        """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
+
+        No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
+        of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
+        its `.samples` holds all of them in order.
+        """
+        settings = _settings(settings, changes)
+        if not _is_batch(prompt):
+            return self._generate([prompt], settings)[0]  # type: ignore[list-item]
+        return self._generate(list(prompt), settings)  # type: ignore[arg-type]
+
+    def stream(
+        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+    ) -> TextStream:
+        """The same, as an iterator of pieces of text; afterwards its `.generation` holds the whole."""
+        settings = _settings(settings, changes)
+        for name, off in (("samples", 1), ("best_of", None), ("beams", None)):
+            if getattr(settings, name) != off:
+                raise SettingError(
+                    f"{name} {getattr(settings, name)} cannot be streamed: there is more than one text. "
+                    f"Leave out {name}, or use generate."
+                )
+        line = self._line(1)
+        number = line.submit(self._ids(prompt), settings)
+        return TextStream(line.events(number, 1), prompt)
+
+    def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
+        """The k most probable next tokens, as text, with their probabilities."""
+        return [(self.decode([token]), float(np.exp(logprob))) for token, logprob in self.next_ids(prompt, k)]
+
+    def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
+        """The ids of the k most probable next tokens, with their log-probabilities."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise SettingError(f"k is {k!r}; write a whole number of at least 1.")
+        settings = Settings(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
+        alternatives = self._generate([prompt], settings)[0].alternatives
+        assert alternatives is not None
+        return alternatives[0]
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        """The logits after every token of every sequence, float32 (B, longest, V)."""
+        rows = [[int(token) for token in ids] for ids in batch]
+        if not rows:
+            raise SettingError("the batch is empty. Give a list of lists of token ids.")
+        for ids in rows:
+            if not ids:
+                raise SettingError("a sequence of the batch is empty. Give each at least one token id.")
+            if len(ids) > self.backend.context:
+                raise SettingError(
+                    f"a sequence has {len(ids)} tokens, more than the {self.backend.context} of the model. Cut it."
+                )
+            checked_prompt(ids, self.backend, self.tokenizer)
+        return self.backend.logits(rows)
+
+    def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
+        prompts_ids = [self._ids(prompt) for prompt in prompts]
+        if settings.beams is not None:
+            backend = self._idle_backend(settings.beams)
+            found = [beam_search(backend, ids, settings, self.tokenizer) for ids in prompts_ids]
+        else:
+            found = self._sample(prompts_ids, settings)
+        results = []
+        for prompt, generations in zip(prompts, found, strict=True):
+            for generation in generations:
+                generation.prompt = _as_given(prompt)
+                generation.samples = generations
+            results.append(generations[0])
+        return results
+
+    def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+        line = self._line(len(prompts) * settings.candidates)
+        numbers: list[int] = []
+        try:
+            numbers.extend(line.submit(ids, settings) for ids in prompts)
+            found = []
+            for number in numbers:
+                events = line.events(number, settings.candidates)
+                done = [event.generation for event in events if event.generation is not None]
+                found.append(sorted(done, key=lambda generation: generation.sample))
+        finally:
+            for number in numbers:  # nothing is left of them unless this was interrupted
+                line.drop(number)
+        if settings.best_of is None:
+            return found
+        return [best(generations, settings.samples) for generations in found]
+
+    def _ids(self, prompt: Prompt | None) -> list[int]:
+        if prompt is None:
+            return []
+        if isinstance(prompt, str):
+            return self._need_tokenizer("a text prompt").encode(prompt)
+        if any(isinstance(token, bool) or not isinstance(token, int | np.integer) for token in prompt):
+            raise SettingError("a prompt is a text or a list of token ids; this list holds something else.")
+        return [int(token) for token in prompt]
+
+    def _need_tokenizer(self, what: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UserError(
+                f"{what} needs a tokenizer, and {self.name or 'this model'} came without one. "
+                "Put its tokenizer.json beside the weights, or give token ids."
+            )
+        return self.tokenizer
+
+    def _idle_backend(self, rows: int) -> Backend:
+        """For a beam search, which needs all its rows at once and to itself."""
+        line = self._lines.get(rows)
+        if line is not None and not line.engine.busy:
+            return line.engine.backend
+        spare = self.backend.rows == rows and bool(self._lines)  # someone may be in the middle of a stream
+        return self.backend.with_rows(rows + spare)
+
+    def _line(self, sequences: int) -> _Line:
+        """An engine with rows enough: one for single texts, and one for the size of batch last asked for.
+
+        Two, because a device's recorded step computes every row of its cache whether in use or not.
+        """
+        rows = 1
+        while rows < min(sequences, self._most_rows()):
+            rows *= 2
+        if rows not in self._lines:
+            self._lines = {size: line for size, line in self._lines.items() if size == 1}
+            backend = self.backend if rows == self.backend.rows else self.backend.with_rows(rows)
+            self._lines[rows] = _Line(Engine(backend, self.tokenizer))
+        return self._lines[rows]
+
+    def _most_rows(self) -> int:
+        config = self.config
+        row = 2 * config.n_layer * self.backend.context * config.n_embd * 4  # keys and values in float32
+        return max(1, min(MOST_ROWS, CACHE_BYTES // row))
+
+
+class TextStream(Iterator[str]):
+    """Pieces of text as they come. Closing it, or dropping it, ends the generation."""
+
+    def __init__(self, events: Iterator[Event], prompt: Prompt | None) -> None:
+        self._events = events
+        self._prompt = prompt
+        self.notes: list[str] = []
+        self.generation: Generation | None = None
+
+    def __next__(self) -> str:
+        for event in self._events:
+            if event.note is not None:
+                self.notes.append(event.note)
+            if event.generation is not None:
+                self.generation = event.generation
+                self.generation.prompt = _as_given(self._prompt)
+                self.generation.samples = [self.generation]
+            if event.text:
+                return event.text
+        raise StopIteration
+
+    def close(self) -> None:
+        self._events.close()  # type: ignore[attr-defined]
+
+
+class _Line:
+    """An engine with an inbox for each request's events, so that several streams can be read by turns."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._inboxes: dict[int, deque[Event]] = {}
+
+    def submit(self, ids: list[int], settings: Settings) -> int:
+        number = self.engine.add(ids, settings)
+        self._inboxes[number] = deque()
+        return number
+
+    def events(self, number: int, texts: int) -> Iterator[Event]:
+        """The events of a request until all its texts are finished."""
+        try:
+            while texts:
+                while not self._inboxes[number]:
+                    if not self.engine.busy:
+                        return
+                    for event in self.engine.step():
+                        if event.request in self._inboxes:
+                            self._inboxes[event.request].append(event)
+                event = self._inboxes[number].popleft()
+                if event.error is not None:
+                    raise event.error
+                texts -= event.generation is not None
+                yield event
+        finally:
+            self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """Forget a request, and end it if it still runs."""
+        if self._inboxes.pop(number, None) is not None:
+            self.engine.cancel(number)
+
+
+def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
+    if settings is None:
+        return Settings.of(**changes)
+    return Settings.of(**{**{name: getattr(settings, name) for name in FIELDS}, **changes})
+
+
+def _is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:
+    """A list of texts or of lists; an empty list is a batch of none."""
+    if prompt is None or isinstance(prompt, str):
+        return False
+    return len(prompt) == 0 or not isinstance(prompt[0], int | np.integer)
+
+
+def _as_given(prompt: Prompt | None) -> str | list[int]:
+    if prompt is None:
+        return ""
+    return prompt if isinstance(prompt, str) else [int(token) for token in prompt]

@@ -1,0 +1,175 @@
+"""A real, very small GPT-2 in numpy behind the Backend seam, and a tokenizer: what these tests run on.
+
+Every row is computed on its own, so a difference between alone and batched is the engine's fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from glassgpt.config import Config
+
+EOT = 0
+
+
+class LetterTokenizer:
+    """Id 0 is end-of-text; the others are the bytes of a small alphabet, among them parts of characters."""
+
+    eot_id: int | None = EOT
+    alphabet = b" abcdefghijklmnopqrstuvwxyz\xc3\xa9\xe2\x82\xac\n."
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        return [self.alphabet.index(bytes([byte])) + 1 for byte in text.encode()]
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"<eot>" if token == EOT else self.alphabet[token - 1 : token]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return b"".join(self.token_bytes(token) for token in ids).decode("utf-8", "replace")
+
+    def stream(self) -> LetterStream:
+        return LetterStream(self)
+
+
+class LetterStream:
+    def __init__(self, tokenizer: LetterTokenizer) -> None:
+        import codecs
+
+        self.tokenizer = tokenizer
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return self.decoder.decode(self.tokenizer.token_bytes(token))
+
+    def finish(self) -> str:
+        return self.decoder.decode(b"", final=True)
+
+
+VOCAB = len(LetterTokenizer.alphabet) + 1
+TINY = Config(vocab_size=VOCAB, n_positions=24, n_embd=16, n_layer=2, n_head=2, eos_token_id=EOT)
+
+
+class TinyBackend:
+    """Counts its calls and checks what the seam promises: rows in range, positions that follow each other."""
+
+    def __init__(
+        self,
+        rows: int = 1,
+        config: Config = TINY,
+        seed: int = 0,
+        device: bool = False,
+        sharpness: float = 3.0,
+    ) -> None:
+        self.config, self.rows, self.context = config, rows, config.n_positions
+        rng = np.random.default_rng(seed)
+        self.w = {name: rng.normal(0, 0.25, shape) for name, shape in config.shapes().items()}
+        self.w["wte.weight"] *= sharpness
+        for name in self.w:
+            if ".ln_" in name or name.startswith("ln_f"):
+                self.w[name] = np.ones_like(self.w[name]) if name.endswith("weight") else self.w[name]
+        self.kv: list[list[np.ndarray]] = [[] for _ in range(rows)]  # per row, per position: (L, 2, C)
+        self.seed, self.device, self.sharpness = seed, device, sharpness
+        self.prefilled = self.decoded = 0
+        self.waits = 0  # how often the host waited for values
+
+    def with_rows(self, rows: int) -> TinyBackend:
+        if rows == self.rows:
+            return self
+        return TinyBackend(rows, self.config, self.seed, self.device, self.sharpness)
+
+    def prefill(self, row: int, ids: Sequence[int]) -> object:
+        assert 0 < len(ids) <= self.context
+        self.kv[row] = []
+        self.prefilled += 1
+        for token in ids:
+            logits = self._token(row, int(token))
+        return self._out(logits)
+
+    def decode(self, rows: Sequence[int], ids: object, positions: Sequence[int]) -> object:
+        assert len(rows) == len(set(rows)) == len(positions)
+        self.decoded += 1
+        result = []
+        for row, token, position in zip(rows, np.asarray(ids), positions, strict=True):
+            assert position == len(self.kv[row]) < self.context
+            result.append(self._token(row, int(token)))
+        return self._out(np.stack(result))
+
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        assert length <= len(self.kv[source])
+        for row in rows:
+            self.kv[row] = list(self.kv[source][:length])
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        scratch = TinyBackend(1, self.config, self.seed, sharpness=self.sharpness)
+        out = np.zeros((len(batch), max(map(len, batch)), self.config.vocab_size), np.float32)
+        for i, ids in enumerate(batch):
+            for t in range(len(ids)):
+                out[i, t] = scratch.prefill(0, ids[: t + 1])
+        return out
+
+    def array(self, values: np.ndarray) -> object:
+        return self._torch(values) if self.device else values
+
+    def fetch(self, values: object) -> Callable[[], np.ndarray]:
+        def wait() -> np.ndarray:
+            self.waits += 1
+            return np.asarray(values)
+
+        return wait
+
+    def _out(self, logits: np.ndarray) -> object:
+        logits = logits.astype(np.float32)
+        return self._torch(logits) if self.device else logits
+
+    @staticmethod
+    def _torch(values: np.ndarray) -> object:
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(values))
+
+    def _token(self, row: int, token: int) -> np.ndarray:
+        w, c = self.w, self.config
+        assert 0 <= token < c.vocab_size
+        x = w["wte.weight"][token] + w["wpe.weight"][len(self.kv[row])]  # (C,)
+        own = np.empty((c.n_layer, 2, c.n_embd))
+        self.kv[row] = [*self.kv[row], own]
+        for i in range(c.n_layer):
+            h = f"h.{i}."
+            q, k, v = np.split(self._linear(self._norm(x, h + "ln_1"), h + "attn.c_attn"), 3)
+            own[i] = k, v
+            past = np.stack([kv[i] for kv in self.kv[row]])  # (T, 2, C)
+            heads = (-1, c.n_head, c.d_head)
+            keys, values = past[:, 0].reshape(heads), past[:, 1].reshape(heads)  # (T, H, D)
+            scores = np.einsum("hd,thd->ht", q.reshape(heads[1:]), keys) / np.sqrt(c.d_head)
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            z = np.einsum("ht,thd->hd", weights, values).reshape(-1)
+            x = x + self._linear(z, h + "attn.c_proj")
+            u = self._linear(self._norm(x, h + "ln_2"), h + "mlp.c_fc")
+            gelu = 0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
+            x = x + self._linear(gelu, h + "mlp.c_proj")
+        return self._norm(x, "ln_f") @ w["wte.weight"].T  # (V,)
+
+    def _linear(self, x: np.ndarray, name: str) -> np.ndarray:
+        return x @ self.w[name + ".weight"] + self.w[name + ".bias"]
+
+    def _norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        x = (x - x.mean()) / np.sqrt(x.var() + self.config.layer_norm_epsilon)
+        return x * self.w[name + ".weight"] + self.w[name + ".bias"]
+
+
+def run(engine, max_steps: int = 10_000) -> list:
+    """All events until the engine is idle."""
+    events = []
+    for _ in range(max_steps):
+        if not engine.busy:
+            return events
+        events += engine.step()
+    raise AssertionError("the engine did not become idle")
+
+
+def finished(events) -> dict:
+    """(request, sample) -> Generation."""
+    return {(e.request, e.sample): e.generation for e in events if e.generation is not None}
