@@ -45,11 +45,11 @@ def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Check
         return _load(path, source=str(path))
     if isinstance(name_or_path, Path) or _looks_like_a_path(name):
         raise ModelNotFoundError(f"{path} does not exist. Check the path.")
-    from glassgpt.weights import hub
+    from glassgpt.weights.hub import KNOWN, fetch, is_hub_name
 
-    if not hub.is_hub_name(name):
-        raise ModelNotFoundError(_unknown(name, [*shipped_names(), *hub.KNOWN]))
-    return _load(hub.fetch(name, offline=offline), source=name)
+    if not is_hub_name(name):
+        raise ModelNotFoundError(_unknown(name, [*shipped_names(), *KNOWN]))
+    return _load(fetch(name, offline=offline), source=name)
 
 
 def detect_format(path: str | Path) -> str:
