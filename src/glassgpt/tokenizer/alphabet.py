@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 
-import regex
-
 from glassgpt.errors import UserError
+from glassgpt.tokenizer.categories import LETTERS, NUMBERS, WHITE_SPACE
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -16,17 +16,54 @@ END_OF_TEXT = "<|endoftext|>"
 # the last space of a run to the word that follows it.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-_find_words = regex.compile(PATTERN).findall
+# The same for words of ASCII followed by ASCII, tried before: it skips the large tables (3.5 times as fast on
+# English). The possessive ++ keeps it from matching the front part of a word that goes on in Unicode.
+_ASCII_FIRST = (
+    r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]++(?!@)| ?[0-9]++(?!@)| ?[^\t-\r 0-9A-Za-z\x80-\U0010ffff]++(?!@)|"
+)
 
 
-class NotTextError(UserError, TypeError):
-    """Something other than a str where text was wanted."""
+def _characters(ranges: str) -> str:
+    """Hexadecimal ranges as the inside of a character class."""
+    ends = ([f"\\U{int(end, 16):08x}" for end in part.split("-")] for part in ranges.split())
+    return "".join("-".join(part) for part in ends)
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    letters, numbers, spaces = _characters(LETTERS), _characters(NUMBERS), _characters(WHITE_SPACE)
+    pattern = PATTERN.replace(r"[^\s\p{L}\p{N}]", f"[^{spaces}{letters}{numbers}]")
+    pattern = pattern.replace(r"\p{L}", f"[{letters}]").replace(r"\p{N}", f"[{numbers}]")
+    pattern = pattern.replace(r"\s", f"[{spaces}]").replace(r"\S", f"[^{spaces}]")
+    return re.compile(_ASCII_FIRST.replace("@", r"[^\x00-\x7f]") + pattern)
 
 
 def split_words(text: str) -> list[str]:
     """Cut a text into the words within which merges happen; joined together they are the text again."""
-    words: list[str] = _find_words(text)
-    return words
+    return _word_pattern().findall(text)
+
+
+@cache
+def white_space() -> frozenset[str]:
+    """The 25 characters that the pattern's \\s stands for (Python's isspace() has four more)."""
+    pattern = re.compile(f"[{_characters(WHITE_SPACE)}]")
+    return frozenset(pattern.findall("".join(map(chr, range(0x3001)))))
+
+
+def word_end_before(text: str, limit: int) -> int:
+    """The last place up to `limit` where a text can be cut without changing its words; `limit` if none is.
+
+    No word reaches across the place between a visible character and white space after it.
+    """
+    spaces = white_space()
+    for cut in range(min(limit, len(text) - 1), 0, -1):
+        if text[cut] in spaces and text[cut - 1] not in spaces:
+            return cut
+    return limit
+
+
+class NotTextError(UserError, TypeError):
+    """Something other than a str where text was wanted."""
 
 
 def checked_text(text: object) -> str:
@@ -66,14 +103,18 @@ def char_to_byte() -> dict[str, int]:
 
 @cache
 def bytes_in_id_order() -> tuple[int, ...]:
-    """The bytes in the order of their GPT-2 ids: visible ones first (`!` is 0), moved ones after (`Ġ` is 220)."""
+    """The bytes in the order of their GPT-2 ids: `!` is 0, the moved ones come last (`Ġ` is 220)."""
     return tuple(sorted(range(256), key=lambda byte: byte_to_char()[byte]))
+
+
+@cache
+def _latin_to_visible() -> dict[int, str]:
+    return dict(enumerate(byte_to_char()))
 
 
 def to_visible(data: bytes) -> str:
     """Write bytes in the visible alphabet: b" the" -> "Ġthe"."""
-    table = byte_to_char()
-    return "".join([table[byte] for byte in data])
+    return data.decode("latin-1").translate(_latin_to_visible())
 
 
 def from_visible(token: Iterable[str]) -> bytes:

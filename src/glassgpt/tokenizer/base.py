@@ -7,19 +7,37 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from glassgpt.errors import SettingError
 
-if TYPE_CHECKING:
-    from glassgpt.tokenizer.bpe import BPETokenizer
-
 PathLike = str | Path
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One step: the pair of rank `rank` was joined, and the word is now cut into `pieces`."""
+
+    rank: int
+    left: bytes
+    right: bytes
+    pieces: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Word:
+    """How one word became tokens: its bytes, every merge, and the ids in the end."""
+
+    text: str
+    start: tuple[bytes, ...]
+    merges: tuple[Merge, ...]
+    ids: tuple[int, ...]
 
 
 class Tokenizer(ABC):
@@ -36,7 +54,7 @@ class Tokenizer(ABC):
         return load(path)
 
     @classmethod
-    def train(cls, files: Iterable[PathLike] | PathLike, vocab_size: int, **options: Any) -> BPETokenizer:
+    def train(cls, files: Iterable[PathLike] | PathLike, vocab_size: int, **options: Any) -> Tokenizer:
         """Learn a byte-level BPE vocabulary from text files; see `glassgpt.tokenizer.trainer.train`."""
         from glassgpt.tokenizer.trainer import train
 
@@ -50,6 +68,14 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """The ids of a text. `<|endoftext|>` in it is ordinary text unless `allow_special`."""
+
+    def explain(self, text: str, allow_special: bool = False) -> list[Word]:
+        """How each word became tokens; without merges every token is a word."""
+        return [
+            Word(data.decode("utf-8", "replace"), (data,), (), (token_id,))
+            for token_id in self.encode(text, allow_special)
+            for data in (self.token_bytes(token_id),)
+        ]
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
@@ -97,7 +123,7 @@ class Tokenizer(ABC):
 
     def _unknown_id(self, token_id: object) -> SettingError:
         return SettingError(
-            f"{token_id!r} is not a token id of this vocabulary; ids are integers from 0 to {self.vocab_size - 1}"
+            f"{token_id!r} is not a token id of this vocabulary; ids go from 0 to {self.vocab_size - 1}"
         )
 
 

@@ -8,19 +8,30 @@ left are the tokens. `explain` shows every step; `fast.py` gives the same ids by
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
-import regex
+import numpy as np
+import numpy.typing as npt
 
 from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text, split_words
-from glassgpt.tokenizer.base import Tokenizer, checked_id
+from glassgpt.tokenizer.base import Merge, Tokenizer, Word, checked_id
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer.fast import FastEngine
 
 Pair = tuple[int, int]
 
-# Above this many bytes the heap beats looking at every pair after every merge (measured: they meet at about 40).
+# Up to here looking at every pair after every merge is as fast as the heap; beyond, it grows with the square.
 SHORT_WORD = 40
+
+# The engine takes 0.3 s to build for GPT-2's vocabulary, in which the readable way encodes half a megabyte of
+# English: a prompt is answered sooner without it. Not more than this, because the worst text (emoji without
+# end) goes at 200,000 characters a second.
+FIRST_CHARACTERS = 50_000
 
 # Words come back (Zipf): this many of them stay in the memory of the readable encoder.
 CACHED_WORDS = 200_000
@@ -48,33 +59,21 @@ class Vocabulary:
         return [ids[bytes([byte])] for byte in range(256)]
 
 
-@dataclass(frozen=True)
-class Merge:
-    """One step: the pair of rank `rank` was joined, and the word is now cut into `pieces`."""
-
-    rank: int
-    left: bytes
-    right: bytes
-    pieces: tuple[bytes, ...]
-
-
-@dataclass(frozen=True)
-class Word:
-    """How one word became tokens: its bytes, every merge, and the ids in the end."""
-
-    text: str
-    start: tuple[bytes, ...]
-    merges: tuple[Merge, ...]
-    ids: tuple[int, ...]
-
-
 class BPETokenizer(Tokenizer):
-    """Byte-level BPE over a vocabulary; encodes with the fast engine where there is one."""
+    """Byte-level BPE over a vocabulary.
+
+    `fast=None` encodes the first `FIRST_CHARACTERS` the readable way and then, if it is installed, turns to the
+    fast engine; False never uses that, True at once. The ids are the same.
+    """
 
     kind: ClassVar[str] = "bpe"
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, fast: bool | None = None) -> None:
         self.data = vocabulary
+        self._fast = fast
+        self._characters_left = 0 if fast else FIRST_CHARACTERS  # before the engine is built
+        self._engine: FastEngine | None = None
+        self._engine_wanted = fast is not False
         self.eot_id = vocabulary.special.get(END_OF_TEXT)
         self._tokens = vocabulary.tokens
         self._byte_ids = vocabulary.byte_ids
@@ -86,6 +85,9 @@ class BPETokenizer(Tokenizer):
         self._always = _finder(vocabulary.added)
         self._allowed = _finder({**vocabulary.special, **vocabulary.added})
 
+    def __reduce__(self) -> tuple[type[BPETokenizer], tuple[Vocabulary, bool | None]]:
+        return BPETokenizer, (self.data, self._fast)  # the engine itself does not travel to other processes
+
     @property
     def vocab_size(self) -> int:
         return len(self._tokens)
@@ -93,7 +95,39 @@ class BPETokenizer(Tokenizer):
     # Text to ids.
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        return self.encode_readable(text, allow_special)
+        text = checked_text(text)
+        engine = self._engine_for(text)
+        if engine is None:
+            return self.encode_readable(text, allow_special)
+        ids: list[int] = []
+        for piece, token_id in self._pieces(text, allow_special):
+            ids += engine.encode(piece)
+            if token_id is not None:
+                ids.append(token_id)
+        return ids
+
+    def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
+        text = checked_text(text)
+        engine = self._engine_for(text)
+        if engine is None:
+            return np.array(self.encode_readable(text, allow_special), dtype=np.uint32)
+        arrays = []
+        for piece, token_id in self._pieces(text, allow_special):
+            arrays.append(engine.encode_array(piece))
+            if token_id is not None:
+                arrays.append(np.array([token_id], dtype=np.uint32))
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def _engine_for(self, text: str) -> FastEngine | None:
+        """The fast engine, once there was enough text that building it pays."""
+        if self._engine is None and self._engine_wanted:
+            self._characters_left -= len(text)
+            if self._characters_left < 0:
+                from glassgpt.tokenizer.fast import fast_engine
+
+                self._engine = fast_engine(self)
+                self._engine_wanted = False
+        return self._engine
 
     def encode_readable(self, text: str, allow_special: bool = False) -> list[int]:
         """The ids by the readable way, whatever engine is installed."""
@@ -130,16 +164,17 @@ class BPETokenizer(Tokenizer):
     def _merge(self, ids: list[int]) -> list[int]:
         if len(ids) > SHORT_WORD:
             return merge_with_heap(ids, self._joins)
-        for _, ids in self._steps(ids):
+        result = ids
+        for _, result in self._steps(ids):  # noqa: B007  # the last step is the result
             pass
-        return ids
+        return result
 
     def _steps(self, ids: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """The heart of it: join the earliest learned pair wherever it stands; (rank, word) after each step."""
+        """The heart of it: join the earliest learned pair wherever it stands; (its rank, the word now)."""
         joins = self._joins
         never = (len(joins), -1)
         while len(ids) > 1:
-            rank, made = min(joins.get(pair, never) for pair in zip(ids, ids[1:], strict=False))
+            rank, made = min(joins.get(pair, never) for pair in pairwise(ids))
             if made < 0:
                 return
             ids = join(ids, self.data.merges[rank], made)
@@ -156,18 +191,26 @@ class BPETokenizer(Tokenizer):
         return words
 
     def _explain_word(self, word: str) -> Word:
-        ids = [self._byte_ids[byte] for byte in word.encode("utf-8")]
-        start = self._pieces_of(ids)
+        ids = first = [self._byte_ids[byte] for byte in word.encode("utf-8")]
         merges = []
-        for rank, ids in self._steps(ids):
+        for rank, ids in self._steps(first):
             left, right = self._pieces_of(self.data.merges[rank])
             merges.append(Merge(rank, left, right, self._pieces_of(ids)))
-        return Word(word, start, tuple(merges), tuple(ids))
+        return Word(word, self._pieces_of(first), tuple(merges), tuple(ids))
 
     def _pieces_of(self, ids: Iterable[int]) -> tuple[bytes, ...]:
         return tuple(self.token_bytes(token_id) for token_id in ids)
 
     # Ids to text.
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        ids = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        try:
+            if not ids or min(ids) >= 0:
+                return b"".join([self._tokens[token_id] for token_id in ids])  # type: ignore[misc]
+        except (TypeError, IndexError):
+            pass
+        return super().decode_bytes(ids)  # slower, and names the id that is wrong
 
     def token_bytes(self, token_id: int) -> bytes:
         return checked_id(self, token_id, self._tokens)
@@ -231,8 +274,8 @@ def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> li
     return [token_id for token_id in ids if token_id >= 0]
 
 
-def _finder(names: Mapping[str, int]) -> regex.Pattern[str] | None:
+def _finder(names: Mapping[str, int]) -> re.Pattern[str] | None:
     """A pattern that finds these names, the longest first."""
     if not names:
         return None
-    return regex.compile("|".join(regex.escape(name) for name in sorted(names, key=len, reverse=True)))
+    return re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))

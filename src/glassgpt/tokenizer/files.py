@@ -13,7 +13,7 @@ from glassgpt.errors import FileFormatError, ModelNotFoundError
 from glassgpt.tokenizer.base import PathLike, Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer
 
-LARGEST_FILE = 1 << 28  # bytes; the largest published byte-level vocabularies are below 20 MB
+LARGEST_FILE = 1 << 25  # bytes; GPT-2's tokenizer.json has 2 MB, the largest published about 30
 
 PAIRS_OF_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
@@ -80,6 +80,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FileFormatError(
             f"{path}, line {error.lineno} is not JSON: {error.msg}; fetch it again"
         ) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise FileFormatError(f"{path} is not JSON that can be read: {error}") from None
     except RecursionError:
         raise FileFormatError(f"{path} is nested too deeply for a tokenizer file") from None
     if not isinstance(data, dict):

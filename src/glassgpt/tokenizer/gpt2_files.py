@@ -15,16 +15,16 @@ from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
 from glassgpt.tokenizer.files import read_json, read_text
 
-HIGHEST_ID = 1 << 24
+HIGHEST_ID = 1 << 22
 
 
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
     ids = checked_ids(vocab_path, read_json(vocab_path))
     merges = checked_merges(merges_path, _merge_lines(merges_path), ids)
-    # What no merge can make is there to be put in by name: `<|endoftext|>` and its like.
+    # What no merge makes and is written as it reads was put in by name: `<|endoftext|>` and its like.
     made = {ids[left + right] for _, left, right in merges}
-    special = {name: i for name, i in ids.items() if i not in made and not _is_byte(name)}
+    special = {name: i for name, i in ids.items() if i not in made and _is_name(name)}
     added: dict[str, int] = {}
     added_path = vocab_path.parent / "added_tokens.json"
     if added_path.is_file():
@@ -77,6 +77,8 @@ def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
             raise FileFormatError(
                 f"{path}: the id of {name!r} is {token_id!r}, not an integer from 0 to {HIGHEST_ID - 1}"
             )
+        if any("\ud800" <= char <= "\udfff" for char in name):
+            raise FileFormatError(f"{path}: the token {name!r} holds half a character")
     return dict(data)
 
 
@@ -103,8 +105,10 @@ def _merge_lines(path: Path) -> Iterable[tuple[str, str]]:
             yield f"{path}, line {number}", line
 
 
-def _is_byte(name: str) -> bool:
-    return name in char_to_byte()
+def _is_name(token: str) -> bool:
+    """Whether a token that no merge makes is a name, not bytes in the visible alphabet."""
+    alphabet = char_to_byte()
+    return token not in alphabet and (token.isascii() or any(char not in alphabet for char in token))
 
 
 def _token_bytes(path: Path, name: str) -> bytes:
@@ -112,7 +116,8 @@ def _token_bytes(path: Path, name: str) -> bytes:
         return from_visible(name)
     except KeyError as error:
         raise FileFormatError(
-            f"{path}: token {name!r} holds {error.args[0]!r}, which stands for no byte; this is not a byte-level vocabulary"
+            f"{path}: token {name!r} holds {error.args[0]!r}, which stands for no byte; "
+            "this is not a byte-level vocabulary"
         ) from None
 
 

@@ -26,6 +26,14 @@ class ByteTokenizer(Tokenizer):
         self.eot_id: int = 256
         self._tokens = [*(bytes([byte]) for byte in range(256)), END_OF_TEXT.encode()]
 
+    @classmethod
+    def train(
+        cls, files: Iterable[PathLike] | PathLike = (), vocab_size: int = 257, **options: Any
+    ) -> ByteTokenizer:
+        """Bytes need no training; here so that every kind is made in the same way."""
+        _no_options(options)
+        return cls()
+
     @property
     def vocab_size(self) -> int:
         return 257
@@ -66,11 +74,22 @@ class CharTokenizer(Tokenizer):
         return cls(checked_text(text))
 
     @classmethod
-    def from_files(cls, files: Iterable[PathLike] | PathLike) -> CharTokenizer:
-        """A tokenizer for the characters that occur in these files."""
+    def train(
+        cls, files: Iterable[PathLike] | PathLike, vocab_size: int | None = None, **options: Any
+    ) -> CharTokenizer:
+        """A tokenizer for all characters of these files; an error if there are more than `vocab_size` - 1."""
         from glassgpt.tokenizer.reading import checked_files, read_chunks
 
-        return cls(set().union(*read_chunks(checked_files(files))))
+        _no_options(options)
+        characters: set[str] = set()
+        for text in read_chunks(checked_files(files)):
+            characters.update(text)
+        if vocab_size is not None and len(characters) >= vocab_size:
+            raise SettingError(
+                f"the files have {len(characters)} characters, too many for vocab_size {vocab_size}; "
+                f"give {len(characters) + 1}"
+            )
+        return cls(characters)
 
     @property
     def vocab_size(self) -> int:
@@ -100,6 +119,11 @@ class CharTokenizer(Tokenizer):
 
     def vocabulary(self) -> object:
         return self.characters
+
+
+def _no_options(options: dict[str, Any]) -> None:
+    if options:
+        raise SettingError(f"{', '.join(options)}: there is no such option for this kind of tokenizer")
 
 
 def read_plain(path: Path, data: dict[str, Any]) -> Tokenizer:

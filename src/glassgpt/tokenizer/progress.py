@@ -37,16 +37,16 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def reading(self, chunks: Iterable[str], total: int | None) -> Iterator[str]:
-        """Pass the chunks on and show how many megabytes went by."""
+    def reading(self, batches: Iterable[list[str]], total: int | None) -> Iterator[list[str]]:
+        """Pass the texts on and show how many megabytes went by."""
         if self._bar is None:
-            yield from chunks
+            yield from batches
             return
         task = self._bar.add_task("counting words", total=total)
         done = 0
-        for chunk in chunks:
-            yield chunk
-            done += len(chunk)
+        for batch in batches:
+            yield batch
+            done += sum(map(len, batch))
             self._bar.update(task, completed=done, description=f"counting words: {done / 1e6:.0f} MB")
         self._bar.update(task, completed=done, total=done)
 

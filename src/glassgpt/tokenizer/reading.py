@@ -10,17 +10,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-import regex
-
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.tokenizer.alphabet import checked_text
+from glassgpt.tokenizer.alphabet import checked_text, word_end_before
 from glassgpt.tokenizer.base import PathLike
 
 CHUNK = 1 << 20  # characters
 LONGEST_LINE = 1 << 28  # characters of one line of .jsonl
-
-# No word reaches across the place between a visible character and the white space after it.
-_last_word_end = regex.compile(r"\S(?=\s)", regex.REVERSE)
 
 
 def checked_files(files: Iterable[PathLike] | PathLike) -> list[Path]:
@@ -49,6 +44,20 @@ def read_chunks(paths: Iterable[Path], max_bytes: int | None = None) -> Iterator
                 left -= len(text.encode("utf-8", "surrogatepass"))
                 if left <= 0:
                     return
+
+
+def read_batches(paths: Iterable[Path], max_bytes: int | None = None) -> Iterator[list[str]]:
+    """The same texts in lists of about `CHUNK` characters: many documents are short."""
+    batch: list[str] = []
+    size = 0
+    for text in read_chunks(paths, max_bytes):
+        batch.append(text)
+        size += len(text)
+        if size >= CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, bool]]:
@@ -108,10 +117,6 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
     for text, is_end in texts:
         rest += text
         while len(rest) > CHUNK or (is_end and rest):
-            if len(rest) <= CHUNK:
-                cut = len(rest)
-            else:
-                found = _last_word_end.search(rest, 0, CHUNK + 1)
-                cut = CHUNK if found is None else found.end()
+            cut = len(rest) if len(rest) <= CHUNK else word_end_before(rest, CHUNK)
             yield rest[:cut]
             rest = rest[cut:]

@@ -69,7 +69,7 @@ def _recover_merges(path: Path, ranks: dict[bytes, int]) -> tuple[list[Pair], li
         parts = merge_with_heap([ranks[bytes([byte])] for byte in token], joins)
         if len(parts) != 2:
             raise FileFormatError(
-                f"{path}: token {token!r} of rank {rank} is not two earlier tokens joined; the ranks are wrong"
+                f"{path}: token {token!r} of rank {rank} is not two earlier ones joined; the ranks are wrong"
             )
         pair = (parts[0], parts[1])
         joins[pair] = (rank, rank)

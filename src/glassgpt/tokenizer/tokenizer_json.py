@@ -65,6 +65,7 @@ def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any])
         raise FileFormatError(
             f"{path}: the pre-tokenizer {_kind(cutter)!r} is not supported; GPT-2's is 'ByteLevel'"
         )
+    assert isinstance(cutter, dict)
     if not cutter.get("use_regex", True):
         raise FileFormatError(f"{path}: the pre-tokenizer 'ByteLevel' with use_regex false is not supported")
     if cutter.get("add_prefix_space", True):
@@ -104,13 +105,13 @@ def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str
     return special, added
 
 
-def write(vocabulary: Vocabulary) -> dict[str, str]:
-    """The content of tokenizer.json and of the tokenizer_config.json that transformers' AutoTokenizer asks for."""
+def content(vocabulary: Vocabulary) -> dict[str, Any]:
+    """What tokenizer.json says of a vocabulary."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     named = [(name, i, True) for name, i in vocabulary.special.items()]
     named += [(name, i, False) for name, i in vocabulary.added.items()]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    content = {
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -135,10 +136,14 @@ def write(vocabulary: Vocabulary) -> dict[str, str]:
             "merges": [list(merge) for merge in visible_merges(vocabulary)],
         },
     }
+
+
+def write(vocabulary: Vocabulary) -> dict[str, str]:
+    """tokenizer.json, and the tokenizer_config.json that transformers' AutoTokenizer asks for."""
     config: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
     if END_OF_TEXT in vocabulary.special:
         config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
     return {
-        "tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n",
+        "tokenizer.json": json.dumps(content(vocabulary), ensure_ascii=False) + "\n",
         "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
     }

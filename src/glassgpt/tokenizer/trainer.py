@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain, pairwise
 from pathlib import Path
 
 from glassgpt.errors import SettingError
@@ -18,7 +19,7 @@ from glassgpt.tokenizer.alphabet import END_OF_TEXT, bytes_in_id_order, split_wo
 from glassgpt.tokenizer.base import PathLike
 from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
 from glassgpt.tokenizer.progress import Progress
-from glassgpt.tokenizer.reading import checked_files, read_chunks
+from glassgpt.tokenizer.reading import checked_files, read_batches
 
 # A word longer than this (a line of base64, a run of blanks) is counted in pieces: its tail teaches nothing.
 LONGEST_WORD = 1024
@@ -29,16 +30,16 @@ def train(
     vocab_size: int,
     *,
     min_count: int = 2,
-    max_words: int = 4_000_000,
+    max_words: int = 1_000_000,
     max_bytes: int | None = None,
     workers: int = 1,
     progress: bool | None = None,
 ) -> BPETokenizer:
     """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
 
-    `files` are .txt, or .jsonl with a "text" field, as they are or as .xz or .gz. `max_bytes` stops reading after so
-    much text. `min_count` is how often a pair must occur to be joined: with little text the vocabulary may end up
-    smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
+    `files` are .txt, or .jsonl with a "text" field, as they are or as .xz or .gz. `max_bytes` stops reading
+    after so much text. `min_count` is how often a pair must occur to be joined: with little text the
+    vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
     """
     if not isinstance(vocab_size, int) or vocab_size < 257:
         raise SettingError(
@@ -82,19 +83,18 @@ def count_words(
 ) -> Counter[str]:
     """How often each word occurs in the files."""
     counts: Counter[str] = Counter()
-    chunks = progress.reading(read_chunks(paths, max_bytes), max_bytes)
+    batches = progress.reading(read_batches(paths, max_bytes), max_bytes)
     if workers == 1:
-        tallies: Iterator[Counter[str]] = map(tally, chunks)
-        _add_up(counts, tallies, max_words)
+        _add_up(counts, map(tally, batches), max_words)
     else:
         with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            _add_up(counts, pool.imap(tally, chunks), max_words)
+            _add_up(counts, pool.imap(tally, batches), max_words)
     return counts
 
 
-def tally(text: str) -> Counter[str]:
-    """How often each word occurs in one chunk of text."""
-    counts = Counter(split_words(text))
+def tally(texts: list[str]) -> Counter[str]:
+    """How often each word occurs in these texts."""
+    counts = Counter(chain.from_iterable(map(split_words, texts)))
     for word in [word for word in counts if len(word) > LONGEST_WORD]:
         times = counts.pop(word)
         for start in range(0, len(word), LONGEST_WORD):
@@ -121,8 +121,8 @@ def learn_merges(
 ) -> list[tuple[bytes, bytes]]:
     """The pairs in the order in which they are learned.
 
-    Of equally frequent pairs the one with the smaller ids is first, as in Hugging Face's trainer, so that the same
-    counts always give the same vocabulary.
+    Of equally frequent pairs the one with the smaller ids is first, as in Hugging Face's trainer, so that the
+    same counts always give the same vocabulary.
     """
     order = bytes_in_id_order()
     byte_id = {byte: i for i, byte in enumerate(order)}
@@ -135,11 +135,11 @@ def learn_merges(
         times.append(count)
 
     pair_counts: defaultdict[Pair, int] = defaultdict(int)
-    where: defaultdict[Pair, set[int]] = defaultdict(set)  # the words that hold (or once held) the pair
+    where: defaultdict[Pair, list[int]] = defaultdict(list)  # the words that hold (or once held) the pair
     for index, ids in enumerate(words):
-        for pair in zip(ids, ids[1:], strict=False):
+        for pair in pairwise(ids):
             pair_counts[pair] += times[index]
-            where[pair].add(index)
+            _note(where[pair], index)
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
 
@@ -173,9 +173,9 @@ def _join_everywhere(
     words: list[list[int]],
     times: list[int],
     pair_counts: defaultdict[Pair, int],
-    where: defaultdict[Pair, set[int]],
+    where: defaultdict[Pair, list[int]],
 ) -> set[Pair]:
-    """Join the pair in every word that holds it and bring the counts up to date; the pairs that became more."""
+    """Join the pair in every word that holds it, update the counts; returns the pairs that became more."""
     left, right = pair
     grown: set[Pair] = set()
     for index in where.pop(pair):
@@ -187,20 +187,20 @@ def _join_everywhere(
             here = ids[i]
             if here == left and i < last and ids[i + 1] == right:
                 if result:
-                    # The neighbour before may itself be a pair joined a moment ago: then the pair that is lost
-                    # is (right, left), which that join already turned into (made, left).
+                    # The neighbour before may be `made` itself, joined a moment ago; then the pair that is
+                    # lost is (made, left), which that join has just counted.
                     before = result[-1]
                     pair_counts[before, left] -= n
                     new = (before, made)
                     pair_counts[new] += n
-                    where[new].add(index)
+                    _note(where[new], index)
                     grown.add(new)
                 if i + 1 < last:
                     behind = ids[i + 2]
                     pair_counts[right, behind] -= n
                     new = (made, behind)
                     pair_counts[new] += n
-                    where[new].add(index)
+                    _note(where[new], index)
                     grown.add(new)
                 result.append(made)
                 i += 2
@@ -210,3 +210,9 @@ def _join_everywhere(
         words[index] = result
     pair_counts.pop(pair, None)
     return grown
+
+
+def _note(indices: list[int], index: int) -> None:
+    """Add a word once; a list, because a set takes five times the memory."""
+    if not indices or indices[-1] != index:
+        indices.append(index)
