@@ -1,0 +1,176 @@
+"""Torch behind the engine's seam: the one forward pass, a cache, and on a GPU a recorded decode step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassgpt.errors import SettingError
+from glassgpt.generate.backend import Array
+from glassgpt.model.cache import Cache
+from glassgpt.model.gpt2 import GPT2
+from glassgpt.model.graph import DecodeGraphs
+
+if TYPE_CHECKING:
+    from glassgpt.weights.checkpoint import Checkpoint
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
+
+# Measured with MKL on an AVX-512 CPU: rows of a matrix product come out bit for bit the same for any number
+# of rows from four on, and differently for one, two and three. So a backend made for several sequences never
+# multiplies fewer, and a sequence's numbers do not depend on its neighbours. One made for a single sequence
+# keeps the single-row product, which is twice as fast.
+FEWEST_ROWS = 4
+# Likewise for attention: a row's sum over its keys keeps its order when the number of keys looked at (the
+# masked ones weigh nothing) is a whole number of vector registers, whichever row is the longest.
+SPAN_STEP = 64
+
+
+class TorchBackend:
+    """Implements `glassgpt.generate.backend.Backend` on any torch device."""
+
+    def __init__(self, model: GPT2, rows: int = 1, context: int | None = None) -> None:
+        self.model = model.eval()
+        self.config = model.config
+        self.rows = rows
+        self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
+        self.device = model.wte.weight.device
+        self.dtype = model.wte.weight.dtype
+        allocated = rows if rows == 1 else max(rows, FEWEST_ROWS)
+        self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
+        self.graphs = DecodeGraphs(model, self.cache) if self.device.type == "cuda" else None
+
+    @classmethod
+    def load(
+        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None, rows: int = 1
+    ) -> TorchBackend:
+        """A backend from a file's contents; `None` picks the best device, and the dtype that suits it."""
+        return cls(load_model(checkpoint, device=device, dtype=dtype), rows)
+
+    def with_rows(self, rows: int) -> TorchBackend:
+        """The same weights with a cache for another number of sequences."""
+        return self if rows == self.rows else TorchBackend(self.model, rows, self.context)
+
+    @torch.inference_mode()
+    def prefill(self, row: int, ids: Sequence[int]) -> Array:
+        own = self.cache.view(slice(row, row + 1), len(ids))
+        x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
+        return self._out(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head
+
+    @torch.inference_mode()
+    def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        width = max(max(rows) + 1, min(FEWEST_ROWS, self.cache.kv.shape[2]))
+        if self.graphs is not None:
+            width = self.cache.kv.shape[2]  # a recorded step always runs the whole cache
+        everyone = list(rows) == list(range(width))
+        where = np.full(width, -1, np.int64)  # -1: padding, which keeps idle rows out of the way
+        where[list(rows)] = positions
+        span = min(-(-(max(positions) + 1) // SPAN_STEP) * SPAN_STEP, self.context)
+        if isinstance(ids, Tensor):
+            tokens = ids if everyone else ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
+        else:
+            padded = np.zeros(width, np.int64)
+            padded[list(rows)] = np.asarray(ids)
+            tokens = self._tensor(padded)
+        if self.graphs is not None:
+            logits = self.graphs.step(tokens, self._tensor(where), span)  # (width, V)
+        else:
+            view = self.cache.view(slice(0, width), span)
+            logits = self.model(tokens[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
+        return self._out(logits if everyone else logits[self._tensor(list(rows))])
+
+    @torch.inference_mode()
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        kept = self.cache.kv[:, :, source : source + 1, :, :length].clone()
+        for row in rows:
+            self.cache.kv[:, :, row : row + 1, :, :length] = kept
+
+    @torch.inference_mode()
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        longest = max(len(ids) for ids in batch)
+        padded = np.zeros((len(batch), longest), np.int64)  # what follows a row cannot reach back into it
+        for row, ids in zip(padded, batch, strict=True):
+            row[: len(ids)] = ids
+        logits: Tensor = self.model(self._tensor(padded))  # (B, longest, V)
+        return logits.float().cpu().numpy()
+
+    def array(self, values: np.ndarray) -> Array:
+        return self._tensor(values) if self.device.type == "cuda" else values
+
+    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
+        if not isinstance(values, Tensor):
+            return lambda: values
+        if not values.is_cuda:
+            return values.numpy
+        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        host.copy_(values, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+
+        def wait() -> np.ndarray:
+            copied.synchronize()
+            return host.numpy()
+
+        return wait
+
+    def _tensor(self, values: np.ndarray | list[int] | list[list[int]]) -> Tensor:
+        host = torch.as_tensor(np.asarray(values))
+        if self.device.type != "cuda":
+            return host.to(self.device)
+        return host.pin_memory().to(self.device, non_blocking=True)
+
+    def _out(self, logits: Tensor) -> Array:
+        """Logits leave in float32, as a numpy array unless they live on a CUDA device."""
+        return logits.float() if logits.is_cuda else logits.float().cpu().numpy()
+
+
+def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None) -> GPT2:
+    """The torch model with a checkpoint's numbers in it."""
+    where = choose_device(device)
+    kind = choose_dtype(dtype, where)
+    with torch.device("meta"):  # shapes only: nothing is drawn that the file will replace anyway
+        model = GPT2(checkpoint.config)
+    state = {name: _to_torch(checkpoint.tensors[name]).to(where, kind) for name in checkpoint.config.shapes()}
+    model.load_state_dict(state, assign=True)
+    return model.requires_grad_(False)
+
+
+def _to_torch(values: np.ndarray) -> Tensor:
+    if values.dtype.name == "bfloat16":  # numpy's stand-in type; the bits are the same
+        return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
+    # A copy, because a file mapped into memory is read-only and torch has no such notion.
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def choose_device(name: str | None) -> torch.device:
+    if name is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"device {name!r} is not one torch knows. Try cpu, cuda, cuda:1 or mps.") from None
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not present.get(device.type, True):
+        raise SettingError(f"device {name!r} is not on this machine. Leave --device out to use what is.")
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise SettingError(f"device {name!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+    return device
+
+
+def choose_dtype(name: str | None, device: torch.device) -> torch.dtype:
+    if name is None:
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    if name not in DTYPES:
+        raise SettingError(f"dtype {name!r} is not one of {', '.join(DTYPES)} for the torch backend.")
+    return DTYPES[name]

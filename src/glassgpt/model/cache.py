@@ -1,0 +1,64 @@
+"""The KV cache: the keys and values of tokens already read, so that a new token costs one column, not all.
+
+One preallocated tensor; a token's slot is its position. Rows may have any lengths: how long each is, is the
+caller's knowledge and comes in with the positions. One slot more than the context lies at the end: padding,
+whose position is -1, is written there (index -1) and never looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgpt.config import Config
+
+
+@dataclass(frozen=True)
+class Cache:
+    kv: Tensor  # (n_layer, 2, rows, H, context + 1, D): keys at [:, 0], values at [:, 1]
+    span: int  # how many slots, from position 0 on, attention looks at
+
+    @classmethod
+    def empty(
+        cls, config: Config, rows: int, context: int, device: torch.device, dtype: torch.dtype
+    ) -> Cache:
+        shape = (config.n_layer, 2, rows, config.n_head, context + 1, config.d_head)
+        return cls(torch.zeros(shape, device=device, dtype=dtype), context)
+
+    @property
+    def context(self) -> int:
+        return self.kv.shape[4] - 1
+
+    def view(self, rows: slice, span: int) -> Cache:
+        """The same memory, seen through some rows and as far back as `span`."""
+        return dataclasses.replace(self, kv=self.kv[:, :, rows], span=span)
+
+    def layer(self, i: int) -> LayerCache:
+        return LayerCache(self.kv[i, 0], self.kv[i, 1], self.span)
+
+
+class LayerCache(NamedTuple):
+    """One layer's share of the cache, which is all that a block's attention needs to know."""
+
+    keys: Tensor  # (rows, H, context + 1, D)
+    values: Tensor  # (rows, H, context + 1, D)
+    span: int
+
+    def update(self, k: Tensor, v: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Keep k and v, (B, H, T, D) each, and return all that may be looked at, (B, H, L, D) each.
+
+        Without positions the rows start afresh at 0: what is new is all there is.
+        """
+        if positions is None:
+            T = k.shape[2]
+            self.keys[:, :, :T] = k
+            self.values[:, :, :T] = v
+            return k, v
+        row = torch.arange(k.shape[0], device=k.device)[:, None]  # (B, 1)
+        self.keys[row, :, positions] = k.transpose(1, 2)  # one (T, H, D) slab for each row
+        self.values[row, :, positions] = v.transpose(1, 2)
+        return self.keys[:, :, : self.span], self.values[:, :, : self.span]
