@@ -24,10 +24,12 @@ from glassgpt.weights.checkpoint import (
     LazyTensors,
     checked,
     dtype_named,
+    require_published_design,
     shape_of,
 )
 from glassgpt.weights.safe import file_size, inside, read_json, writing
 from glassgpt.weights.tf_bundle import read_bundle, write_bundle
+from glassgpt.weights.tokenizers import tokenizer_beside
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -45,8 +47,6 @@ HARMLESS = {"res_dropout", "attn_dropout", "dropout", "embd_dropout", "dtype"}
 
 # What Adam keeps beside each weight in a checkpoint of a training run, and its two scalars.
 OPTIMIZER_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
-
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")  # three names of the one published form
 
 _NAME = re.compile(r"model/(?:h(?P<layer>\d{1,4})/)?(?P<rest>[a-z0-9_/]+)")
 
@@ -71,7 +71,7 @@ def load(path: str | Path) -> Checkpoint:
         tensors[canonical] = _squeezed(variable) if name.endswith("/w") else variable
     checked(config, lazy := LazyTensors(tensors), where=f"{prefix}.index")
     in_order = LazyTensors({name: lazy.entries[name] for name in config.shapes()})
-    tokenizer = _tokenizer(path)
+    tokenizer = tokenizer_beside(path)
     if tokenizer is not None:
         config = dataclasses.replace(config, bos_token_id=tokenizer.eot_id, eos_token_id=tokenizer.eot_id)
     return Checkpoint(config, in_order, tokenizer, format="openai", source=str(path))
@@ -83,7 +83,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     OpenAI's code declares float32 variables, so that is what is written unless another dtype is named.
     """
     config = checkpoint.config
-    _refuse_inexpressible(config)
+    require_published_design(config, "OpenAI's code")
     to = dtype_named("float32" if dtype is None else dtype)
     hparams = {theirs: getattr(config, ours) for theirs, ours in HPARAMS.items()}
     tensors = checked(config, checkpoint.tensors)
@@ -102,6 +102,13 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
         (folder / "checkpoint").write_text(names, encoding="utf-8")
         for name, text in _tokenizer_files(checkpoint.tokenizer).items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def remarks(config: Config) -> list[str]:
+    """What a user should know before running the written folder in OpenAI's code."""
+    if config.activation_function == "gelu":
+        return ["OpenAI's code computes the tanh GELU, this model the exact one: logits there differ"]
+    return []
 
 
 def canonical_name(name: str) -> str | None:
@@ -170,14 +177,6 @@ def _config(file: Path, n_variables: int) -> Config:
     return config
 
 
-def _tokenizer(folder: Path) -> Tokenizer | None:
-    if not (folder / "encoder.json").is_file() and not (folder / "tokenizer.json").is_file():
-        return None
-    from glassgpt.tokenizer import Tokenizer
-
-    return Tokenizer.load(folder)
-
-
 def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, str]:
     """OpenAI's two files; the same text as Hugging Face's vocab.json and merges.txt under older names."""
     if tokenizer is None:
@@ -186,22 +185,3 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, str]:
     if "vocab.json" in files and "merges.txt" in files:
         return {"encoder.json": files["vocab.json"], "vocab.bpe": files["merges.txt"]}
     return files
-
-
-def _refuse_inexpressible(config: Config) -> None:
-    """hparams.json can only tell five sizes; all else is as published."""
-    published = Config()
-    expected = {
-        "activation_function": TANH_GELU,
-        "layer_norm_epsilon": (published.layer_norm_epsilon,),
-        "d_mlp": (4 * config.n_embd,),
-        "scale_attn_weights": (True,),
-        "scale_attn_by_inverse_layer_idx": (False,),
-        "tie_word_embeddings": (True,),
-    }
-    for name, allowed in expected.items():
-        if getattr(config, name) not in allowed:
-            raise ConfigError(
-                f"OpenAI's format cannot say {name} = {getattr(config, name)!r}; it is always "
-                f"{allowed[0]!r} there. Convert to the hf format instead."
-            )

@@ -20,8 +20,8 @@ MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 FOOTER = 48
 TRAILER = 5  # one byte of compression, four of checksum
 
-# GPT-2 XL's index has 581 entries in 27 kB; these leave room for a model a hundred times as deep.
-FILE_LIMIT = 16 * 2**20
+# GPT-2 XL's index has 581 entries in 27 kB; these leave room for a model many times as deep.
+FILE_LIMIT = 2**20
 ENTRY_LIMIT = 2**16
 KEY_LIMIT = 4096
 

@@ -71,13 +71,11 @@ def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]
             _refuse(where, f"has the unreadable name {key[:80]!r}")
         if not name.endswith(endings):
             entries[name] = _read_entry(value, name, where)
-    _refuse_overlaps(entries, where)
     shards = {shard: _Shard(prefix, shard, n_shards) for shard in sorted({e.shard for e in entries.values()})}
-    return {
-        name: shards[entry.shard].tensor(name, entry)
-        for name, entry in entries.items()
-        if entry.dtype in DTYPES
-    }
+    weights = {name: entry for name, entry in entries.items() if entry.dtype in DTYPES}
+    tensors = {name: shards[entry.shard].tensor(name, entry) for name, entry in weights.items()}
+    _refuse_overlaps(weights, where)
+    return tensors
 
 
 def write_bundle(prefix: Path, tensors: Iterable[tuple[str, Array]]) -> None:
@@ -113,8 +111,8 @@ class _Shard:
         self.bytes = np.frombuffer(_map(self.path), np.uint8) if self.size else np.zeros(0, np.uint8)
 
     def tensor(self, name: str, entry: Entry) -> LazyTensor:
-        dtype = DTYPES.get(entry.dtype, np.dtype(np.uint8))
-        if entry.dtype in DTYPES and math.prod(entry.shape) * dtype.itemsize != entry.size:
+        dtype = DTYPES[entry.dtype]
+        if math.prod(entry.shape) * dtype.itemsize != entry.size:
             _refuse(str(self.path), f"would hold {name} of shape {entry.shape} in {entry.size:,} bytes")
         if entry.offset + entry.size > self.size:
             _refuse(

@@ -1,0 +1,193 @@
+"""The ways GGUF stores numbers: plain floats, and blocks of small integers with a scale (ggml's Q types).
+
+A row is cut into blocks of 32 or 256 numbers. In a block of the older types (Q4_0 ... Q8_0)
+    x = d * q        or        x = d * q + m
+with one scale d (and minimum m). The "K" types have blocks of 256, cut again into groups of 16 or 32, each
+with a scale and perhaps a minimum of its own, themselves integers times the block's d and dmin.
+Everything can be read; only Q8_0, whose error is a 254th of a block's largest number, is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Block = NDArray[Any]  # a structured array, one record a block
+
+
+@dataclass(frozen=True)
+class GGMLType:
+    """One way of storing: `block` numbers in `block_bytes` bytes."""
+
+    name: str
+    number: int
+    block: int
+    layout: np.dtype[Any]  # of one number, or of one block
+    dequantize: Callable[[Block], Floats] | None = None  # (blocks,) records -> (blocks, block) numbers
+
+    @property
+    def block_bytes(self) -> int:
+        return int(self.layout.itemsize)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What reading gives: the floats as they are, or float32 out of blocks."""
+        return self.layout if self.dequantize is None else np.dtype(np.float32)
+
+    def n_bytes(self, n_numbers: int) -> int:
+        return n_numbers // self.block * self.block_bytes
+
+    def read(self, data: Bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The numbers in these bytes, in the shape given."""
+        stored = data.view(self.layout)
+        if self.dequantize is None:
+            return stored.reshape(shape)
+        out = np.empty((len(stored), self.block), np.float32)
+        step = 2**16  # blocks: enough to be fast, and the intermediate arrays stay below 100 MB
+        for at in range(0, len(stored), step):
+            out[at : at + step] = self.dequantize(stored[at : at + step])
+        return out.reshape(shape)
+
+
+def quantize_q8_0(numbers: Floats) -> Bytes:
+    """Rows of a multiple of 32 numbers -> Q8_0 bytes, rounded as ggml rounds (halves away from zero)."""
+    blocks = numbers.reshape(-1, 32)  # (blocks, 32)
+    scale = np.abs(blocks).max(axis=1) / np.float32(127)  # (blocks,)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    scaled = blocks * inverse[:, None]
+    out = np.empty(len(blocks), Q8_0.layout)
+    out["d"] = scale
+    out["q"] = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
+    return out.view(np.uint8)
+
+
+def _nibbles(packed: Bytes) -> Bytes:
+    """(blocks, n) bytes -> (blocks, 2n): all low halves, then all high ones."""
+    halves: Bytes = np.concatenate([packed & 15, packed >> 4], axis=-1)
+    return halves
+
+
+def _fifth_bits(packed: NDArray[np.uint32]) -> Bytes:
+    """(blocks,) words -> (blocks, 32): bit j, as the 16's place of number j."""
+    bits = packed[:, None] >> np.arange(32, dtype=np.uint32) & 1
+    return (bits << 4).astype(np.uint8)
+
+
+def _scaled(b: Block, q: NDArray[Any]) -> Floats:
+    return b["d"].astype(np.float32)[:, None] * q.astype(np.float32)
+
+
+def _q4_0(b: Block) -> Floats:
+    return _scaled(b, _nibbles(b["q"]).astype(np.int8) - 8)
+
+
+def _q4_1(b: Block) -> Floats:
+    return _scaled(b, _nibbles(b["q"])) + b["m"].astype(np.float32)[:, None]
+
+
+def _q5_0(b: Block) -> Floats:
+    return _scaled(b, (_nibbles(b["q"]) | _fifth_bits(b["h"])).astype(np.int8) - 16)
+
+
+def _q5_1(b: Block) -> Floats:
+    return _scaled(b, _nibbles(b["q"]) | _fifth_bits(b["h"])) + b["m"].astype(np.float32)[:, None]
+
+
+def _q8_0(b: Block) -> Floats:
+    return _scaled(b, b["q"])
+
+
+def _pairs_of_bits(packed: Bytes) -> Bytes:
+    """(blocks, 32k) bytes -> (blocks, k, 4, 32): of each run of 32 bytes, the four pairs of bits in turn."""
+    runs = packed.reshape(len(packed), -1, 1, 32)
+    pairs: Bytes = (runs >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3).astype(np.uint8)
+    return pairs
+
+
+def _grouped(scale: Floats, q: NDArray[Any]) -> Floats:
+    """(blocks, groups) scales times (blocks, 256) integers, each group its own scale."""
+    product: Floats = scale[:, :, None] * q.reshape(*scale.shape, -1).astype(np.float32)
+    return product
+
+
+def _q2_k(b: Block) -> Floats:
+    q = _pairs_of_bits(b["q"]).reshape(-1, 256)
+    scale = _scaled(b, b["s"] & 15)  # (blocks, 16)
+    least = b["m"].astype(np.float32)[:, None] * (b["s"] >> 4)
+    return (_grouped(scale, q) - least[:, :, None]).reshape(-1, 256)
+
+
+def _q3_k(b: Block) -> Floats:
+    # 16 scales of 6 bits: low four in the first eight bytes, high two in the last four.
+    low = _nibbles(b["s"][:, :8])
+    high = b["s"][:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3  # (blocks, 4, 4)
+    scale = _scaled(b, (low | high.reshape(-1, 16) << 4).astype(np.int8) - 32)
+    # The third bit of number 32 * i + j is bit i of byte j, and says "not less four".
+    third = b["h"][:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1  # (blocks, 8, 32)
+    q = (_pairs_of_bits(b["q"]).reshape(-1, 256) | third.reshape(-1, 256) << 2).astype(np.int8) - 4
+    return _grouped(scale, q).reshape(-1, 256)
+
+
+def _scales_and_mins(b: Block) -> tuple[Floats, Floats]:
+    """Eight scales and eight minima of 6 bits in 12 bytes: the last four of each in three pieces."""
+    first, second, third = b["s"][:, :4], b["s"][:, 4:8], b["s"][:, 8:]
+    scale = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=1)  # (blocks, 8)
+    least = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=1)
+    return _scaled(b, scale), b["m"].astype(np.float32)[:, None] * least.astype(np.float32)
+
+
+def _q4_k(b: Block) -> Floats:
+    scale, least = _scales_and_mins(b)
+    q = _nibbles(b["q"].reshape(-1, 4, 32)).reshape(-1, 256)
+    return (_grouped(scale, q) - least[:, :, None]).reshape(-1, 256)
+
+
+def _q5_k(b: Block) -> Floats:
+    scale, least = _scales_and_mins(b)
+    fifth = b["h"][:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1  # (blocks, 8, 32)
+    q = _nibbles(b["q"].reshape(-1, 4, 32)).reshape(-1, 256) | fifth.reshape(-1, 256) << 4
+    return (_grouped(scale, q) - least[:, :, None]).reshape(-1, 256)
+
+
+def _q6_k(b: Block) -> Floats:
+    low = _nibbles(b["q"].reshape(-1, 2, 64)).reshape(-1, 256)
+    q = (low | _pairs_of_bits(b["h"]).reshape(-1, 256) << 4).astype(np.int8) - 32
+    return _grouped(_scaled(b, b["s"]), q).reshape(-1, 256)
+
+
+def _layout(*fields: tuple[str, str] | tuple[str, str, int]) -> np.dtype[Any]:
+    return np.dtype(list(fields))
+
+
+F32 = GGMLType("F32", 0, 1, np.dtype("<f4"))
+F16 = GGMLType("F16", 1, 1, np.dtype("<f2"))
+BF16 = GGMLType("BF16", 30, 1, np.dtype(ml_dtypes.bfloat16))
+Q8_0 = GGMLType("Q8_0", 8, 32, _layout(("d", "<f2"), ("q", "i1", 32)), _q8_0)
+
+_D, _M = ("d", "<f2"), ("m", "<f2")
+TYPES: dict[int, GGMLType] = {
+    kind.number: kind
+    for kind in (
+        F32,
+        F16,
+        BF16,
+        GGMLType("Q4_0", 2, 32, _layout(_D, ("q", "u1", 16)), _q4_0),
+        GGMLType("Q4_1", 3, 32, _layout(_D, _M, ("q", "u1", 16)), _q4_1),
+        GGMLType("Q5_0", 6, 32, _layout(_D, ("h", "<u4"), ("q", "u1", 16)), _q5_0),
+        GGMLType("Q5_1", 7, 32, _layout(_D, _M, ("h", "<u4"), ("q", "u1", 16)), _q5_1),
+        Q8_0,
+        GGMLType("Q2_K", 10, 256, _layout(("s", "u1", 16), ("q", "u1", 64), _D, _M), _q2_k),
+        GGMLType("Q3_K", 11, 256, _layout(("h", "u1", 32), ("q", "u1", 64), ("s", "u1", 12), _D), _q3_k),
+        GGMLType("Q4_K", 12, 256, _layout(_D, _M, ("s", "u1", 12), ("q", "u1", 128)), _q4_k),
+        GGMLType("Q5_K", 13, 256, _layout(_D, _M, ("s", "u1", 12), ("h", "u1", 32), ("q", "u1", 128)), _q5_k),
+        GGMLType("Q6_K", 14, 256, _layout(("q", "u1", 128), ("h", "u1", 64), ("s", "i1", 16), _D), _q6_k),
+    )
+}

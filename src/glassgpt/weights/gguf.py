@@ -1,0 +1,277 @@
+"""GGUF, the file of llama.cpp and its many descendants, for models of the architecture "gpt2".
+
+llama.cpp keeps a matrix as (out, in), transposed against ours, and has its own names for the tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassgpt.config import Config
+from glassgpt.errors import ConfigError, FileFormatError, SettingError
+from glassgpt.weights.checkpoint import (
+    Checkpoint,
+    LazyTensor,
+    LazyTensors,
+    checked,
+    dtype_of,
+    shape_of,
+)
+from glassgpt.weights.ggml_types import BF16, F16, F32, Q8_0, Bytes, GGMLType, quantize_q8_0
+from glassgpt.weights.gguf_file import (
+    GGUFFile,
+    OutgoingTensor,
+    Setting,
+    StoredTensor,
+    Value,
+    read_gguf,
+    write_gguf,
+)
+from glassgpt.weights.gguf_vocabulary import read_vocabulary, vocabulary_settings
+from glassgpt.weights.linear import is_linear, turned
+from glassgpt.weights.safe import writing
+
+# llama.cpp's names and ours, without ".weight" and ".bias".
+NAMES = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "output": "lm_head"}
+BLOCK_NAMES = {
+    "attn_norm": "ln_1",
+    "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn_up": "mlp.c_fc",
+    "ffn_down": "mlp.c_proj",
+}
+THEIR_NAMES = {ours: theirs for theirs, ours in (NAMES | BLOCK_NAMES).items()}
+
+# How a file is marked (general.file_type) by what most of its numbers are.
+FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
+WRITTEN = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "int8": Q8_0}
+
+# What llama.cpp has no word for (it passes over keys it does not know): our own files come back exactly.
+OWN_ACTIVATION, OWN_TIE = "glassgpt.activation_function", "glassgpt.tie_word_embeddings"
+
+
+def detect(path: str | Path) -> bool:
+    """Whether this is a GGUF file, by its first four bytes or its name."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) == b"GGUF" or path.suffix.lower() == ".gguf"
+    except OSError:
+        return False
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read the file. Tensors are taken out of their blocks, and turned our way, when they are asked for."""
+    path = Path(path)
+    file = read_gguf(path)
+    architecture = file.settings.get("general.architecture")
+    if architecture != "gpt2":
+        raise FileFormatError(f"{path} holds a model of architecture {architecture!r}; only 'gpt2' is read.")
+    if file.settings.get("split.count", 1) != 1:
+        raise FileFormatError(f"{path} is one part of several. Join them first (llama-gguf-split --merge).")
+    stored: dict[str, StoredTensor] = {}
+    for name, tensor in file.tensors.items():
+        canonical = canonical_name(name)
+        if canonical is None or canonical in stored:
+            raise FileFormatError(f"{path}: {name[:80]!r} is not a tensor of llama.cpp's gpt2.")
+        stored[canonical] = tensor
+    if file.settings.get(OWN_TIE) is not False and _head_repeats_embedding(file, stored):
+        del stored["lm_head.weight"]
+    config = _config(file, stored)
+    tensors = LazyTensors({name: _lazy(file, name, tensor) for name, tensor in stored.items()})
+    checked(config, tensors, where=str(path))
+    in_order = LazyTensors({name: tensors.entries[name] for name in config.shapes()})
+    tokenizer, why_not = read_vocabulary(path, file.settings, config.vocab_size)
+    notes = {} if why_not is None else {"tokenizer": why_not}
+    return Checkpoint(config, in_order, tokenizer, format="gguf", source=str(path), notes=notes)
+
+
+def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
+    """Write a file that llama.cpp runs: matrices as float32, float16, bfloat16 or q8_0, else as they are.
+
+    Vectors and positions stay float32, as llama.cpp's own converter keeps them: they are a hundredth of a
+    model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0.
+    """
+    config = checkpoint.config
+    _refuse_inexpressible(config)
+    if dtype is not None and dtype not in WRITTEN:
+        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITTEN)}.")
+    tensors = checked(config, checkpoint.tensors)
+    outgoing = []
+    for name in config.shapes():
+        shape = shape_of(tensors, name)
+        stored_shape = shape[::-1] if is_linear(name) else shape
+        kind = _kind_for(name, stored_shape, dtype_of(tensors, name), dtype)
+        make = functools.partial(_bytes_of, checkpoint, name, kind)
+        outgoing.append(OutgoingTensor(gguf_name(name), stored_shape, kind, make))
+    epsilon = float(np.float32(config.layer_norm_epsilon))
+    embedding = next(tensor for tensor in outgoing if tensor.name == "token_embd.weight")
+    settings: dict[str, Setting] = {
+        "general.architecture": "gpt2",
+        "general.name": Path(checkpoint.source).stem if checkpoint.source else "gpt2",
+        "general.file_type": FILE_TYPES[embedding.kind.name],
+        "general.quantization_version": 2,
+        "gpt2.context_length": config.n_positions,
+        "gpt2.embedding_length": config.n_embd,
+        "gpt2.feed_forward_length": config.d_mlp,
+        "gpt2.block_count": config.n_layer,
+        "gpt2.attention.head_count": config.n_head,
+        "gpt2.attention.layer_norm_epsilon": epsilon,
+        "gpt2.vocab_size": config.vocab_size,
+        **vocabulary_settings(checkpoint.tokenizer, config),
+    }
+    if config.activation_function == "gelu":
+        settings[OWN_ACTIVATION] = config.activation_function
+    if not config.tie_word_embeddings:
+        settings[OWN_TIE] = False
+    needs = sum(tensor.kind.n_bytes(int(np.prod(tensor.shape))) for tensor in outgoing)
+    with writing(path, needs=needs) as part:
+        write_gguf(part, settings, outgoing)
+
+
+def remarks(config: Config) -> list[str]:
+    """What a user should know before running the written file in llama.cpp."""
+    if config.activation_function == "gelu":
+        return ["llama.cpp computes the tanh GELU, this model the exact one: logits there differ"]
+    return []
+
+
+def canonical_name(name: str) -> str | None:
+    """llama.cpp's name -> ours: `blk.0.attn_qkv.weight` -> `h.0.attn.c_attn.weight`; None if unknown."""
+    match = re.fullmatch(r"(?:blk\.(\d{1,4})\.)?([a-z_]+)\.(weight|bias)", name)
+    if match is None:
+        return None
+    layer, theirs, part = match.groups()
+    ours = (NAMES if layer is None else BLOCK_NAMES).get(theirs)
+    if ours is None:
+        return None
+    return f"{ours}.{part}" if layer is None else f"h.{int(layer)}.{ours}.{part}"
+
+
+def gguf_name(name: str) -> str:
+    """Our name -> llama.cpp's, the other way round."""
+    place, _, part = name.rpartition(".")
+    if match := re.fullmatch(r"h\.(\d+)\.(.+)", place):
+        return f"blk.{match[1]}.{THEIR_NAMES[match[2]]}.{part}"
+    return f"{THEIR_NAMES[place]}.{part}"
+
+
+def _lazy(file: GGUFFile, name: str, tensor: StoredTensor) -> LazyTensor:
+    stored = None if tensor.kind.dequantize is None else tensor.kind.name
+    read = functools.partial(file.read, tensor)
+    lazy = LazyTensor(tensor.shape, tensor.kind.dtype, read, stored=stored)
+    return dataclasses.replace(turned(lazy), stored=stored) if is_linear(name) else lazy
+
+
+def _head_repeats_embedding(file: GGUFFile, stored: dict[str, StoredTensor]) -> bool:
+    """Older converters wrote the tied head a second time; it is then no tensor of its own."""
+    head, embedding = stored.get("lm_head.weight"), stored.get("wte.weight")
+    if head is None or embedding is None or (head.shape, head.kind) != (embedding.shape, embedding.kind):
+        return False
+    one, other = file.bytes_of(head), file.bytes_of(embedding)
+    step = 2**24
+    return all(np.array_equal(one[i : i + step], other[i : i + step]) for i in range(0, len(one), step))
+
+
+def _config(file: GGUFFile, stored: dict[str, StoredTensor]) -> Config:
+    def whole(key: str, default: int | None = None) -> int:
+        value = file.settings.get(key, default)
+        if type(value) is not int:
+            raise FileFormatError(f"{file.path}: {key} is {_short(value)}; a whole number is needed.")
+        return value
+
+    def token(key: str) -> int | None:
+        value = file.settings.get(key)
+        if value is None or not isinstance(value, int) or not 0 <= value < vocab_size:
+            return None
+        return value
+
+    n_layer = whole("gpt2.block_count")
+    if n_layer > len(stored):  # before anything is counted out layer by layer
+        raise FileFormatError(f"{file.path} asks for {n_layer:,} layers of {len(stored):,} tensors.")
+    if "wte.weight" not in stored:
+        raise FileFormatError(f"{file.path} has no tensor 'token_embd.weight'. Get the file again.")
+    vocab_size = stored["wte.weight"].shape[0]
+    n_embd = whole("gpt2.embedding_length")
+    n_inner = whole("gpt2.feed_forward_length", 4 * n_embd)
+    try:
+        return Config(
+            vocab_size=vocab_size,
+            n_positions=whole("gpt2.context_length"),
+            n_embd=n_embd,
+            n_layer=n_layer,
+            n_head=whole("gpt2.attention.head_count"),
+            n_inner=None if n_inner == 4 * n_embd else n_inner,
+            activation_function="gelu" if file.settings.get(OWN_ACTIVATION) == "gelu" else "gelu_new",
+            layer_norm_epsilon=_epsilon(file.settings.get("gpt2.attention.layer_norm_epsilon"), file.path),
+            tie_word_embeddings="lm_head.weight" not in stored,
+            bos_token_id=token("tokenizer.ggml.bos_token_id"),
+            eos_token_id=token("tokenizer.ggml.eos_token_id"),
+        )
+    except ConfigError as error:
+        raise FileFormatError(f"{file.path}: {error}") from None
+
+
+def _epsilon(value: Value | None, path: Path) -> float:
+    """The file has it in float32; what the author wrote is the shortest decimal that rounds to that."""
+    if not isinstance(value, float) or not 0 <= value < 1:
+        raise FileFormatError(
+            f"{path}: gpt2.attention.layer_norm_epsilon is {_short(value)}; a number from 0 to 1 is needed."
+        )
+    return float(str(np.float32(value)))
+
+
+def _kind_for(name: str, shape: tuple[int, ...], own: np.dtype[Any], dtype: str | None) -> GGMLType:
+    """How a tensor is stored, by its name, its shape in the file, and what was asked for."""
+    if len(shape) == 1 or name == "wpe.weight":
+        return F32
+    if dtype is None:
+        return {F16.layout: F16, BF16.layout: BF16}.get(own, F32)
+    kind = WRITTEN[dtype]
+    return F16 if shape[-1] % kind.block else kind
+
+
+def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
+    array: NDArray[Any] = checkpoint.tensors[name]
+    if is_linear(name):
+        array = array.T  # (in, out) -> (out, in)
+    if kind is Q8_0:
+        numbers = np.ascontiguousarray(array, np.float32)
+        data = quantize_q8_0(numbers)
+        overflowed = not np.isfinite(data.view(Q8_0.layout)["d"]).all()
+    else:
+        with np.errstate(over="ignore"):
+            stored = np.ascontiguousarray(array, kind.layout)
+        overflowed = kind is F16 and bool((np.isinf(stored) & np.isfinite(array)).any())
+        data = stored.reshape(-1).view(np.uint8)
+    if overflowed:
+        raise SettingError(f"{name} has numbers too large for {kind.name}. Choose bfloat16 or float32.")
+    return data
+
+
+def _refuse_inexpressible(config: Config) -> None:
+    """llama.cpp's gpt2 always scales attention as published, and has one activation."""
+    for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
+        if getattr(config, name) != getattr(Config, name):
+            raise ConfigError(
+                f"llama.cpp has no setting for {name} = {getattr(config, name)!r}. Convert to hf instead."
+            )
+    if not config.activation_function.startswith("gelu"):
+        raise ConfigError(
+            f"llama.cpp has no activation_function {config.activation_function!r} for gpt2. "
+            "Convert to hf instead."
+        )
+
+
+def _short(value: object) -> str:
+    return repr(value)[:80]

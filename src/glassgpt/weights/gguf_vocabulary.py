@@ -1,0 +1,138 @@
+"""The tokenizer inside a GGUF file: tokens in the visible alphabet, their types, the merges.
+
+llama.cpp calls byte-level BPE "gpt2", and GPT-2's way of cutting words "gpt-2". Bytes fit in too, as a BPE
+without merges. Characters do not: a model with them is written without a vocabulary for
+llama.cpp ("none"), and with one for us, as text under a key of our own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import ConfigError, FileFormatError
+from glassgpt.weights.gguf_file import Setting, Value
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
+
+OUR_KEY = "glassgpt.tokenizer.json"
+PRE_TOKENIZERS = ("gpt-2", "default", "")  # files from before 2024 do not name one
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
+
+
+def read_vocabulary(
+    path: Path, settings: dict[str, Value], vocab_size: int
+) -> tuple[Tokenizer | None, str | None]:
+    """The tokenizer, or None and why there is none."""
+    ours = settings.get(OUR_KEY)
+    if isinstance(ours, str):
+        return _read_ours(path, ours), None
+    model = settings.get("tokenizer.ggml.model", "none")
+    if model in ("none", "no_vocab"):
+        return None, None
+    if model != "gpt2":
+        return None, f"not read: {str(model)[:40]!r} is no byte-level BPE"
+    pre = settings.get("tokenizer.ggml.pre", "")
+    if pre not in PRE_TOKENIZERS:
+        return None, f"not read: words are cut as {str(pre)[:40]!r}, not as GPT-2 cuts them"
+    tokens, merges = settings.get("tokenizer.ggml.tokens"), settings.get("tokenizer.ggml.merges", [])
+    if not isinstance(tokens, list) or not isinstance(merges, (list, np.ndarray)) or len(tokens) > vocab_size:
+        raise FileFormatError(f"{path}: its tokens and merges do not fit {vocab_size:,} embeddings.")
+    types = settings.get("tokenizer.ggml.token_type")
+    kinds = types.tolist() if isinstance(types, np.ndarray) else [_NORMAL] * len(tokens)
+    if len(kinds) != len(tokens):
+        raise FileFormatError(f"{path} has {len(tokens):,} tokens but {len(kinds):,} types of them.")
+    return _build(path, tokens, kinds, [str(merge) for merge in merges]), None
+
+
+def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -> Tokenizer:
+    from glassgpt.tokenizer.alphabet import char_to_byte
+    from glassgpt.tokenizer.bpe import BPETokenizer
+    from glassgpt.tokenizer.gpt2_files import build, checked_merges
+
+    ids: dict[str, int] = {}
+    for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind == _UNUSED:  # rows of the embedding that stand for nothing
+            continue
+        if token in ids:
+            raise FileFormatError(f"{path}: tokens {ids[token]} and {i} are both {token[:40]!r}.")
+        ids[token] = i
+    numbered = [(f"{path}, merge {number}", merge) for number, merge in enumerate(merges, start=1)]
+    pairs = checked_merges(path, numbered, ids)
+    made = {left + right for _, left, right in pairs} | set(char_to_byte())
+    added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
+    # What no merge can make is there to be put in by name, whatever its type says.
+    special = {token: i for token, i in ids.items() if token not in made and token not in added}
+    return BPETokenizer(build(path, ids, pairs, special, added))
+
+
+def _read_ours(path: Path, text: str) -> Tokenizer:
+    from glassgpt.tokenizer.plain import OUR_KEY as KIND
+    from glassgpt.tokenizer.plain import read_plain
+
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict) or KIND not in data:
+        raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Get the file again.")
+    return read_plain(path, data)
+
+
+def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str, Setting]:
+    """The settings that tell llama.cpp the vocabulary."""
+    if tokenizer is None:
+        return {"tokenizer.ggml.model": "none"}
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {config.vocab_size:,} "
+            "embeddings. Take the tokenizer that belongs to the model."
+        )
+    from glassgpt.tokenizer.alphabet import to_visible
+    from glassgpt.tokenizer.bpe import BPETokenizer
+    from glassgpt.tokenizer.gpt2_files import visible_merges, visible_tokens
+
+    tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]  # llama.cpp wants a token for every embedding
+    kinds = [_UNUSED] * config.vocab_size
+    merges: list[str] = []
+    if isinstance(tokenizer, BPETokenizer):
+        vocabulary = tokenizer.data
+        for token, i in visible_tokens(vocabulary).items():
+            tokens[i] = token
+            kinds[i] = (
+                _CONTROL
+                if token in vocabulary.special
+                else _USER_DEFINED
+                if token in vocabulary.added
+                else _NORMAL
+            )
+        merges = [" ".join(pair) for pair in visible_merges(vocabulary)]
+    elif tokenizer.kind == "byte":
+        for i in range(256):
+            tokens[i], kinds[i] = to_visible(tokenizer.token_bytes(i)), _NORMAL
+        if tokenizer.eot_id is not None and tokenizer.eot_id < config.vocab_size:
+            tokens[tokenizer.eot_id] = tokenizer.token_bytes(tokenizer.eot_id).decode()
+            kinds[tokenizer.eot_id] = _CONTROL
+    else:
+        return {"tokenizer.ggml.model": "none", OUR_KEY: tokenizer.files()["tokenizer.json"]}
+    settings: dict[str, Setting] = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    bos = tokenizer.eot_id if config.bos_token_id is None else config.bos_token_id
+    eos = tokenizer.eot_id if config.eos_token_id is None else config.eos_token_id
+    if bos is not None:
+        settings["tokenizer.ggml.bos_token_id"] = bos
+    if eos is not None:
+        settings["tokenizer.ggml.eos_token_id"] = eos
+    return settings
