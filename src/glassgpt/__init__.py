@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, load
+    from glassgpt.inspect.tally import tally
 
 __version__ = "0.1.0"
-__all__ = ["GPT", "__version__", "load"]
+__all__ = ["GPT", "__version__", "load", "tally"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from glassgpt import gpt
 
         return getattr(gpt, name)
+    if name == "tally":
+        from glassgpt.inspect.tally import tally
+
+        return tally
     raise AttributeError(f"module 'glassgpt' has no attribute {name!r}")

@@ -26,9 +26,58 @@ class Verb:
 
 # In the order a newcomer meets them.
 VERBS = {
+    "generate": Verb(
+        "continue a text",
+        (
+            'glassgpt generate "A robot must obey"',
+            'glassgpt generate "Once upon a time" --samples 3 --seed 7 --temperature 1',
+            'glassgpt generate "The sea" --model gpt2-xl --max-new-tokens 200 --top-k none --top-p 0.9',
+            "glassgpt generate - --json < prompt.txt",
+        ),
+    ),
+    "next": Verb(
+        "the phone keyboard: ten likely next tokens, pick one, go on",
+        (
+            'glassgpt next "A robot must obey the"',
+            'glassgpt next "A robot must obey the" -k 20',
+            'glassgpt next "The capital of France is" --json --model gpt2',
+        ),
+    ),
+    "tokens": Verb(
+        "show how a text is cut into tokens, merge by merge",
+        (
+            'glassgpt tokens "A robot must obey"',
+            'glassgpt tokens "unbelievable" --merges',
+            "glassgpt tokens - --ids < book.txt",
+        ),
+    ),
     "info": Verb(
         "count a model's parameters, matrix by matrix",
         ("glassgpt info gpt2", "glassgpt info gpt2 --illustrated", "glassgpt info path/to/model --json"),
+    ),
+    "convert": Verb(
+        "turn a model into another file format, with a report of every tensor",
+        (
+            "glassgpt convert gpt2 gpt2.gguf",
+            "glassgpt convert nanogpt/out/ckpt.pt my-model",
+            "glassgpt convert my-model my-model.bin --format llmc --dtype bfloat16",
+        ),
+    ),
+    "verify": Verb(
+        "check that every device, dtype, cache and batch here computes the same",
+        (
+            "glassgpt verify",
+            "glassgpt verify gpt2 --device cpu --dtype float32",
+            "glassgpt verify my-model --json",
+        ),
+    ),
+    "completion": Verb(
+        "print a script that lets the shell complete verbs and options",
+        (
+            "glassgpt completion bash > ~/.local/share/bash-completion/completions/glassgpt",
+            'glassgpt completion zsh > "${fpath[1]}/_glassgpt"',
+            "glassgpt completion fish > ~/.config/fish/completions/glassgpt.fish",
+        ),
     ),
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 from rich.table import Table
@@ -11,12 +13,20 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
+from glassgpt.cli.convert import size_on_disk
 from glassgpt.cli.parse import flag
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
 
 NAME_IN_THE_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
+
+
+@dataclass(frozen=True)
+class Found:
+    config: Config
+    facts: dict[str, str] = field(default_factory=dict)  # about the files, where there are any
+    card: str | None = None  # the model card that lies beside the weights
 
 
 def command(
@@ -31,7 +41,8 @@ def command(
     json: Annotated[bool, flag("one JSON object with every tensor", default="")] = False,
 ) -> int:
     """Count the parameters of a model, matrix by matrix, and what they cost in memory."""
-    config = find(model)
+    found = find(model)
+    config = found.config
     counted = tally(config)
     if illustrated and counted != tally("gpt2"):
         raise UserError(
@@ -39,24 +50,45 @@ def command(
             "Type: glassgpt info gpt2 --illustrated"
         )
     if json:
-        print(jsonlib.dumps({"model": model, "config": config.to_dict(), **counted.to_dict()}))
+        print(jsonlib.dumps({"model": model, "config": config.to_dict(), **counted.to_dict(), **found.facts}))
         return 0
-    terminal.show(heading(model, config))
+    terminal.show(heading(model, found))
     if illustrated:
         terminal.show(comparison(counted), difference(counted))
     else:
         terminal.show(matrices(counted, every_block), "", memory(counted))
+        if found.card is not None:
+            sys.stdout.write("\n" + found.card.strip() + "\n")
     return 0
 
 
-def find(model: str) -> Config:
-    """The config of a name or path. A published size needs no files at all."""
-    if model in SIZES:
-        return Config.named(model)
-    raise UserError(f"no model {model!r}.")
+def find(model: str) -> Found:
+    """The config of a name or path, and what is known of its files. A published size needs none at all."""
+    if model in SIZES and not Path(model).exists():
+        return Found(Config.named(model))
+    from glassgpt.weights import load_checkpoint
+    from glassgpt.weights.checkpoint import stored_as
+    from glassgpt.weights.registry import DATA, shipped_names
+
+    path = DATA / model if model in shipped_names() else Path(model).expanduser()
+    if (
+        (path / "config.json").is_file()
+        and not any(path.glob("*.safetensors"))
+        and not any(path.glob("*.bin*"))
+    ):
+        return Found(Config.load(path), facts={"files": "config.json alone, no weights"})
+    checkpoint = load_checkpoint(model)
+    facts = {"format": checkpoint.format, "stored as": stored_as(checkpoint.tensors, "wte.weight")}
+    if path.exists():
+        facts["on disk"] = terminal.size(size_on_disk(path))
+    tokenizer = checkpoint.tokenizer
+    facts["tokenizer"] = "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
+    card = path / "MODEL_CARD.md"
+    return Found(checkpoint.config, facts, card.read_text("utf-8") if card.is_file() else None)
 
 
-def heading(model: str, config: Config) -> Text:
+def heading(model: str, found: Found) -> Text:
+    config = found.config
     text = Text()
     text.append(model, style="title")
     blocks = "1 block" if config.n_layer == 1 else f"{config.n_layer} blocks"
@@ -70,7 +102,8 @@ def heading(model: str, config: Config) -> Text:
     )
     if model in NAME_IN_THE_PAPER:
         text.append(f" (the paper calls it {NAME_IN_THE_PAPER[model]})", style="quiet")
-    text.append("\n")
+    facts = ", ".join(f"{name}: {value}" for name, value in found.facts.items())
+    text.append(f"\n{facts}\n" if facts else "\n", style="quiet")
     return text
 
 
@@ -127,8 +160,7 @@ def matrices(counted: Tally, every_block: bool) -> Table:
 
 
 def shape_of(line: Line) -> str:
-    times = "×" if terminal.speaks_unicode(sys.stdout) else "x"
-    return f" {times} ".join(f"{n:,}" for n in line.shape)
+    return f" {terminal.times()} ".join(f"{n:,}" for n in line.shape)
 
 
 def memory(counted: Tally) -> Table:

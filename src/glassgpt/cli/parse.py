@@ -10,10 +10,13 @@ import io
 import os
 import re
 import sys
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from glassgpt.errors import UserError
 
@@ -21,7 +24,30 @@ if TYPE_CHECKING:
     from glassgpt.cli import Verb
 
 # No --no-json beside every --json; `--top-k None` is not a thing a person types.
-MARKERS = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+# A flag that may be given more than once takes one value each time: `--stop a --stop b`.
+MARKERS = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
+
+RULES = ConstructorRegistry()
+
+
+@RULES.primitive_rule
+def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`--top-k 40`, or `--top-k none` to switch a thing off that is on by default."""
+    kinds = set(typing.get_args(wanted.type))
+    if kinds not in ({int, NoneType}, {float, NoneType}):
+        return None
+    kind = int if int in kinds else float
+
+    def read(words: list[str]) -> int | float | None:
+        return None if words[0].lower() == "none" else kind(words[0])
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT" if kind is int else "FLOAT",
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, (int, kind)),
+        str_from_instance=lambda value: ["none" if value is None else str(value)],
+    )
 
 
 def flag(
@@ -66,6 +92,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
                 args=list(words),
                 description=_description(command, verb),
                 config=MARKERS,
+                registry=RULES,
             )
         return bound
     except SystemExit as end:
@@ -118,7 +145,9 @@ def _first_sentence(box: str) -> str:
     missing = re.match(r"Missing from .*?: (\S+)", said)
     if missing:
         said = f"{missing[1]} is missing."
-    said = re.sub(r"^Error parsing ", "", said)
+    said = re.sub(r"^Error parsing (settings: )?", "", said)
+    said = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", said)
+    said = re.sub(r"could not convert string to float: (.*)", r"\1 is not a number", said)
     said = re.sub(r"^Unrecognized options: (?=-)", "there is no option ", said)
     said = re.sub(r"^Unrecognized options: (.*)", r"\1: one word too many (quote a text with spaces)", said)
     said = re.sub(r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value.", said)

@@ -96,6 +96,37 @@ def note(message: str) -> None:
     target.print(message, style="quiet", soft_wrap=True)
 
 
+def has_colour(stream: TextIO) -> bool:
+    """Colour is for terminals that can show it, unless the user wants none (no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def emphasised(text: str) -> str:
+    """The prompt, which the user wrote, beside what the model writes. For text that rich must not reflow."""
+    return f"\x1b[1m{harmless(text)}\x1b[22m" if has_colour(sys.stdout) else harmless(text)
+
+
+def faint(text: str) -> str:
+    return f"\x1b[2m{text}\x1b[22m" if has_colour(sys.stdout) else text
+
+
+def harmless(text: str) -> str:
+    """On a terminal, control characters are shown, not obeyed: a model may write any byte."""
+    if not is_terminal(sys.stdout) or text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else f"<{ord(char):02x}>" for char in text)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A turning wheel on stderr while something takes its time; on a terminal only."""
+    if not is_terminal(sys.stderr):
+        yield
+        return
+    with console(sys.stderr).status(what, spinner_style="accent"):
+        yield
+
+
 def table(*columns: str) -> Table:
     """A table without lines. A column whose head starts with '>' is set to the right."""
     from rich.table import Table
@@ -118,6 +149,11 @@ def bar(share: float, width: int = BAR_WIDTH, stream: TextIO | None = None, styl
     else:
         drawn = "#" * ((eighths + 4) // 8)
     return Text(drawn, style=style)
+
+
+def times() -> str:
+    """The sign between the sides of a matrix."""
+    return "×" if speaks_unicode(sys.stdout) else "x"
 
 
 def size(n_bytes: float) -> str:

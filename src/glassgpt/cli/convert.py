@@ -1,0 +1,94 @@
+"""`glassgpt convert SRC DST`: from one file format to another, with a report of every tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as jsonlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional
+
+from glassgpt.cli import terminal
+from glassgpt.cli.parse import flag
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from glassgpt.weights import Report
+
+
+def command(
+    src: Annotated[Positional[str], flag("the model: a name, a folder or a file", "SRC")],
+    dst: Annotated[
+        Positional[str], flag("where to write: a folder (hf), or a file whose suffix tells", "DST")
+    ],
+    *,
+    format: Annotated[
+        Literal["hf", "gguf", "openai", "nanogpt", "llmc", "packed"] | None,
+        flag("what to write", default="what DST's name says, else hf"),
+    ] = None,
+    dtype: Annotated[
+        str | None, flag("float32, bfloat16, float16 (gguf also q8_0)", "NAME", default="as in the source")
+    ] = None,
+    force: Annotated[bool, flag("replace what is at DST", default="")] = False,
+    json: Annotated[bool, flag("one JSON object with every tensor", default="")] = False,
+) -> int:
+    """Convert a model between formats. What was written is read back and compared, tensor by tensor. DST is
+    complete or not there at all: it gets its name only when it is finished."""
+    from glassgpt.weights import convert
+
+    began = time.perf_counter()
+    with terminal.waiting(f"{src} -> {dst}"):
+        report = convert(src, dst, format, dtype, force=force)
+    seconds = time.perf_counter() - began
+    if json:
+        made = {
+            **dataclasses.asdict(report),
+            "max_abs_error": report.max_abs_error,
+            "seconds": round(seconds, 3),
+        }
+        print(jsonlib.dumps(made))
+        return 0
+    terminal.show(tensors(report))
+    for note in report.notes:
+        terminal.note(f"note: {note}")
+    terminal.note(summary(report, seconds))
+    return 0
+
+
+def tensors(report: Report) -> Table:
+    from rich.text import Text
+
+    times = terminal.times()
+    noted = any(tensor.note for tensor in report)
+    made = terminal.table("tensor", ">shape", "from", "to", ">largest error", *(["note"] if noted else []))
+    for tensor in report:
+        exact = tensor.max_abs_error == 0
+        made.add_row(
+            tensor.name,
+            Text(f" {times} ".join(f"{n:,}" for n in tensor.shape), style="quiet"),
+            tensor.source_dtype,
+            tensor.target_dtype,
+            Text("exact" if exact else f"{tensor.max_abs_error:.2e}", style="good" if exact else "pick"),
+            *([Text(tensor.note, style="quiet")] if noted else []),
+        )
+    return made
+
+
+def summary(report: Report, seconds: float) -> str:
+    exact = sum(tensor.max_abs_error == 0 for tensor in report)
+    n = len(report.tensors)
+    if exact == n:
+        kept = f"{n} tensors, every number the same"
+    else:
+        kept = f"{exact} of {n} tensors exact, largest error {report.max_abs_error:.2e}"
+    formats = f"{report.source_format} -> {report.target_format}"
+    written = f"{report.target}: {terminal.size(size_on_disk(Path(report.target)))}"
+    return f"{formats}: {kept}. {written}, {seconds:.1f} s"
+
+
+def size_on_disk(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)

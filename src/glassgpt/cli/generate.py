@@ -1,0 +1,132 @@
+"""`glassgpt generate PROMPT`: the model goes on."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import OmitArgPrefixes, Positional
+
+import glassgpt
+from glassgpt.cli import terminal
+from glassgpt.cli.parse import flag
+from glassgpt.cli.text import checked_prompt
+from glassgpt.generate.settings import Settings
+
+if TYPE_CHECKING:
+    from glassgpt.generate.generation import Generation
+    from glassgpt.gpt import GPT
+
+
+def command(
+    prompt: Annotated[
+        Positional[str | None],
+        flag("what to continue; - reads stdin; left out, the model rambles", "PROMPT", default=""),
+    ] = None,
+    *,
+    settings: OmitArgPrefixes[Settings],
+    model: Annotated[
+        str, flag("a name (default, gpt2, owner/name), a folder or a file", "MODEL")
+    ] = "default",
+    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    dtype: Annotated[
+        str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")
+    ] = None,
+    allow_special: Annotated[
+        bool, flag("take <|endoftext|> in the prompt as that one token", default="")
+    ] = False,
+    json: Annotated[bool, flag("one JSON object a line, for each sample", default="")] = False,
+) -> int:
+    """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
+    prompt = checked_prompt(prompt, "generate")
+    gpt = glassgpt.load(model, device=device, dtype=dtype)
+    given = gpt.encode(prompt, allow_special) if prompt is not None and allow_special else prompt
+    if json:
+        for found in gpt.generate(given, settings=settings).samples:
+            print(jsonlib.dumps(as_json(found, prompt, model)), flush=True)
+    elif settings.samples == 1 and settings.best_of is None and settings.beams is None:
+        write_stream(gpt, given, prompt, settings)
+    else:
+        with terminal.waiting(
+            f"writing {settings.candidates if settings.beams is None else settings.samples} texts"
+        ):
+            found = gpt.generate(given, settings=settings)
+        write_samples(found.samples, prompt)
+    return 0
+
+
+def write_stream(gpt: GPT, given: str | list[int] | None, prompt: str | None, settings: Settings) -> None:
+    """Text as it comes. Interrupted, what came stays and its line is ended."""
+    stream = gpt.stream(given, settings=settings)
+    last = ""
+    began = time.perf_counter()
+    if prompt is not None:
+        sys.stdout.write(terminal.emphasised(prompt))
+        sys.stdout.flush()
+    try:
+        for piece in stream:
+            sys.stdout.write(terminal.harmless(piece))
+            sys.stdout.flush()
+            last = piece
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        terminal.note("interrupted")
+        raise
+    finally:
+        stream.close()
+    if not last.endswith("\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    if stream.generation is not None:
+        report([stream.generation], time.perf_counter() - began)
+
+
+def write_samples(found: list[Generation], prompt: str | None) -> None:
+    for number, generation in enumerate(found, start=1):
+        if len(found) > 1:
+            score = "" if generation.score is None else f", log-probability {generation.score:.3f}"
+            sys.stdout.write(terminal.faint(f"--- {number} of {len(found)}{score} ---") + "\n")
+        if prompt is not None:
+            sys.stdout.write(terminal.emphasised(prompt))
+        sys.stdout.write(terminal.harmless(generation.text))
+        sys.stdout.write("" if generation.text.endswith("\n") else "\n")
+        sys.stdout.flush()
+    report(found, max(generation.seconds for generation in found))
+
+
+def report(found: list[Generation], seconds: float) -> None:
+    """What is worth knowing, on stderr: notes first, then seed and speed in one line."""
+    for message in dict.fromkeys(note for generation in found for note in generation.notes):
+        terminal.note(f"note: {message}")
+    n_tokens = sum(len(generation.tokens) for generation in found)
+    parts = [] if found[0].seed is None else [f"seed {found[0].seed}"]
+    parts.append(f"{n_tokens} {'token' if n_tokens == 1 else 'tokens'} in {seconds:.2f} s")
+    if seconds > 0:
+        parts.append(f"{n_tokens / seconds:,.0f} tokens/s")
+    if len(found) == 1:
+        ends = {"length": "stopped at --max-new-tokens", "stop": "came to an end", "cancelled": "cancelled"}
+        parts.append(ends.get(found[0].finish_reason, found[0].finish_reason))
+    terminal.note(", ".join(parts))
+
+
+def as_json(found: Generation, prompt: str | None, model: str) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "model": model,
+        "prompt": prompt,
+        "text": found.text,
+        "tokens": found.tokens,
+        "logprobs": found.logprobs,
+        "finish_reason": found.finish_reason,
+        "seed": found.seed,
+        "sample": found.sample,
+        "prompt_tokens": found.prompt_tokens,
+        "notes": found.notes,
+        "seconds": round(found.seconds, 4),
+    }
+    if found.alternatives is not None and any(found.alternatives):
+        made["alternatives"] = [[list(pair) for pair in pairs] for pairs in found.alternatives]
+    if found.score is not None:
+        made["score"] = found.score
+    return made

@@ -1,0 +1,136 @@
+"""The keyboard of `glassgpt next`: one key picks a token, the candidates are drawn anew in place.
+
+It is drawn on stderr; stdout gets the finished text alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from glassgpt.cli import terminal
+from glassgpt.cli.next import candidates, listing, token_bytes
+from glassgpt.cli.text import visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from glassgpt.gpt import GPT
+
+KEYS = "1-9, 0 pick   Enter the likeliest   + your own words   u undo   q done"
+
+
+class Keyboard:
+    def __init__(self, gpt: GPT, ids: list[int]) -> None:
+        self.gpt = gpt
+        self.pieces: list[list[int]] = [ids]  # the text given, then what each key added: undo drops the last
+        self.message = ""
+        self._drawn = 0  # lines on the screen to be drawn over
+
+    @property
+    def ids(self) -> list[int]:
+        return [token_id for piece in self.pieces for token_id in piece]
+
+    def run(self) -> int:
+        """Until q (or the end of the input); then the text on stdout."""
+        with single_keys() as read_key:
+            while True:
+                found = candidates(self.gpt, self.ids)
+                self.draw(found)
+                key = read_key()
+                if key in ("q", "\x04", ""):
+                    break
+                self.press(key, [token_id for token_id, _ in found])
+        self.wipe()
+        sys.stdout.write(terminal.harmless(self.gpt.decode(self.ids)) + "\n")
+        return 0
+
+    def press(self, key: str, found: list[int]) -> None:
+        """What a key does to the text."""
+        self.message = ""
+        if key in ("\r", "\n"):
+            key = "1"
+        if len(key) == 1 and key.isdigit():
+            place = (int(key) - 1) % 10
+            if place < len(found):
+                self.pieces.append([found[place]])
+            else:
+                self.message = f"there are only {len(found)} candidates"
+        elif key == "u":
+            if len(self.pieces) > 1:
+                self.pieces.pop()
+            else:
+                self.message = "nothing to undo"
+        elif key.startswith("+"):
+            added = self.gpt.encode(key[1:])
+            if added:
+                self.pieces.append(added)
+        else:
+            self.message = f"{key!r} is no key here"
+
+    def draw(self, found: list[tuple[int, float]]) -> None:
+        screen = terminal.console(sys.stderr)
+        with screen.capture() as captured:
+            screen.print(self.text())
+            screen.print()
+            screen.print(listing(self.gpt, found, numbered=True))
+            screen.print()
+            screen.print(self.message if self.message else KEYS, style="pick" if self.message else "quiet")
+        picture = captured.get()
+        self.wipe()
+        sys.stderr.write(picture)
+        sys.stderr.flush()
+        self._drawn = picture.count("\n")
+
+    def text(self) -> Text:
+        """What stands so far: the text given in bold, each pick in the colour of a token."""
+        from rich.text import Text
+
+        unicode = terminal.speaks_unicode(sys.stderr)
+        line = Text(terminal.harmless(self.gpt.decode(self.pieces[0])), style="prompt", overflow="fold")
+        for n, piece in enumerate(self.pieces[1:]):
+            shown = visible(b"".join(token_bytes(self.gpt, i) for i in piece), unicode)
+            line.append(shown.replace("␣", " "), style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
+        line.append("▏" if unicode else "|", style="quiet")
+        return line
+
+    def wipe(self) -> None:
+        """Go back up to where the picture began and clear from there."""
+        if self._drawn:
+            sys.stderr.write(f"\x1b[{self._drawn}A\r\x1b[J")
+            sys.stderr.flush()
+            self._drawn = 0
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[Callable[[], str]]:
+    """Yields `read_key()`: one key as soon as it is pressed; after `+`, a whole line."""
+    try:
+        import termios
+        import tty
+    except ModuleNotFoundError:  # Windows: a line at a time does as well
+        yield lambda: sys.stdin.readline().rstrip("\n") or "\n"
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def read_key() -> str:
+        tty.setcbreak(descriptor)  # Ctrl-C still interrupts
+        try:
+            key = sys.stdin.read(1)
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        if key == "+":
+            sys.stderr.write("+")
+            sys.stderr.flush()
+            line = sys.stdin.readline().rstrip("\n")
+            sys.stderr.write("\x1b[1A\r\x1b[J")  # the line that was typed is no part of the picture
+            return "+" + line
+        return key
+
+    try:
+        yield read_key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

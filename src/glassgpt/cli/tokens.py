@@ -1,0 +1,178 @@
+"""`glassgpt tokens TEXT`: how a text is cut, merge by merge."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional
+
+from glassgpt.cli import terminal
+from glassgpt.cli.parse import flag
+from glassgpt.cli.text import text_or_stdin, visible
+from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from glassgpt.tokenizer import Tokenizer, Word
+
+FEW = 2000  # tokens up to which colouring them is worth its time
+
+
+def command(
+    text: Annotated[Positional[str | None], flag("the text; - reads stdin", "TEXT", default="")] = None,
+    *,
+    model: Annotated[
+        str, flag("whose vocabulary: a model, or a tokenizer's file or folder", "MODEL")
+    ] = "default",
+    merges: Annotated[bool, flag("show every merge of every word", default="")] = False,
+    ids: Annotated[bool, flag("print the ids alone, on one line", default="")] = False,
+    allow_special: Annotated[
+        bool, flag("take <|endoftext|> in the text as that one token", default="")
+    ] = False,
+    json: Annotated[bool, flag("one JSON object", default="")] = False,
+) -> int:
+    """Show how a text is cut into tokens: their ids, their bytes, and the merges that made them."""
+    text = text_or_stdin(text, "tokens")
+    tokenizer = find_tokenizer(model)
+    words = tokenizer.explain(text, allow_special) if merges else None
+    found = tokenizer.encode(text, allow_special)
+    if json:
+        print(jsonlib.dumps(as_json(tokenizer, text, found, words)))
+    elif ids:
+        print(*found)
+    elif words is not None:
+        for word in words:
+            terminal.show(steps(word))
+    else:
+        show_tokens(tokenizer, found)
+        n_bytes = len(text.encode("utf-8"))
+        terminal.note(
+            f"{count(len(found), 'token')} for {count(n_bytes, 'byte')} of {count(len(text), 'character')}: "
+            f"{n_bytes / len(found):.2f} bytes a token. --merges shows how they were made."
+        )
+    return 0
+
+
+def find_tokenizer(model: str) -> Tokenizer:
+    """The tokenizer of a model, or one that lies in a file or folder by itself."""
+    from pathlib import Path
+
+    from glassgpt.tokenizer import Tokenizer
+    from glassgpt.weights.registry import DATA, shipped_names
+
+    if model in shipped_names():
+        return Tokenizer.load(DATA / model)
+    path = Path(model).expanduser()
+    if path.is_dir() or path.suffix in (".json", ".txt", ".bpe", ".tiktoken"):
+        return Tokenizer.load(path)
+    from glassgpt.weights import load_checkpoint
+
+    tokenizer = load_checkpoint(model).tokenizer
+    if tokenizer is None:
+        raise UserError(f"{model} has no tokenizer. Name a folder that has one with --model.")
+    return tokenizer
+
+
+def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
+    """The text in one go, in alternating colours where there are colours, and a line for each token."""
+    unicode = terminal.speaks_unicode(sys.stdout)
+    pieces = [visible(tokenizer.token_bytes(i), unicode) for i in ids]
+    coloured = terminal.is_terminal(sys.stdout) and len(ids) <= FEW
+    if coloured:
+        terminal.show(colour_by_turns(pieces), "")
+    hexes = [tokenizer.token_bytes(i).hex(" ") for i in ids]
+    width = max(5, min(24, max(map(len, hexes))))
+    places = max(2, len(str(len(ids) - 1)))
+    head = f"{'#':>{places}}  {'id':>6}  {'bytes':<{width}}  token"
+    if coloured:
+        from rich.text import Text
+
+        page = Text(head + "\n", style="head")
+        for n, (token_id, hexed, piece) in enumerate(zip(ids, hexes, pieces, strict=True)):
+            page.append(f"{n:>{places}}  ", style="quiet not dim")
+            page.append(f"{token_id:>6}  ", style="number not dim")
+            page.append(f"{hexed:<{width}}  ", style="not dim")
+            page.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)] + " not dim")
+            page.append("\n" if n + 1 < len(ids) else "")
+        terminal.show(page)
+    else:
+        rows = (
+            f"{n:>{places}}  {token_id:>6}  {hexed:<{width}}  {piece}\n"
+            for n, (token_id, hexed, piece) in enumerate(zip(ids, hexes, pieces, strict=True))
+        )
+        sys.stdout.write(head + "\n")
+        sys.stdout.writelines(rows)
+
+
+def colour_by_turns(pieces: Sequence[str]) -> Text:
+    from rich.text import Text
+
+    line = Text()
+    for n, piece in enumerate(pieces):
+        line.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
+    return line
+
+
+def steps(word: Word) -> Text:
+    """A word from its bytes to its tokens: after each merge, the pieces; at the right, which pair it was."""
+    from rich.text import Text
+
+    unicode = terminal.speaks_unicode(sys.stdout)
+    states = [word.start, *(merge.pieces for merge in word.merges)]
+    lines = ["|".join(visible(piece, unicode) for piece in pieces) for pieces in states]
+    width = max(map(len, lines))
+    page = Text()
+    for n, (pieces, line) in enumerate(zip(states, lines, strict=True)):
+        for i, piece in enumerate(pieces):
+            last = n == len(states) - 1
+            page.append("|" if i else "", style="quiet")
+            page.append(visible(piece, unicode), style=terminal.TOKEN_STYLES[i % 5] if last else "")
+        page.append(" " * (width - len(line) + 2))
+        if n:
+            merge = word.merges[n - 1]
+            pair = f"{visible(merge.left, unicode)} + {visible(merge.right, unicode)}"
+            page.append(f"{pair}  (merge {merge.rank + 1:,})", style="quiet")
+        else:
+            page.append(
+                count(len(word.start), "byte") if len(word.start[0]) == 1 else "special", style="quiet"
+            )
+        page.append("\n")
+    page.append("ids " + " ".join(map(str, word.ids)) + "\n", style="number")
+    return page
+
+
+def as_json(tokenizer: Tokenizer, text: str, ids: Sequence[int], words: list[Word] | None) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "text": text,
+        "ids": list(ids),
+        "tokens": [
+            {"id": i, "bytes": data.hex(), "text": data.decode("utf-8", "replace")}
+            for i, data in ((i, tokenizer.token_bytes(i)) for i in ids)
+        ],
+    }
+    if words is not None:
+        made["words"] = list(_words_as_json(words))
+    return made
+
+
+def _words_as_json(words: list[Word]) -> Iterator[dict[str, Any]]:
+    for word in words:
+        merges = [
+            {
+                "rank": merge.rank,
+                "left": merge.left.hex(),
+                "right": merge.right.hex(),
+                "pieces": [piece.hex() for piece in merge.pieces],
+            }
+            for merge in word.merges
+        ]
+        start = [piece.hex() for piece in word.start]
+        yield {"text": word.text, "start": start, "merges": merges, "ids": list(word.ids)}
+
+
+def count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

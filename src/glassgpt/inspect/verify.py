@@ -1,0 +1,303 @@
+"""Does this machine compute what it should? Every way to run a model against the plain one, layer by layer.
+
+The reference is the plainest way there is: each text alone, no cache, no padding, float32, on the CPU. It has
+a rounding error of its own, which is measured against float64; every other way may differ from the reference
+by a small multiple of that error, scaled by how much coarser its numbers are. So the tolerance is measured on
+the model at hand, place by place, and not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassgpt.model import GPT2, Cache, TorchBackend, load_model
+
+if TYPE_CHECKING:
+    from glassgpt.weights.checkpoint import Checkpoint
+
+# Two computations that each miss the truth by up to e differ by up to 2 e, and a sum taken in another order
+# rounds differently: one row times a 768-wide matrix was measured to stray 4.4 e from many rows at once.
+TIMES_ROUNDING = 8
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
+STEPS = 6  # how many of them are read one by one where the cache is on trial
+SHARES = (1.0, 0.7, 0.4, 0.15)  # lengths of the texts that share a batch, as parts of the longest
+
+# A place (`h.3.resid_post`, `logits`) -> what stood there for one text, (T, C) or (T, V), in float64 on the
+# CPU. A way that gives fewer than T rows gives the last ones.
+Seen = Mapping[str, Tensor]
+Texts = Sequence[Sequence[int]]
+Way = Callable[[GPT2, Texts], list[dict[str, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One way of running the model, and where it strayed furthest from the reference."""
+
+    device: str
+    dtype: str
+    way: str
+    ok: bool
+    deviation: float | None = None  # the largest in proportion to what is allowed there
+    allowed: float | None = None
+    place: str = ""  # `h.7.resid_post, position 12`
+    same_tokens: int | None = None  # positions at which the likeliest next token is the reference's
+    n_tokens: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Reference:
+    texts: Texts
+    seen: list[Seen]  # float32, one per text
+    rounding: dict[str, float]  # place -> the largest error of the above against float64
+
+    def allowed(self, place: str, dtype: torch.dtype) -> float:
+        coarser = torch.finfo(dtype).eps / torch.finfo(torch.float32).eps
+        return TIMES_ROUNDING * self.rounding[place] * coarser
+
+
+def devices() -> list[str]:
+    """Every device of this machine, the CPU first."""
+    found = ["cpu"]
+    if torch.cuda.is_available():
+        found += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return found
+
+
+@torch.inference_mode()
+def verify(
+    checkpoint: Checkpoint,
+    texts: Texts | None = None,
+    names: Sequence[str] | None = None,
+    dtypes: Sequence[str] = tuple(DTYPES),
+) -> Iterator[Check]:
+    """Run every way on every device in every dtype; each verdict as soon as it is known."""
+    texts = sample_texts(checkpoint) if texts is None else texts
+    reference = make_reference(checkpoint, texts)
+    for device in devices() if names is None else names:
+        for dtype in dtypes:
+            model = load_model(checkpoint, device=device, dtype=dtype).eval()
+            for name, way in WAYS.items():
+                try:
+                    seen = way(model, texts)
+                except (RuntimeError, NotImplementedError) as error:
+                    if "not implemented" not in str(error).lower():
+                        raise
+                    yield Check(device, dtype, name, ok=True, note="torch has no such kernel here")
+                    continue
+                yield judge(device, dtype, name, seen, reference)
+
+
+def sample_texts(checkpoint: Checkpoint) -> Texts:
+    """Four texts of unequal lengths: ids drawn evenly, so that all of the vocabulary has its chance."""
+    config = checkpoint.config
+    longest = min(LENGTH, config.n_positions)
+    draw = np.random.default_rng(2019)
+    lengths = [max(1, round(longest * share)) for share in SHARES]
+    return [[int(i) for i in draw.integers(config.vocab_size, size=length)] for length in lengths]
+
+
+def make_reference(checkpoint: Checkpoint, texts: Texts) -> Reference:
+    # float64 first and let go of: the two models are never in memory together.
+    exact = alone(load_model(checkpoint, device="cpu", dtype="float64").eval(), texts)
+    seen = alone(load_model(checkpoint, device="cpu", dtype="float32").eval(), texts)
+    rounding: dict[str, float] = {}
+    for one, truth in zip(seen, exact, strict=True):
+        for place, values in one.items():
+            # Never less than one rounding of the largest number there: a tiny model may be lucky everywhere.
+            least = torch.finfo(torch.float32).eps * values.abs().max().item()
+            error = (values - truth[place]).abs().max().item()
+            rounding[place] = max(rounding.get(place, 0.0), error, least)
+    return Reference(texts, list(seen), rounding)
+
+
+# The ways to run a model. Each returns, for every text, what was seen at every place.
+
+
+def alone(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """Each text by itself, without a cache, by the fused attention kernel."""
+    return [unpadded(watched(model, ids_of(model, [text])), [slice(None)])[0] for text in texts]
+
+
+def explicit(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """The same with a listening tap: scores, mask, softmax and weighted sum one after another."""
+    seen = []
+    for text in texts:
+        caught: dict[str, Tensor] = {}
+
+        def catch(name: str, values: Tensor, caught: dict[str, Tensor] = caught) -> Tensor:
+            if name.endswith("resid_post") or name == "logits":
+                caught[name] = values
+            return values
+
+        model(ids_of(model, [text]), tap=catch)
+        seen.append(unpadded(caught, [slice(None)])[0])
+    return seen
+
+
+def cached(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """Most of a text at once, then token by token, looking back through the cache."""
+    seen = []
+    for text in texts:
+        cache = Cache.empty(model.config, 1, len(text), model.wte.weight.device, model.wte.weight.dtype)
+        first = max(1, len(text) - STEPS)
+        pieces = [watched(model, ids_of(model, [text[:first]]), cache=cache)]
+        for position in range(first, len(text)):
+            where = torch.tensor([[position]], device=model.wte.weight.device)
+            pieces.append(watched(model, ids_of(model, [text[position : position + 1]]), where, cache))
+        joined = {place: torch.cat([piece[place] for piece in pieces], dim=1) for place in pieces[0]}
+        seen.append(unpadded(joined, [slice(None)])[0])
+    return seen
+
+
+def batched(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """The longest text four times over in one batch; all rows must come out the same."""
+    longest = max(texts, key=len)
+    rows = unpadded(watched(model, ids_of(model, [longest] * len(texts))), [slice(None)] * len(texts))
+    by_itself = alone(model, [text for text in texts if text is not longest])
+    together = {place: torch.stack([row[place] for row in rows]) for place in rows[0]}  # (rows, T, C)
+    return [together if text is longest else by_itself.pop(0) for text in texts]
+
+
+def left_padded(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """Texts of unequal lengths in one batch, all ending together."""
+    return padded(model, texts, left=True)
+
+
+def right_padded(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """Texts of unequal lengths in one batch, all beginning together."""
+    return padded(model, texts, left=False)
+
+
+def padded(model: GPT2, texts: Texts, left: bool) -> list[dict[str, Tensor]]:
+    longest = max(map(len, texts))
+    ids = np.zeros((len(texts), longest), np.int64)
+    positions = np.full((len(texts), longest), -1, np.int64)
+    parts = []
+    for row, text in enumerate(texts):
+        part = slice(longest - len(text), longest) if left else slice(0, len(text))
+        ids[row, part], positions[row, part] = text, np.arange(len(text))
+        parts.append(part)
+    device = model.wte.weight.device
+    caught = watched(model, torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device))
+    return unpadded(caught, parts)
+
+
+def through_engine(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """As the engine does it: read each row but for its end, then step all together. Gives logits only."""
+    backend = TorchBackend(model, rows=len(texts))
+    read = [max(1, len(text) - STEPS) for text in texts]
+    out = [[as_double(backend.prefill(row, text[: read[row]]))] for row, text in enumerate(texts)]
+    while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
+        new = np.array([texts[row][read[row]] for row in rows])
+        logits = backend.decode(rows, backend.array(new), [read[row] for row in rows])  # (rows, V)
+        for row, values in zip(rows, logits, strict=True):
+            out[row].append(as_double(values))
+            read[row] += 1
+    return [{"logits": torch.stack(rows)} for rows in out]
+
+
+WAYS: dict[str, Way] = {
+    "each text alone": alone,
+    "attention step by step": explicit,
+    "prefill, then decode": cached,
+    "batch of equals": batched,
+    "left padding": left_padded,
+    "right padding": right_padded,
+    "engine, unequal lengths": through_engine,
+}
+CHECKS = len(WAYS)  # for each device and dtype
+
+
+# Watching and judging.
+
+
+def watched(
+    model: GPT2, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None
+) -> dict[str, Tensor]:
+    """Run the model and keep what each block hands on. Hooks, not taps: a tap would switch the kernel."""
+    caught: dict[str, Tensor] = {}
+
+    def keep(place: str) -> Callable[[object, object, Tensor], None]:
+        return lambda module, args, output: caught.__setitem__(place, output)
+
+    hooks = [block.register_forward_hook(keep(f"h.{i}.resid_post")) for i, block in enumerate(model.h)]
+    try:
+        caught["logits"] = model(ids, positions, cache)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return caught
+
+
+def ids_of(model: GPT2, rows: Texts) -> Tensor:
+    return torch.tensor([list(row) for row in rows], device=model.wte.weight.device)
+
+
+def as_double(values: object) -> Tensor:
+    return torch.as_tensor(values).detach().cpu().double()
+
+
+def unpadded(caught: Mapping[str, Tensor], parts: Sequence[slice]) -> list[dict[str, Tensor]]:
+    """Take each row's own tokens out of a batch: one dict of (T, C) for each row."""
+    host = {place: as_double(values) for place, values in caught.items()}
+    return [{place: values[row, part] for place, values in host.items()} for row, part in enumerate(parts)]
+
+
+def judge(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
+    """Find the place and position with the largest deviation in proportion to what is allowed there."""
+    worst, deviation, allowed, place = -1.0, 0.0, 0.0, ""
+    same = total = 0
+    for one, truth in zip(seen, reference.seen, strict=True):
+        for name, values in one.items():
+            first = len(truth[name]) - values.shape[-2]  # the position of the first row given
+            known = truth[name][first:]  # (T, C)
+            values = values.reshape(-1, *known.shape)  # (rows, T, C)
+            gaps = (values - known).abs().amax(dim=(0, 2)).nan_to_num(float("inf"), float("inf"))  # (T,)
+            if name == "logits":
+                agree = (values.argmax(dim=-1) == known.argmax(dim=-1)).all(dim=0)  # (T,)
+                same, total = same + int(agree.sum()), total + len(agree)
+            limit = reference.allowed(name, DTYPES[dtype])
+            gap, where = (found.item() for found in gaps.max(dim=0))
+            if gap / limit > worst:
+                worst, deviation, allowed = gap / limit, gap, limit
+                place = f"{name}, position {first + int(where)}"
+    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, same, total)
+
+
+# What others measured with the published GPT-2 small, after <|endoftext|> alone (GLTR, 2019; five decimals).
+KNOWN_ANSWERS = {"\n": 0.0623, "The": 0.0377, '"': 0.02411, "A": 0.0194, "I": 0.01832}
+KNOWN_TO = 2e-5  # half of their last digit, and as much for the kernels of 2019
+
+
+def is_published_small(checkpoint: Checkpoint) -> bool:
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    sizes = (config.n_layer, config.n_embd, config.n_head, config.vocab_size)
+    return sizes == (12, 768, 12, 50257) and tokenizer is not None and tokenizer.eot_id is not None
+
+
+@torch.inference_mode()
+def check_known_answers(checkpoint: Checkpoint) -> Check:
+    """The published weights must give the published probabilities."""
+    assert checkpoint.tokenizer is not None
+    model = load_model(checkpoint, device="cpu", dtype="float32").eval()
+    start = torch.tensor([[checkpoint.tokenizer.eot_id]])  # (1, 1)
+    chances = model(start)[0, -1].double().softmax(dim=-1)  # (V,)
+    gaps = {
+        text: abs(chances[checkpoint.tokenizer.encode(text)[0]].item() - p)
+        for text, p in KNOWN_ANSWERS.items()
+    }
+    text = max(gaps, key=lambda text: gaps[text])
+    place = f"probability of {text!r} after <|endoftext|>"
+    ok = gaps[text] <= KNOWN_TO
+    return Check("cpu", "float32", "known answers (GLTR)", ok, gaps[text], KNOWN_TO, place)
