@@ -19,27 +19,25 @@ from glassgpt.errors import SettingError
 class Settings:
     """How to choose the next token, how often, and when to stop. `None` switches a thing off."""
 
-    max_new_tokens: int = 100
+    max_new_tokens: int = 100  # end after this many
     temperature: float = 0.8  # 0 takes the most probable token every time
     top_k: int | None = 40  # draw among the k most probable tokens
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
     min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
     typical_p: float | None = None  # among tokens about as surprising as is to be expected (Meister 2022)
-    repetition_penalty: float | None = (
-        None  # weakens every token of prompt and text (CTRL); 1 changes nothing
-    )
+    repetition_penalty: float | None = None  # weakens tokens of prompt and text (CTRL); 1 changes nothing
     presence_penalty: float | None = None  # taken once off the logit of each token generated so far
     frequency_penalty: float | None = None  # taken off as often as the token was generated
     no_repeat_ngram: int | None = None  # never the same n tokens in a row twice
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)  # id -> added to its logit
     banned_words: tuple[str, ...] = ()  # never, as the tokenizer spells them
     required_words: tuple[str, ...] = ()  # made more likely by `required_bias`, but not forced
-    required_bias: float = 5.0
+    required_bias: float = 5.0  # added to the logits of required words
     stop: tuple[str, ...] = ()  # end before any of these strings
     stop_tokens: tuple[int, ...] = ()  # end at any of these ids
     ignore_eot: bool = False  # go on after end-of-text
-    seed: int | None = None  # None draws one, which the result reports
-    samples: int = 1
+    seed: int | None = None  # makes the text repeatable; none draws one and reports it
+    samples: int = 1  # how many texts
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
     beams: int | None = None  # beam search of this width instead of drawing
     length_penalty: float = 1.0  # beams are ranked by log-probability / length ** length_penalty
