@@ -145,7 +145,7 @@ class GPT:
                 raise SettingError("a sequence of the batch is empty. Give each at least one token id.")
             if len(ids) > self.backend.context:
                 raise SettingError(
-                    f"a sequence has {len(ids)} tokens, more than the {self.backend.context} of the model. Cut it."
+                    f"a sequence of {len(ids)} tokens is too long. Cut it to {self.backend.context}."
                 )
             checked_prompt(ids, self.backend, self.tokenizer)
         return self.backend.logits(rows)

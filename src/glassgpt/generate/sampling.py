@@ -94,7 +94,9 @@ def draw_tokens(logits: Array, knobs: Knobs, uniform: Array, edits: Edits | None
         tokens = xp.argmax(scores, axis=-1)
     else:
         values, ids = ranked(scores, knobs.width)  # (B, K)
-        tokens = _take(xp, ids, _draw_rank(values, knobs, uniform)[:, None])[:, 0]
+        with np.errstate(all="ignore"):  # rows that are not finite are reported below, not warned of
+            rank = _draw_rank(values, knobs, uniform)
+        tokens = _take(xp, ids, rank[:, None])[:, 0]
     columns = [xp.astype(xp.where(healthy, tokens, NOTHING), xp.float64)[:, None]]
     if knobs.alternatives is not None:
         total = log_sum_exp(logits)[:, None]  # (B, 1), of what the model said, before any setting
@@ -122,7 +124,8 @@ def log_sum_exp(logits: Array) -> Array:
     """log(sum(exp(l))) of each row (B, V), summed in float64."""
     xp = array_api_compat.array_namespace(logits)
     best = xp.max(logits, axis=-1, keepdims=True)
-    total = xp.sum(xp.exp(logits - best), axis=-1, dtype=xp.float64)
+    with np.errstate(invalid="ignore"):
+        total = xp.sum(xp.exp(logits - best), axis=-1, dtype=xp.float64)
     return xp.astype(best[:, 0], xp.float64) + xp.log(total)
 
 
@@ -156,7 +159,7 @@ def _typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
     xp = array_api_compat.array_namespace(scaled)
     _, total = _running(weight)
     surprise = xp.log(total) - scaled  # -log p
-    terms = xp.where(weight > 0, weight / total * surprise, 0.0)
+    terms = weight / total * xp.where(weight > 0, surprise, 0.0)  # 0 log 0 is 0
     _, entropy = _running(terms)
     distance = xp.where(keep, xp.abs(surprise - entropy), xp.inf)
     order = xp.argsort(distance, axis=-1, stable=True)

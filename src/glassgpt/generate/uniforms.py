@@ -19,10 +19,10 @@ class Uniforms:
 
     def window(self, start: int, length: int) -> np.ndarray:
         """The numbers of steps start, start + 1, ...; `start` never goes back."""
-        self._ahead = self._ahead[start - self._start :]
-        self._start = start
-        missing = length - len(self._ahead)
+        missing = start + length - self._start - len(self._ahead)
         if missing > 0:
             fresh = (self._bits.random_raw(missing) >> np.uint64(11)) * 2.0**-53  # 53 bits, all a float holds
             self._ahead = np.concatenate([self._ahead, fresh])
+        self._ahead = self._ahead[start - self._start :]
+        self._start = start
         return self._ahead[:length]

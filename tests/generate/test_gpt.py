@@ -1,0 +1,209 @@
+"""The facade: what a user of the Python API sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate import Generation, Settings
+from glassgpt.gpt import GPT, load
+from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend
+
+
+@pytest.fixture(params=[False, True], ids=["host", "device"])
+def gpt(request):
+    return GPT(TinyBackend(device=request.param), LetterTokenizer(), name="tiny")
+
+
+def test_generate_returns_the_continuation(gpt):
+    result = gpt.generate("hello", seed=1, max_new_tokens=10)
+    assert isinstance(result, Generation)
+    assert result.prompt == "hello"
+    assert result.prompt_tokens == 5
+    assert result.text == gpt.decode(result.tokens) == str(result)
+    assert len(result.tokens) == len(result.logprobs) == 10
+    assert all(logprob <= 0 for logprob in result.logprobs)
+    assert (result.finish_reason, result.seed, result.notes) == ("length", 1, [])
+    assert result.tokens_per_s > 0
+    assert result.samples == [result]
+
+
+def test_text_and_ids_are_the_same_prompt(gpt):
+    ids = gpt.encode("hello")
+    by_text = gpt.generate("hello", seed=1).tokens
+    assert gpt.generate(ids, seed=1).tokens == by_text
+    assert gpt.generate(np.array(ids), seed=1).tokens == by_text
+    assert gpt.generate(np.array(ids), seed=1).prompt == ids
+
+
+def test_a_batch_gives_a_list_in_order_and_the_same_texts(gpt):
+    prompts = ["hello", "a", [5, 6, 7], "", "the quick brown fox jumps over", "b", "c"]
+    batch = gpt.generate(prompts, seed=1, max_new_tokens=30, temperature=1.5)
+    assert [g.prompt for g in batch] == prompts
+    for prompt, generation in zip(prompts, batch, strict=True):
+        assert gpt.generate(prompt, seed=1, max_new_tokens=30, temperature=1.5).tokens == generation.tokens
+    assert gpt.generate([]) == []
+
+
+def test_no_prompt_rambles_from_end_of_text(gpt):
+    ramble = gpt.generate(seed=4).tokens
+    assert ramble == gpt.generate("", seed=4).tokens == gpt.generate([EOT], seed=4).tokens
+    assert gpt.generate(seed=4).prompt == ""
+
+
+def test_samples_and_best_of(gpt):
+    both = {"seed": 2, "temperature": 1.5, "max_new_tokens": 8}
+    four = gpt.generate("a", samples=4, **both)
+    assert four is four.samples[0]
+    assert [g.sample for g in four.samples] == [0, 1, 2, 3]
+    best = gpt.generate("a", samples=2, best_of=4, **both)
+    means = sorted((np.mean(g.logprobs) for g in four.samples), reverse=True)
+    assert [g.score for g in best.samples] == pytest.approx(means[:2])
+    assert best.score == max(means)
+
+
+def test_beams(gpt):
+    found = gpt.generate("a", beams=3, samples=3, max_new_tokens=6)
+    assert len(found.samples) == 3
+    assert found.score >= found.samples[1].score >= found.samples[2].score
+    stream = gpt.stream("a", max_new_tokens=20, temperature=0)
+    pieces = [next(stream)]
+    assert gpt.generate("a", beams=1, max_new_tokens=6, ignore_eot=True).tokens  # must not disturb the stream
+    assert "".join([*pieces, *stream]) == gpt.generate("a", max_new_tokens=20, temperature=0).text
+
+
+class TestStream:
+    def test_pieces_make_up_the_text(self, gpt):
+        whole = gpt.generate("hello", seed=3, max_new_tokens=60, temperature=1.2)
+        stream = gpt.stream("hello", seed=3, max_new_tokens=60, temperature=1.2)
+        assert stream.generation is None
+        assert "".join(stream) == whole.text
+        assert stream.generation.tokens == whole.tokens
+        assert stream.notes == whole.notes != []
+        assert next(stream, "end") == "end"
+
+    def test_two_streams_read_by_turns(self, gpt):
+        first = gpt.stream("a", seed=1, max_new_tokens=15)
+        second = gpt.stream("b", seed=2, max_new_tokens=25)
+        pieces = ["", ""]
+        for _ in range(30):
+            pieces[0] += next(first, "")
+            pieces[1] += next(second, "")
+        assert pieces[0] == gpt.generate("a", seed=1, max_new_tokens=15).text
+        assert pieces[1] == gpt.generate("b", seed=2, max_new_tokens=25).text
+
+    def test_leaving_early_frees_everything(self, gpt):
+        for piece in gpt.stream("a", seed=1, max_new_tokens=10_000, ignore_eot=True):
+            assert piece
+            break
+        closed = gpt.stream("a", seed=1, max_new_tokens=10_000, ignore_eot=True)
+        next(closed)
+        closed.close()
+        assert gpt.generate("a", seed=1, max_new_tokens=5).text
+        engine = gpt._lines[1].engine
+        assert not engine._running
+        assert not gpt._lines[1]._inboxes
+
+    def test_ctrl_c_leaves_a_working_model(self, gpt, monkeypatch):
+        expected = gpt.generate("a", seed=1, max_new_tokens=8).text
+        stream = gpt.stream("a", seed=1, max_new_tokens=50)
+        next(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(gpt.backend, "decode", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                list(stream)
+            with pytest.raises(KeyboardInterrupt):
+                gpt.generate("a", max_new_tokens=50)
+        assert list(stream) == []
+        assert gpt.generate("a", seed=1, max_new_tokens=8).text == expected
+        assert not gpt._lines[1]._inboxes
+
+    def test_what_cannot_be_streamed(self, gpt):
+        for wrong in ({"samples": 2}, {"best_of": 2}, {"beams": 2}):
+            with pytest.raises(SettingError, match=next(iter(wrong))):
+                gpt.stream("a", **wrong)
+
+
+def interrupt(*_args):
+    raise KeyboardInterrupt
+
+
+def test_next_gives_probabilities(gpt):
+    logits = gpt.logits([gpt.encode("hello")])[0, -1].astype(np.float64)
+    probabilities = np.exp(logits) / np.exp(logits).sum()
+    candidates = gpt.next("hello", k=5)
+    best = np.argsort(-probabilities, kind="stable")[:5]
+    assert [text for text, _ in candidates] == [gpt.decode([i]) for i in best]
+    assert [p for _, p in candidates] == pytest.approx(probabilities[best], rel=1e-5)
+    assert sum(p for _, p in gpt.next("hello", k=1000)) == pytest.approx(1, abs=1e-6)
+    assert len(gpt.next(k=1000)) == VOCAB
+    assert gpt.next("a" * 100, k=1) == gpt.next("a" * 24, k=1)
+
+
+def test_logits_of_ragged_sequences(gpt):
+    batch = gpt.logits([[1, 2, 3], [4]])
+    assert batch.shape == (2, 3, VOCAB)
+    assert batch.dtype == np.float32
+    np.testing.assert_array_equal(batch[1, 0], gpt.logits([[4]])[0, 0])
+
+
+def test_settings_objects_and_names(gpt):
+    settings = Settings(seed=1, max_new_tokens=5)
+    assert gpt.generate("a", settings=settings).tokens == gpt.generate("a", seed=1, max_new_tokens=5).tokens
+    assert len(gpt.generate("a", settings=settings, max_new_tokens=7).tokens) == 7
+    with pytest.raises(SettingError, match="topk"):
+        gpt.generate("a", topk=5)
+    with pytest.raises(SettingError, match="topk"):
+        gpt.generate("a", settings=settings, topk=5)
+    with pytest.raises(SettingError, match="temperature"):
+        gpt.generate("a", temperature=-1)
+
+
+def test_mistakes_leave_nothing_behind(gpt):
+    for wrong in ([1, VOCAB], ["a", [1, VOCAB]], [1, "a"], [[1.5]], [True]):
+        with pytest.raises(SettingError):
+            gpt.generate(wrong)
+    with pytest.raises(SettingError, match="k is 0"):
+        gpt.next("a", k=0)
+    for batch in ([], [[]], [[VOCAB]], [[1] * (TINY.n_positions + 1)]):
+        with pytest.raises(SettingError):
+            gpt.logits(batch)
+    everything = dict.fromkeys(range(VOCAB), float("-inf"))
+    with pytest.raises(SettingError, match="Ban fewer"):
+        gpt.generate(["a", "b", "c"], logit_bias=everything)
+    assert all(not line._inboxes for line in gpt._lines.values())
+    assert gpt.generate("a", seed=1, max_new_tokens=3).tokens
+
+
+def test_a_model_without_a_tokenizer_speaks_in_ids():
+    gpt = GPT(TinyBackend(), None, name="bare")
+    result = gpt.generate([5, 6], seed=1, max_new_tokens=4)
+    assert (len(result.tokens), result.text) == (4, "")
+    for call in (lambda: gpt.generate("a"), lambda: gpt.decode([1]), lambda: gpt.next([5])):
+        with pytest.raises(UserError, match=r"bare.*tokenizer\.json"):
+            call()
+    assert len(gpt.next_ids([5], k=3)) == 3
+
+
+def test_load_names_backends_it_does_not_have():
+    with pytest.raises(UserError, match="native"):
+        load("default", backend="native")
+    with pytest.raises(SettingError, match="'jax'"):
+        load("default", backend="jax")
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, glassgpt, glassgpt.generate; assert 'torch' not in sys.modules;"
+        "glassgpt.GPT, glassgpt.load; assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_it_says_of_itself(gpt):
+    assert repr(gpt) == f"GPT('tiny', {TINY.n_parameters:,} parameters)"
+    assert gpt.config is gpt.backend.config
