@@ -60,12 +60,13 @@ def quantize_q8_0(numbers: Floats) -> Bytes:
     """Rows of a multiple of 32 numbers -> Q8_0 bytes, rounded as ggml rounds (halves away from zero)."""
     blocks = numbers.reshape(-1, 32)  # (blocks, 32)
     scale = np.abs(blocks).max(axis=1) / np.float32(127)  # (blocks,)
-    with np.errstate(divide="ignore"):
-        inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-    scaled = blocks * inverse[:, None]
     out = np.empty(len(blocks), Q8_0.layout)
-    out["d"] = scale
-    out["q"] = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
+    with np.errstate(divide="ignore", over="ignore"):  # the caller looks for scales that became infinite
+        inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+        out["d"] = scale
+    scaled = blocks * inverse[:, None]
+    with np.errstate(invalid="ignore"):
+        out["q"] = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
     return out.view(np.uint8)
 
 

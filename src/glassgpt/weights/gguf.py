@@ -255,7 +255,9 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
         overflowed = kind is F16 and bool((np.isinf(stored) & np.isfinite(array)).any())
         data = stored.reshape(-1).view(np.uint8)
     if overflowed:
-        raise SettingError(f"{name} has numbers too large for {kind.name}. Choose bfloat16 or float32.")
+        raise SettingError(
+            f"{name} has numbers too large for {kind.name}, or none at all (NaN). Choose bfloat16 or float32."
+        )
     return data
 
 

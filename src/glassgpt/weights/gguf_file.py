@@ -178,7 +178,22 @@ class _Cursor:
         if count > self.texts_left:
             self.refuse(f"has more than {TEXT_LIMIT:,} texts")
         self.texts_left -= count
-        return [self.text() for _ in range(count)]
+        return self.texts(count)
+
+    def texts(self, count: int) -> list[str]:
+        """What `text` does, `count` times over, in a third of the time: a vocabulary is 100,000 texts."""
+        found, data, at, length = [], self.data, self.at, struct.Struct("<Q")
+        try:
+            for _ in range(count):
+                start = at + 8
+                at = start + length.unpack_from(data, at)[0]
+                if at > len(data):
+                    self.refuse("has a list of texts longer than itself")
+                found.append(str(data[start:at], "utf-8"))
+        except (struct.error, UnicodeDecodeError):
+            self.refuse(f"has a list of texts that breaks off, or is not UTF-8, near byte {at:,}")
+        self.at = at
+        return found
 
     def numbers(self, kind: int, count: int) -> NDArray[Any]:
         if kind not in _SCALARS:
