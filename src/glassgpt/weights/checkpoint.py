@@ -72,6 +72,9 @@ class LazyTensors(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         return self.entries[name].read()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries  # Mapping's own way would read the tensor to find out
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
 

@@ -107,7 +107,7 @@ def _receive_rest(file: RemoteFile, part: Path, arrived: int, progress: Progress
         if response.status_code != 206:  # the server sends everything again
             arrived = 0
         with open(part, "ab" if arrived > 0 else "wb") as target:
-            for chunk in response.iter_bytes(_CHUNK):
+            for chunk in response.iter_bytes():  # as they come: a chunk size would hold back up to that much
                 target.write(chunk[: file.size - arrived])
                 arrived += len(chunk)
                 progress(min(arrived, file.size))

@@ -32,6 +32,7 @@ from glassgpt.weights.checkpoint import (
 )
 from glassgpt.weights.linear import is_linear, turned
 from glassgpt.weights.safe import file_size, writing
+from glassgpt.weights.tensorfile import mapped
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 MAGIC = 20240326
@@ -78,7 +79,7 @@ def load(path: str | Path) -> Checkpoint:
                 f"{path} is {size:,} bytes long, but its header describes {described:,}: "
                 "truncated or forged. Get the file again."
             )
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    data = mapped(path)
     shapes = config.shapes()
     tensors: dict[str, LazyTensor] = {}
     reached = HEADER

@@ -55,6 +55,8 @@ def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Check
 def detect_format(path: str | Path) -> str:
     """Which of `FORMATS` a file or folder is in."""
     path = Path(path)
+    if not path.is_dir() and not path.is_file():
+        raise FileFormatError(f"{path} is neither a folder nor a regular file. Check the path.")
     try:
         for name in _READING_ORDER:
             if _module(name).detect(path):

@@ -63,14 +63,23 @@ def looks_like(path: str | Path) -> bool:
 def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """Every tensor of the file, unread, and the strings of its `__metadata__`."""
     spans, metadata = read_header(path)
-    with open(path, "rb") as file:
-        # A private mapping: the arrays can be written to (torch insists), the file never changes.
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    data = mapped(path)
     tensors = {
         name: LazyTensor(span.shape, span.dtype, functools.partial(_view, data, span))
         for name, span in spans.items()
     }
     return tensors, metadata
+
+
+def mapped(path: str | Path) -> mmap.mmap:
+    """The bytes of a file without reading them."""
+    with open(path, "rb") as file:
+        try:
+            # A private mapping: the arrays can be written to (torch insists), the file never changes.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except OSError:
+            # Larger than the memory: the system promises no private copy of that, but lets it be read.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _view(data: mmap.mmap, span: Span) -> Array:

@@ -1,0 +1,68 @@
+"""Small random models for the file formats, and the variants of the architecture they must carry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassgpt.config import Config
+from glassgpt.weights import Checkpoint, huggingface, tensorfile
+from glassgpt.weights.checkpoint import dtype_named
+
+SMALL = {"vocab_size": 301, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
+
+VARIANTS = {
+    "published": {},
+    "untied": {"tie_word_embeddings": False},
+    "inner": {"n_inner": 72},
+    "inverse": {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True},
+    "relu": {"activation_function": "relu"},
+    "erf": {"activation_function": "gelu"},
+    "unscaled": {"scale_attn_weights": False, "layer_norm_epsilon": 1e-3},
+}
+
+
+def random_checkpoint(dtype: str = "float32", seed: int = 0, **changes: object) -> Checkpoint:
+    """A model in which every number is different, so that a misplaced tensor cannot go unnoticed."""
+    config = Config(**{**SMALL, **changes})  # type: ignore[arg-type]
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: random.normal(0, 0.5, shape).astype(np.float32).astype(dtype_named(dtype))
+        for name, shape in config.shapes().items()
+    }
+    return Checkpoint(config, tensors, source="random")
+
+
+def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+    """The same names, dtypes, shapes and bits."""
+    assert set(found) == set(wanted)
+    for name in wanted:
+        a, b = np.asarray(found[name]), np.asarray(wanted[name])
+        assert a.dtype == b.dtype, name
+        assert a.shape == b.shape, name
+        assert a.tobytes() == b.tobytes(), name
+
+
+def write_shards(checkpoint: Checkpoint, folder: Path, count: int = 3) -> None:
+    """The folder of a model whose safetensors come in several files."""
+    huggingface.save(checkpoint, folder)
+    tensors, metadata = tensorfile.open_tensors(folder / huggingface.SAFETENSORS)
+    weight_map = {}
+    for number in range(count):
+        shard = f"model-{number + 1:05}-of-{count:05}.safetensors"
+        names = list(tensors)[number::count]
+        weight_map |= dict.fromkeys(names, shard)
+        parts = [(name, tensors[name]) for name in names]
+        outgoing = [tensorfile.Outgoing(name, part.shape, part.dtype, part.read) for name, part in parts]
+        tensorfile.write_tensors(folder / shard, outgoing, metadata)
+    (folder / huggingface.SAFETENSORS).unlink()
+    (folder / huggingface.SAFETENSORS_INDEX).write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.fixture
+def small() -> Checkpoint:
+    return random_checkpoint()

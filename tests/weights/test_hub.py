@@ -1,0 +1,271 @@
+"""The hub: found, fetched, resumed, checked, cached, and what is said when it is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
+from glassgpt.weights import hub, huggingface, load_checkpoint
+from tests.weights.conftest import assert_same, random_checkpoint, write_shards
+from tests.weights.standin_hub import COMMIT, Hub, Running
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+REPO = "someone/small-gpt2"
+WEIGHTS = "model.safetensors"
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> dict[str, bytes]:
+    """The files of a model as its owner uploaded them."""
+    huggingface.save(random_checkpoint(), tmp_path / "upload")
+    return {**files_of(tmp_path / "upload"), **tokenizer_files(), "README.md": b"words"}
+
+
+def tokenizer_files() -> dict[str, bytes]:
+    """The smallest GPT-2 tokenizer: 256 bytes and no merges."""
+    from glassgpt.tokenizer.alphabet import byte_to_char
+
+    vocabulary = {char: byte for byte, char in enumerate(byte_to_char())}
+    return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": b"#version: 0.2\n"}
+
+
+@pytest.fixture
+def server(model: dict[str, bytes]) -> Iterator[Hub]:
+    with Running() as running:
+        running.repos[REPO] = model
+        yield running
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def fetch(server: Hub, cache: Path, name: str = REPO, **options: bool) -> Path:
+    return hub.fetch(name, endpoint=server.url, cache=cache, **options)
+
+
+def leftovers(cache: Path) -> list[Path]:
+    return [path for path in cache.rglob("*incomplete*") if path.is_file()]
+
+
+def test_only_the_files_needed_are_fetched(server: Hub, cache: Path, model: dict[str, bytes]) -> None:
+    folder = fetch(server, cache)
+    assert files_of(folder) == {name: model[name] for name in model if name != "README.md"}
+    assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
+    assert leftovers(cache) == []
+
+
+def test_a_cached_copy_needs_no_network(server: Hub, cache: Path) -> None:
+    folder = fetch(server, cache)
+    server.log.clear()
+    assert fetch(server, cache) == folder
+    assert fetch(server, cache, f"{REPO}@main") == folder
+    assert fetch(server, cache, f"{REPO}@{COMMIT}") == folder
+    assert server.log == []
+
+
+def test_the_cache_is_the_one_of_huggingface_hub(server: Hub, cache: Path) -> None:
+    from huggingface_hub import hf_hub_download
+
+    folder = fetch(server, cache)
+    server.log.clear()
+    theirs = hf_hub_download(REPO, WEIGHTS, cache_dir=cache, endpoint=server.url)
+    assert Path(theirs) == folder / WEIGHTS
+    assert server.asked("GET", WEIGHTS) == []  # asked whether it is current, not for the bytes
+
+
+def test_a_copy_that_huggingface_hub_fetched_is_used(server: Hub, cache: Path) -> None:
+    from huggingface_hub import hf_hub_download
+
+    for name in ("config.json", WEIGHTS, "vocab.json", "merges.txt"):
+        theirs = hf_hub_download(REPO, name, cache_dir=cache, endpoint=server.url)
+    server.log.clear()
+    assert fetch(server, cache) == Path(theirs).parent
+    assert server.log == []
+
+
+def test_an_interrupted_transfer_goes_on_where_it_stopped(server: Hub, cache: Path) -> None:
+    server.break_after[WEIGHTS] = [5_000, 7_000]
+    folder = fetch(server, cache)
+    assert server.asked("GET", WEIGHTS)[-1] == "bytes=12000-"
+    assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
+
+
+def test_a_later_run_goes_on_where_an_earlier_one_was_stopped(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassgpt.weights.download.ATTEMPTS", 1)
+    server.break_after[WEIGHTS] = [6_000, 0]
+    with pytest.raises(ModelNotFoundError, match="cannot be reached"):
+        fetch(server, cache)
+    (part,) = leftovers(cache)
+    assert part.stat().st_size == 6_000
+    assert hub.cached(REPO, "main", cache) is None  # half a model is not a model
+    server.log.clear()
+    fetch(server, cache)
+    assert set(server.asked("GET", WEIGHTS)) == {"bytes=6000-"}
+    assert leftovers(cache) == []
+
+
+def test_a_server_that_ignores_ranges_starts_again(server: Hub, cache: Path) -> None:
+    server.ignore_range = True
+    server.break_after[WEIGHTS] = [5_000]
+    folder = fetch(server, cache)
+    assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "vocab.json"])
+def test_a_damaged_file_is_refused_and_removed(server: Hub, cache: Path, name: str) -> None:
+    server.corrupt.add(name)
+    with pytest.raises(FileFormatError, match=f"{name} arrived damaged") as caught:
+        fetch(server, cache)
+    assert "\n" not in str(caught.value)
+    assert leftovers(cache) == []
+    assert not list(cache.rglob(name))
+    server.corrupt.clear()
+    assert fetch(server, cache).is_dir()
+
+
+def test_sharded_weights(server: Hub, cache: Path, tmp_path: Path) -> None:
+    write_shards(random_checkpoint(), tmp_path / "sharded")
+    server.repos[REPO] = {**files_of(tmp_path / "sharded"), **tokenizer_files()}
+    folder = fetch(server, cache)
+    assert len(list(folder.glob("*.safetensors"))) == 3
+    assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
+    server.log.clear()
+    assert fetch(server, cache, offline=True) == folder
+
+
+def test_a_shard_name_that_leads_out_of_the_folder_is_refused(server: Hub, cache: Path) -> None:
+    files = server.repos[REPO]
+    del files[WEIGHTS]
+    index = {"weight_map": {"wte.weight": "../../../../etc/passwd"}}
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    files["../../../../etc/passwd"] = b"root"
+    with pytest.raises(FileFormatError, match="not a plain file name"):
+        fetch(server, cache)
+    assert server.asked("GET", "passwd") == []
+
+
+def test_another_architecture_is_refused_before_its_weights_are_fetched(server: Hub, cache: Path) -> None:
+    server.repos[REPO]["config.json"] = b'{"model_type": "llama", "vocab_size": 32000}'
+    with pytest.raises(UserError, match="'llama'"):
+        fetch(server, cache)
+    assert server.asked("GET", WEIGHTS) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("someone/nothing", "someone/nothing is not on the hub"),
+        (f"{REPO}@never", "no revision 'never'"),
+        ("gpt2", r"gpt2 \(openai-community/gpt2\) is not on the hub"),
+    ],
+)
+def test_what_the_hub_does_not_have(server: Hub, cache: Path, name: str, words: str) -> None:
+    with pytest.raises(ModelNotFoundError, match=words) as caught:
+        fetch(server, cache, name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_repository_without_weights(server: Hub, cache: Path) -> None:
+    del server.repos[REPO][WEIGHTS]
+    with pytest.raises(ModelNotFoundError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        fetch(server, cache)
+
+
+def test_without_a_server_the_error_comes_soon_and_says_what_to_do(cache: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(ModelNotFoundError, match="By hand: put the model's") as caught:
+        hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{port}", cache=cache)
+    assert time.monotonic() - start < 6
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_never_answers_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "TIMEOUT", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(ModelNotFoundError, match="cannot be reached"):
+            hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", cache=cache)
+
+
+def test_offline_uses_the_cache_and_nothing_else(server: Hub, cache: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="offline mode is on"):
+        fetch(server, cache, offline=True)
+    assert server.log == []
+    folder = fetch(server, cache)
+    assert fetch(server, cache, offline=True) == folder
+
+
+def test_a_copy_without_tokenizer_is_completed_online_and_good_enough_offline(
+    server: Hub, cache: Path
+) -> None:
+    folder = fetch(server, cache)
+    (folder / "vocab.json").unlink()
+    assert fetch(server, cache, offline=True) == folder
+    assert not (folder / "vocab.json").exists()
+    assert fetch(server, cache) == folder
+    assert (folder / "vocab.json").exists()
+
+
+def test_the_environment_variables_of_huggingface_hub(server: Hub, cache: Path) -> None:
+    """HF_ENDPOINT, HF_HUB_CACHE and HF_HUB_OFFLINE are read when huggingface_hub starts."""
+    code = (
+        "import sys; from glassgpt.weights import load_checkpoint as load\n"
+        f"c = load({REPO!r}); print(c.format, c.source, c.tokenizer.vocab_size, 'torch' in sys.modules)"
+    )
+    path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
+    settings = {**os.environ, "PYTHONPATH": path, "HF_HUB_CACHE": str(cache)}
+    runs = []
+    for more in ({"HF_ENDPOINT": server.url}, {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "1"}):
+        server.log.clear()
+        run = subprocess.run(
+            [sys.executable, "-c", code], env={**settings, **more}, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+        runs.append((run.stdout.strip(), len(server.log) > 0))
+    assert runs == [(f"hf {REPO} 256 False", True), (f"hf {REPO} 256 False", False)]
+
+
+def test_names() -> None:
+    for name in ("gpt2", "gpt2-xl", "distilgpt2", "gpt2@main", "owner/name", "owner/name@v1.0"):
+        assert hub.is_hub_name(name), name
+    for name in ("gpt3", "a/b/c", "/a/b", "../x", "owner/", "owner/name@", "own er/name", "x" * 300):
+        assert not hub.is_hub_name(name), name
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("gtp2", "gpt2"), ("gpt2-mediun", "gpt2-medium"), ("distilgpt", "distilgpt2")]
+)
+def test_a_typo_gets_a_suggestion(typo: str, meant: str) -> None:
+    with pytest.raises(ModelNotFoundError, match=f"Did you mean '{meant}'"):
+        load_checkpoint(typo)
+
+
+def test_a_full_disk_says_so(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
+    with pytest.raises(UserError, match="the disk is full") as caught:
+        fetch(server, cache)
+    assert "\n" not in str(caught.value)
