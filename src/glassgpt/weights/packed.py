@@ -107,8 +107,9 @@ def quantised(rows: Array) -> tuple[Array, Array]:
     rows = rows.astype(np.float32, copy=False)
     largest = np.abs(rows).max(axis=1, initial=0.0)  # (rows,)
     scale = (largest / np.float32(127)).astype(np.float32)
-    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
-    return np.rint(rows * inverse[:, None]).clip(-127, 127).astype(np.int8), scale
+    steps = np.zeros_like(rows)  # a row of zeros has scale 0 and stays zero
+    np.divide(rows, scale[:, None], out=steps, where=scale[:, None] > 0)
+    return np.rint(steps).clip(-127, 127).astype(np.int8), scale
 
 
 def expanded(values: Array, scale: Array) -> Array:

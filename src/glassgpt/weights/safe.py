@@ -93,8 +93,9 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
         with suppress(OSError):  # somebody else may have put something there meanwhile
             for parent in reversed(made):
                 parent.rmdir()
-        if isinstance(error, OSError):
-            raise _explained(error, path, needs) from None
+        reason = _os_error(error)
+        if reason is not None:
+            raise _explained(reason, path, needs) from None
         raise
 
 
@@ -123,7 +124,15 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _os_error(error: BaseException) -> OSError | None:
+    """The system's refusal behind an error, also where torch.save covers it with one of its own."""
+    if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+        return error.__context__
+    return error if isinstance(error, OSError) else None
 
 
 def _explained(error: OSError, path: Path, needs: int | None) -> UserError:
