@@ -9,9 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from glassgpt.cli import main
+from glassgpt.config import Config
+from glassgpt.tokenizer import ByteTokenizer, Tokenizer
+from glassgpt.weights import Checkpoint, save_checkpoint
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -64,3 +68,30 @@ def run_program(*words: str | bytes | Path, stdin: bytes = b"", **environment: s
     command, env = program(*words, **environment)
     done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
     return Answer(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+def random_checkpoint(seed: int = 0, **changes: int) -> Checkpoint:
+    """A small model of random numbers that reads and writes bytes: any prompt will do."""
+    shape = {"vocab_size": 257, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, **changes}
+    config = Config(**shape)
+    draw = np.random.default_rng(seed)
+    tensors = {name: draw.normal(0, 0.3, size).astype(np.float32) for name, size in config.shapes().items()}
+    return Checkpoint(config, tensors, ByteTokenizer())
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small random model."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_checkpoint(random_checkpoint(), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small BPE vocabulary learned from a few sentences."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    text = folder / "text.txt"
+    text.write_text("the robot obeys the robber, and the robot robs the robber of the robe\n" * 40)
+    Tokenizer.train([text], vocab_size=300).save(folder / "bpe")
+    return folder / "bpe"

@@ -26,7 +26,7 @@ def test_help_names_every_verb_with_an_example(glassgpt):
     for name, verb in VERBS.items():
         assert f"  {name}" in answer.out
         assert f"$ {verb.examples[0]}" in answer.out
-    assert max(map(len, answer.out.splitlines())) <= 100
+    assert max(map(len, answer.out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -56,7 +56,7 @@ VERBS = {
         ("glassgpt info gpt2", "glassgpt info gpt2 --illustrated", "glassgpt info path/to/model --json"),
     ),
     "convert": Verb(
-        "turn a model into another file format, with a report of every tensor",
+        "write a model in another file format",
         (
             "glassgpt convert gpt2 gpt2.gguf",
             "glassgpt convert nanogpt/out/ckpt.pt my-model",
@@ -64,7 +64,7 @@ VERBS = {
         ),
     ),
     "verify": Verb(
-        "check that every device, dtype, cache and batch here computes the same",
+        "check that this machine computes what it should",
         (
             "glassgpt verify",
             "glassgpt verify gpt2 --device cpu --dtype float32",
@@ -72,8 +72,9 @@ VERBS = {
         ),
     ),
     "completion": Verb(
-        "print a script that lets the shell complete verbs and options",
+        "let the shell complete verbs and options",
         (
+            'eval "$(glassgpt completion bash)"',
             "glassgpt completion bash > ~/.local/share/bash-completion/completions/glassgpt",
             'glassgpt completion zsh > "${fpath[1]}/_glassgpt"',
             "glassgpt completion fish > ~/.config/fish/completions/glassgpt.fish",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-import glassgpt
 from glassgpt.cli import terminal
+from glassgpt.cli.loading import load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt
 from glassgpt.generate.settings import Settings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(
     prompt: Annotated[
         Positional[str | None],
-        flag("what to continue; - reads stdin; left out, the model rambles", "PROMPT", default=""),
+        flag("what to continue; - reads stdin; left out, the model rambles", "[PROMPT]", default=""),
     ] = None,
     *,
     settings: OmitArgPrefixes[Settings],
@@ -41,7 +41,7 @@ def command(
 ) -> int:
     """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
     prompt = checked_prompt(prompt, "generate")
-    gpt = glassgpt.load(model, device=device, dtype=dtype)
+    gpt = load(model, device, dtype)
     given = gpt.encode(prompt, allow_special) if prompt is not None and allow_special else prompt
     if json:
         for found in gpt.generate(given, settings=settings).samples:

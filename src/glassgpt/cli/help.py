@@ -21,13 +21,11 @@ def overview(verbs: Mapping[str, Verb]) -> None:
         f" {__version__}  GPT-2 made of glass: run it and see what happens inside.\n\n", style="quiet"
     )
     for name, verb in verbs.items():
-        page.append(f"  {name:<11}", style="accent")
+        page.append(f"  {name:<12}", style="accent")
         page.append(f"{verb.does}\n")
-        page.append(f"  {'':<11}$ {verb.examples[0]}\n", style="quiet")
+        page.append(f"  {'':<12}$ {verb.examples[0]}\n", style="quiet")
     page.append("\nglassgpt VERB --help", style="accent")
-    page.append(" shows a verb's options. ")
-    page.append("glassgpt --version", style="accent")
-    page.append(" tells the version.\n")
-    page.append("A MODEL is a name (default, gpt2, gpt2-xl, owner/name), a folder or a file. ")
-    page.append("Text comes out\non stdout, everything else on stderr; --json is for programs.")
+    page.append(" shows a verb's options and more examples.\n")
+    page.append("A MODEL is a name (default, gpt2, gpt2-xl, owner/name), a folder or a file.\n")
+    page.append("Results go to stdout, all else to stderr; --json is for programs.")
     terminal.show(page)

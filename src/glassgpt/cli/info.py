@@ -31,7 +31,7 @@ class Found:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a published size (needs no weights), a folder, a file, or default", "MODEL")
+        Positional[str], flag("a published size (needs no weights), a folder, a file, or default", "[MODEL]")
     ] = "default",
     *,
     every_block: Annotated[bool, flag("list the tensors of every block, not of one", default="")] = False,
@@ -101,7 +101,7 @@ def heading(model: str, found: Found) -> Text:
         style="quiet",
     )
     if model in NAME_IN_THE_PAPER:
-        text.append(f" (the paper calls it {NAME_IN_THE_PAPER[model]})", style="quiet")
+        text.append(f"\n{NAME_IN_THE_PAPER[model]} in the paper", style="quiet")
     facts = ", ".join(f"{name}: {value}" for name, value in found.facts.items())
     text.append(f"\n{facts}\n" if facts else "\n", style="quiet")
     return text
@@ -212,10 +212,12 @@ def difference(counted: Tally) -> Text:
     per_bias = inner - width
     ln_f = 2 * width
     assert blocks * per_bias + ln_f == counted.total - ILLUSTRATED_TOTAL
+    short, full = f"{width:,}", f"{inner:,}"
+    gap = counted.total - ILLUSTRATED_TOTAL
     return Text(
-        f"\nThe article's table is {counted.total - ILLUSTRATED_TOTAL:,} short of the published tensors:\n"
-        f"  mlp.c_fc.bias is listed with {width:,} numbers; the layer is {inner:,} wide, and so is its bias:"
-        f" {blocks} blocks * {per_bias:,} = {blocks * per_bias:,}\n"
-        f"  ln_f, the norm after the last block, is left out: {width:,} gains + {width:,} shifts = {ln_f:,}\n"
-        f"  {blocks * per_bias:,} + {ln_f:,} = {blocks * per_bias + ln_f:,}"
+        f"\nThe article's total is {gap:,} short of the published tensors:\n"
+        f"  {blocks * per_bias:>7,}  mlp.c_fc.bias is given {short} numbers; the layer is {full} wide,\n"
+        f"           and so is its bias: {blocks} blocks * {per_bias:,}\n"
+        f"  {ln_f:>7,}  ln_f, the norm after the last block, is left out: {width:,} gains, {width:,} shifts\n"
+        f"  {gap:>7,}  in all"
     )

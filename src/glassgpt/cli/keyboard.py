@@ -117,20 +117,19 @@ def single_keys() -> Iterator[Callable[[], str]]:
     before = termios.tcgetattr(descriptor)
 
     def read_key() -> str:
-        tty.setcbreak(descriptor)  # Ctrl-C still interrupts
-        try:
-            key = sys.stdin.read(1)
-        finally:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        if key == "+":
-            sys.stderr.write("+")
-            sys.stderr.flush()
-            line = sys.stdin.readline().rstrip("\n")
-            sys.stderr.write("\x1b[1A\r\x1b[J")  # the line that was typed is no part of the picture
-            return "+" + line
-        return key
+        key = sys.stdin.read(1)
+        if key != "+":
+            return key
+        sys.stderr.write("+")
+        sys.stderr.flush()
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)  # a line, with its backspace and echo
+        line = sys.stdin.readline().rstrip("\n")
+        tty.setcbreak(descriptor, termios.TCSADRAIN)
+        sys.stderr.write("\x1b[1A\r\x1b[J")  # what was typed is no part of the picture
+        return "+" + line
 
     try:
+        tty.setcbreak(descriptor, termios.TCSADRAIN)  # Ctrl-C still interrupts; keys typed ahead are kept
         yield read_key
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

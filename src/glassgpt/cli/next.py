@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-import glassgpt
 from glassgpt.cli import terminal
+from glassgpt.cli.loading import load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt, visible
 from glassgpt.errors import UserError
@@ -27,7 +27,7 @@ ON_SCREEN = 10
 def command(
     text: Annotated[
         Positional[str | None],
-        flag("the text so far; - reads stdin; left out, a document begins", "TEXT", default=""),
+        flag("the text so far; - reads stdin; left out, a document begins", "[TEXT]", default=""),
     ] = None,
     *,
     k: Annotated[
@@ -55,7 +55,7 @@ def command(
     keyboard; the text is printed when you leave with q."""
     text = checked_prompt(text, "next")
     picking = k is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
-    gpt = glassgpt.load(model, device=device, dtype=dtype)
+    gpt = load(model, device, dtype)
     if gpt.tokenizer is None:
         raise UserError(f"{model} came without a tokenizer. Put its tokenizer.json beside the weights.")
     ids = [] if text is None else gpt.encode(text, allow_special)

@@ -43,7 +43,7 @@ def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] |
 
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT" if kind is int else "FLOAT",
+        metavar="N" if kind is int else "X",
         instance_from_str=read,
         is_instance=lambda value: value is None or isinstance(value, (int, kind)),
         str_from_instance=lambda value: ["none" if value is None else str(value)],
@@ -97,7 +97,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
         return bound
     except SystemExit as end:
         if not end.code:
-            text = said.getvalue()
+            text = said.getvalue().replace("\n\n\n", "\n\n")  # tyro sets paragraphs wide apart
             return functools.partial(_print_page, text)
         raise UserError(
             f"{name}: {_first_sentence(complaint.getvalue())} See glassgpt {name} --help"

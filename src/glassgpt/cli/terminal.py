@@ -35,13 +35,7 @@ STYLES = {
 }
 
 # Black on pastel reads on dark and on light terminals alike. Neighbouring tokens get different colours.
-TOKEN_STYLES = (
-    "black on #a8d8ea",
-    "black on #ffd3b6",
-    "black on #b5ead7",
-    "black on #e2c6f3",
-    "black on #fff2ae",
-)
+TOKEN_STYLES = tuple(f"black on color({n})" for n in (153, 223, 151, 183, 229))
 
 
 def console(stream: TextIO | None = None) -> Console:

@@ -23,7 +23,7 @@ FEW = 2000  # tokens up to which colouring them is worth its time
 
 
 def command(
-    text: Annotated[Positional[str | None], flag("the text; - reads stdin", "TEXT", default="")] = None,
+    text: Annotated[Positional[str | None], flag("the text; - reads stdin", "[TEXT]", default="")] = None,
     *,
     model: Annotated[
         str, flag("whose vocabulary: a model, or a tokenizer's file or folder", "MODEL")
@@ -52,7 +52,7 @@ def command(
         n_bytes = len(text.encode("utf-8"))
         terminal.note(
             f"{count(len(found), 'token')} for {count(n_bytes, 'byte')} of {count(len(text), 'character')}: "
-            f"{n_bytes / len(found):.2f} bytes a token. --merges shows how they were made."
+            f"{n_bytes / len(found):.2f} bytes a token"
         )
     return 0
 
@@ -85,18 +85,19 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
     if coloured:
         terminal.show(colour_by_turns(pieces), "")
     hexes = [tokenizer.token_bytes(i).hex(" ") for i in ids]
-    width = max(5, min(24, max(map(len, hexes))))
+    width = max(5, min(47, max(map(len, hexes))))
     places = max(2, len(str(len(ids) - 1)))
     head = f"{'#':>{places}}  {'id':>6}  {'bytes':<{width}}  token"
     if coloured:
         from rich.text import Text
 
-        page = Text(head + "\n", style="head")
+        page = Text()
+        page.append(head + "\n", style="head")
         for n, (token_id, hexed, piece) in enumerate(zip(ids, hexes, pieces, strict=True)):
-            page.append(f"{n:>{places}}  ", style="quiet not dim")
-            page.append(f"{token_id:>6}  ", style="number not dim")
-            page.append(f"{hexed:<{width}}  ", style="not dim")
-            page.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)] + " not dim")
+            page.append(f"{n:>{places}}  ", style="quiet")
+            page.append(f"{token_id:>6}  ", style="number")
+            page.append(f"{hexed:<{width}}  ")
+            page.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
             page.append("\n" if n + 1 < len(ids) else "")
         terminal.show(page)
     else:
@@ -113,7 +114,8 @@ def colour_by_turns(pieces: Sequence[str]) -> Text:
 
     line = Text()
     for n, piece in enumerate(pieces):
-        line.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
+        shown = piece.replace("␣", " ") if terminal.has_colour(sys.stdout) else piece  # the colour shows it
+        line.append(shown, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 
 

@@ -1,0 +1,197 @@
+"""`glassgpt generate`: what goes to stdout, what to stderr, and what a mistake gets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import glassgpt as package
+
+from .conftest import program
+
+
+def test_prompt_and_text_go_to_stdout_and_all_else_to_stderr(glassgpt, tiny):
+    answer = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8", "--seed", "5")
+    expected = package.load(tiny).generate("A robot", max_new_tokens=8, seed=5).text
+    assert answer.code == 0
+    assert answer.out == "A robot" + expected + ("" if expected.endswith("\n") else "\n")
+    assert "seed 5" in answer.err
+    assert "8 tokens" in answer.err
+    assert "tokens/s" in answer.err
+
+
+def test_the_reported_seed_repeats_the_text(glassgpt, tiny):
+    first = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8")
+    seed = first.err.split("seed ")[1].split(",")[0]
+    again = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8", "--seed", seed)
+    assert again.out == first.out
+
+
+def test_json_is_one_object_for_each_sample(glassgpt, tiny):
+    answer = glassgpt(
+        "generate",
+        "Hello",
+        "--model",
+        tiny,
+        "--max-new-tokens",
+        "4",
+        "--samples",
+        "3",
+        "--seed",
+        "1",
+        "--json",
+    )
+    objects = [json.loads(line) for line in answer.out.splitlines()]
+    assert [found["sample"] for found in objects] == [0, 1, 2]
+    for found in objects:
+        assert found["prompt"] == "Hello"
+        assert found["model"] == str(tiny)
+        assert found["finish_reason"] == "length"
+        assert found["seed"] == 1
+        assert found["prompt_tokens"] == 5
+        assert len(found["tokens"]) == len(found["logprobs"]) == 4
+        assert all(logprob < 0 for logprob in found["logprobs"])
+    assert objects[0]["tokens"] != objects[1]["tokens"]
+
+
+def test_samples_are_set_apart(glassgpt, tiny):
+    answer = glassgpt("generate", "Hi", "--model", tiny, "--max-new-tokens", "2", "--samples", "2")
+    assert answer.out.index("--- 1 of 2 ---\nHi") < answer.out.index("\n--- 2 of 2 ---\nHi")
+
+
+def test_no_prompt_lets_the_model_ramble(glassgpt, tiny):
+    found = json.loads(glassgpt("generate", "--model", tiny, "--max-new-tokens", "3", "--json").out)
+    assert found["prompt"] is None
+    assert len(found["tokens"]) == 3
+
+
+def test_top_k_none_switches_it_off_and_temperature_0_is_greedy(glassgpt, tiny):
+    words = ("generate", "Hi", "--model", tiny, "--max-new-tokens", "6", "--json")
+    greedy = json.loads(glassgpt(*words, "--temperature", "0").out)
+    one = json.loads(glassgpt(*words, "--top-k", "1").out)
+    assert greedy["tokens"] == one["tokens"]
+    assert greedy["tokens"] == package.load(tiny).generate("Hi", max_new_tokens=6, temperature=0).tokens
+    free = json.loads(glassgpt(*words, "--top-k", "none", "--seed", "3").out)
+    assert free["tokens"] == package.load(tiny).generate("Hi", max_new_tokens=6, top_k=None, seed=3).tokens
+
+
+def test_end_of_text_in_a_prompt_is_text_unless_allowed(glassgpt, tiny):
+    words = ("generate", "a<|endoftext|>b", "--model", tiny, "--max-new-tokens", "1", "--json")
+    assert json.loads(glassgpt(*words).out)["prompt_tokens"] == len("a<|endoftext|>b")
+    assert json.loads(glassgpt(*words, "--allow-special").out)["prompt_tokens"] == 3
+
+
+def test_a_prompt_longer_than_the_context_is_cut_and_said_so(glassgpt, tiny):
+    answer = glassgpt("generate", "word " * 40, "--model", tiny, "--max-new-tokens", "4")
+    assert answer.code == 0
+    assert answer.out.startswith("word word")
+    assert "200 tokens" in answer.err
+    assert "32" in answer.err
+
+
+def test_a_window_that_slides_is_mentioned(glassgpt, tiny):
+    answer = glassgpt("generate", "Hi", "--model", tiny, "--max-new-tokens", "50", "--ignore-eot")
+    assert answer.code == 0
+    assert "note:" in answer.err
+
+
+MISTAKES = {
+    "empty prompt": ([""], ["prompt is empty", "leave it out"]),
+    "temperature": (["Hi", "--temperature", "-1"], ["temperature", "-1"]),
+    "k = 0": (["Hi", "--top-k", "0"], ["top_k", "0"]),
+    "not a number": (["Hi", "--top-k", "many"], ["--top-k", "'many'", "whole number"]),
+    "not a float": (["Hi", "--temperature", "warm"], ["--temperature", "'warm'", "not a number"]),
+    "no value": (["Hi", "--top-k"], ["--top-k", "needs a value"]),
+    "top-p": (["Hi", "--top-p", "1.5"], ["top_p", "1.5"]),
+    "tokens": (["Hi", "--max-new-tokens", "-3"], ["max_new_tokens", "-3"]),
+    "samples": (["Hi", "--samples", "0"], ["samples", "0"]),
+    "typo": (["Hi", "--temprature", "1"], ["--temprature", "--temperature?"]),
+    "two words": (["Hi", "there"], ["there", "quote"]),
+    "device": (["Hi", "--device", "abacus"], ["abacus"]),
+    "dtype": (["Hi", "--dtype", "float7"], ["float7"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_one_line(glassgpt, tiny, name):
+    words, expected = MISTAKES[name]
+    assert glassgpt("generate", *words, "--model", tiny).is_one_line_error(*expected)
+
+
+def test_wrong_models_are_one_line(glassgpt, tiny, tmp_path):
+    def generate(model):
+        return glassgpt("generate", "Hi", "--model", model)
+
+    assert generate("gpt2-medum").is_one_line_error("gpt2-medum", "gpt2-medium")
+    assert generate(tmp_path / "missing").is_one_line_error("missing", "does not exist")
+    (tmp_path / "notes.txt").write_text("nothing")
+    assert generate(tmp_path).is_one_line_error("holds no model", "notes.txt")
+
+    def broken(change):
+        folder = tmp_path / change.__name__
+        folder.mkdir()
+        for file in tiny.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+        config = json.loads((folder / "config.json").read_text())
+        change(config)
+        (folder / "config.json").write_text(json.dumps(config))
+        return generate(folder)
+
+    def without_a_key(config):
+        del config["n_head"]
+
+    def wrong_shape(config):
+        config["n_embd"] = 32
+
+    def unknown_key(config):
+        config["rotary"] = True
+
+    assert broken(without_a_key).is_one_line_error("config.json", "n_head")
+    assert broken(wrong_shape).is_one_line_error("wte.weight", "(257, 16)", "(257, 32)")
+    assert broken(unknown_key).is_one_line_error("rotary")
+
+
+def test_stdin(glassgpt, tiny, monkeypatch):
+    def generate(stdin):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        return glassgpt("generate", "-", "--model", tiny, "--max-new-tokens", "2", "--json")
+
+    assert json.loads(generate("caf\u00e9\n".encode()).out)["prompt"] == "caf\u00e9"
+    assert generate(b"ab\xffcd").is_one_line_error("stdin", "0xff", "offset 2")
+    assert generate(b"").is_one_line_error("stdin is empty")
+
+
+def start(tiny, *words):
+    command, env = program(
+        "generate", "Hi", "--model", tiny, "--max-new-tokens", "100000", "--ignore-eot", *words
+    )
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.read(6)  # it writes
+    return process
+
+
+def test_a_reader_who_leaves_is_no_error(tiny):
+    process = start(tiny)
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=20) == 141
+    assert err == b""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+def test_control_c_keeps_what_was_written(tiny):
+    process = start(tiny)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out.endswith(b"\n")
+    assert b"Traceback" not in err
+    assert b"interrupted" in err

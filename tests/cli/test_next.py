@@ -1,0 +1,106 @@
+"""`glassgpt next`: the list, the JSON, and the keyboard's keys."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+import glassgpt as package
+from glassgpt.cli.keyboard import Keyboard
+from glassgpt.cli.next import candidates
+
+from .conftest import program
+
+
+def test_ten_candidates_likeliest_first(glassgpt, tiny):
+    answer = glassgpt("next", "A robot", "--model", tiny)
+    assert answer.code == 0
+    rows = answer.out.splitlines()[1:]
+    assert len(rows) == 10
+    assert [int(row.split()[0]) for row in rows] == list(range(1, 11))
+    chances = [float(row.split("%")[0].split()[-1]) for row in rows]
+    assert chances == sorted(chances, reverse=True)
+    expected = package.load(tiny).next_ids("A robot", 10)
+    assert [int(row.split()[-1]) for row in rows] == [token_id for token_id, _ in expected]
+
+
+def test_json_has_probabilities_that_the_model_gives(glassgpt, tiny):
+    found = json.loads(glassgpt("next", "A robot", "--model", tiny, "--json", "-k", "3").out)
+    expected = package.load(tiny).next("A robot", k=3)
+    assert [(one["text"], pytest.approx(one["probability"])) for one in found["next"]] == expected
+
+
+def test_all_of_the_vocabulary_adds_up_to_one(glassgpt, tiny):
+    found = json.loads(glassgpt("next", "A", "--model", tiny, "--json", "-k", "257").out)
+    assert sum(one["probability"] for one in found["next"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_mistakes(glassgpt, tiny):
+    assert glassgpt("next", "", "--model", tiny).is_one_line_error("empty")
+    assert glassgpt("next", "A", "--model", tiny, "-k", "0").is_one_line_error("k is 0")
+
+
+def test_the_keys(tiny):
+    gpt = package.load(tiny)
+    board = Keyboard(gpt, gpt.encode("Hi"))
+    found = [token_id for token_id, _ in candidates(gpt, board.ids)]
+    board.press("3", found)
+    board.press("0", found)
+    board.press("\n", found)
+    assert board.ids == [*b"Hi", found[2], found[9], found[0]]
+    board.press("u", found)
+    board.press("+ you", found)
+    assert board.ids == [*b"Hi", found[2], found[9], *b" you"]
+    for _ in range(3):
+        board.press("u", found)
+    assert board.ids == list(b"Hi")
+    board.press("u", found)
+    assert board.message == "nothing to undo"
+    board.press("z", found)
+    assert "'z'" in board.message
+    board.press("9", found[:4])
+    assert board.ids == list(b"Hi")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_the_keyboard_on_a_terminal(tiny):
+    """A whole sitting: pick the second, undo, type, take the likeliest, leave; the text is the last line."""
+    import pty
+    import subprocess
+
+    gpt = package.load(tiny)
+    ids = gpt.encode("Hi you")
+    expected = gpt.decode([*ids, candidates(gpt, ids)[0][0]])
+    command, env = program("next", "Hi", "--model", tiny, TERM="xterm", COLUMNS="80", LINES="24")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    screen = b""
+
+    def read_until(wanted: bytes) -> None:
+        nonlocal screen
+        screen = b""
+        while wanted not in screen:
+            try:
+                screen += os.read(leader, 4096)
+            except OSError:
+                pytest.fail(f"it left early: {screen.decode()}")
+
+    read_until(b"q done")
+    for keys in (b"2", b"u", b"+ you\n", b"\n"):
+        os.write(leader, keys)
+        read_until(b"q done")
+    os.write(leader, b"q")
+    rest = b""
+    try:
+        while chunk := os.read(leader, 4096):
+            rest += chunk
+    except OSError:  # how Linux says that the other end is gone
+        pass
+    assert process.wait(timeout=20) == 0
+    last = rest.split(b"\x1b[J")[-1].replace(b"\r\n", b"\n").decode()
+    assert last.rstrip("\n").startswith("Hi you")
+    if expected.isprintable():
+        assert last == expected + "\n"

@@ -1,0 +1,98 @@
+"""`glassgpt verify`: agreement is reported, and a fault is found and located."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from glassgpt.inspect import verify
+from glassgpt.model import GPT2
+
+from .conftest import random_checkpoint
+
+
+def test_everything_agrees_on_this_machine(glassgpt, tiny):
+    answer = glassgpt("verify", tiny, "--device", "cpu")
+    assert answer.code == 0, answer
+    assert answer.out.count(" ok\n") == 3 * verify.CHECKS
+    assert "FAIL" not in answer.out
+    assert f"all {3 * verify.CHECKS} checks agree" in answer.err
+
+
+def test_json(glassgpt, tiny):
+    found = json.loads(glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json").out)
+    assert found["ok"] is True
+    assert {check["way"] for check in found["checks"]} == set(verify.WAYS)
+    assert all(check["deviation"] <= check["allowed"] for check in found["checks"])
+    assert all(check["same_tokens"] == check["n_tokens"] > 0 for check in found["checks"])
+
+
+def test_what_is_allowed_comes_from_the_rounding_of_the_reference():
+    checkpoint = random_checkpoint()
+    reference = verify.make_reference(checkpoint, verify.sample_texts(checkpoint))
+    largest = max(one["logits"].abs().max().item() for one in reference.seen)
+    allowed = reference.allowed("logits", torch.float32)
+    assert 0 < allowed < 1e-4 * largest, "a tolerance that would hide a wrong digit is none"
+    assert reference.allowed("logits", torch.bfloat16) == pytest.approx(2**16 * allowed)
+
+
+# A fault is put where only some of the ways meet it; `verify` must name those, and no other.
+def test_a_fault_in_the_padding_is_found(glassgpt, tiny, monkeypatch):
+    right = GPT2.hidden
+
+    def blind_to_padding(self, ids, positions=None, cache=None, tap=None):
+        if positions is not None and cache is None:
+            positions = positions.clamp(min=0)  # padding is looked at
+        return right(self, ids, positions, cache, tap)
+
+    monkeypatch.setattr(GPT2, "hidden", blind_to_padding)
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
+    found = json.loads(answer.out)
+    assert answer.code == 1
+    assert [check["way"] for check in found["checks"] if not check["ok"]] == ["left padding", "right padding"]
+
+
+def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch):
+    from glassgpt.model.cache import Cache, LayerCache
+
+    right = Cache.layer
+
+    def forgets_in_layer_1(self, i):
+        layer = right(self, i)
+        return LayerCache(layer.keys, layer.values * 1.01, layer.span) if i == 1 else layer
+
+    monkeypatch.setattr(Cache, "layer", forgets_in_layer_1)
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
+    failed = [check for check in json.loads(answer.out)["checks"] if not check["ok"]]
+    assert answer.code == 1
+    assert {check["way"] for check in failed} == {"prefill, then decode", "engine, unequal lengths"}
+    first = next(check for check in failed if check["way"] == "prefill, then decode")
+    assert not first["place"].startswith("h.0.")
+
+
+def test_numbers_that_are_none_fail(glassgpt, tiny, monkeypatch):
+    right = GPT2.hidden
+
+    def broken(self, *args, **kwargs):
+        x = right(self, *args, **kwargs)
+        return x * float("nan") if x.dtype == torch.float16 else x
+
+    monkeypatch.setattr(GPT2, "hidden", broken)
+    answer = glassgpt("verify", tiny, "--device", "cpu")
+    assert answer.code == 1
+    assert answer.out.count("FAIL") == verify.CHECKS
+    assert "inf" in answer.out
+
+
+def test_known_answers_are_asked_only_of_the_published_model():
+    checkpoint = random_checkpoint()
+    assert not verify.is_published_small(checkpoint)
+    assert sum(verify.KNOWN_ANSWERS.values()) < 1
+
+
+def test_mistakes(glassgpt, tiny, tmp_path):
+    assert glassgpt("verify", tiny, "--device", "abacus").is_one_line_error("abacus")
+    assert glassgpt("verify", tmp_path / "missing").is_one_line_error("missing")
+    assert glassgpt("verify", tiny, "--dtype", "float7").is_one_line_error("float7")
