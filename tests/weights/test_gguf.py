@@ -11,6 +11,7 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf as reference
 import numpy as np
@@ -247,17 +248,13 @@ def test_the_vocabulary_comes_back(tmp_path: Path, tokenizer: Tokenizer):
     assert after.tokenizer.encode(TEXT) == tokenizer.encode(TEXT)
 
 
-def test_bytes_and_characters(tmp_path: Path):
-    before = dataclasses.replace(random_checkpoint(), tokenizer=ByteTokenizer())
-    gguf.save(before, tmp_path / "bytes.gguf")
-    found = gguf.load(tmp_path / "bytes.gguf").tokenizer
-    assert found is not None
-    assert found.encode("é<|endoftext|>", allow_special=True) == [0xC3, 0xA9, 256]
-    characters = CharTokenizer("abcé東")
-    gguf.save(dataclasses.replace(before, tokenizer=characters), tmp_path / "characters.gguf")
-    found = gguf.load(tmp_path / "characters.gguf").tokenizer
-    assert found is not None
-    assert found.hash == characters.hash
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer("abcé東京🚢\n")], ids=["byte", "char"])
+def test_bytes_and_characters(tmp_path: Path, tokenizer: Tokenizer):
+    gguf.save(dataclasses.replace(random_checkpoint(), tokenizer=tokenizer), tmp_path / "m.gguf")
+    found = gguf.load(tmp_path / "m.gguf")
+    assert found.tokenizer is not None
+    assert found.tokenizer.hash == tokenizer.hash
+    assert found.config.eos_token_id == tokenizer.eot_id
 
 
 def test_too_many_tokens_are_refused(tmp_path: Path, tokenizer: Tokenizer):
@@ -318,19 +315,29 @@ def transformers_logits(config: Config, tensors: dict[str, np.ndarray]) -> Calla
     return logits
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0"])
-def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
-    """llama.cpp and transformers agree on the exported model. Needs Node and node-llama-cpp (prebuilt):
+def run_llama_cpp(file: Path, prompt: str, n_tokens: int) -> dict[str, Any]:
+    """What llama.cpp makes of a file. Needs Node and npm's node-llama-cpp, which brings it prebuilt:
 
     mkdir llama && cd llama && npm install node-llama-cpp
-    GLASSGPT_NODE_LLAMA_CPP=$PWD/node_modules/node-llama-cpp pytest -k llama_cpp
+    GLASSGPT_NODE_LLAMA_CPP=$PWD/node_modules/node-llama-cpp pytest -s -k llama_cpp
     """
     library = os.environ.get("GLASSGPT_NODE_LLAMA_CPP")
     if library is None or shutil.which("node") is None:
         pytest.skip(
-            "set GLASSGPT_NODE_LLAMA_CPP to a folder with npm's node-llama-cpp to compare with llama.cpp"
+            "set GLASSGPT_NODE_LLAMA_CPP to a folder of npm's node-llama-cpp to compare with llama.cpp"
         )
+    script = Path(__file__).with_name("llama_cpp.mjs")
+    command = ["node", str(script), library, str(file), prompt, str(n_tokens)]
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert run.returncode == 0, run.stderr
+    answer: dict[str, Any] = json.loads(run.stdout)
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0"])
+def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
+    """llama.cpp and transformers agree on the exported model."""
     config = Config(vocab_size=301, n_positions=128, n_embd=96, n_layer=3, n_head=4)
     random = np.random.default_rng(5)
     tensors = {
@@ -339,17 +346,7 @@ def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
     }
     gguf.save(Checkpoint(config, tensors, tokenizer), tmp_path / "m.gguf", dtype)
     prompt = "The ferryman's daughter counted 41 boats in 東京 🚢"
-    command = [
-        "node",
-        str(Path(__file__).with_name("llama_cpp.mjs")),
-        library,
-        str(tmp_path / "m.gguf"),
-        prompt,
-        "60",
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
-    assert run.returncode == 0, run.stderr
-    answer = json.loads(run.stdout)
+    answer = run_llama_cpp(tmp_path / "m.gguf", prompt, 60)
 
     assert answer["ids"] == tokenizer.encode(prompt)
     assert answer["eos"] == tokenizer.eot_id
@@ -374,6 +371,17 @@ def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
     assert gaps.max() <= 8 * yardstick
     if dtype == "float32":
         assert gaps.max() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer(TEXT)], ids=["byte", "char"])
+def test_llama_cpp_cuts_bytes_and_characters(tmp_path: Path, tokenizer: Tokenizer):
+    model = random_checkpoint(n_positions=128, tie_word_embeddings=False, n_inner=72)
+    gguf.save(dataclasses.replace(model, tokenizer=tokenizer), tmp_path / "m.gguf")
+    prompt = "41 boats, the naïve ferryman's 東京 🚢🚢  東"
+    answer = run_llama_cpp(tmp_path / "m.gguf", prompt, 5)
+    assert answer["ids"] == tokenizer.encode(prompt)
+    assert answer["text"] == prompt
 
 
 # Hostile files

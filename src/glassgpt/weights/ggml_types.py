@@ -51,8 +51,11 @@ class GGMLType:
             return stored.reshape(shape)
         out = np.empty((len(stored), self.block), np.float32)
         step = 2**16  # blocks: enough to be fast, and the intermediate arrays stay below 100 MB
-        for at in range(0, len(stored), step):
-            out[at : at + step] = self.dequantize(stored[at : at + step])
+        with np.errstate(
+            all="ignore"
+        ):  # a damaged scale gives NaN, as a damaged float would; numpy need not warn
+            for at in range(0, len(stored), step):
+                out[at : at + step] = self.dequantize(stored[at : at + step])
         return out.reshape(shape)
 
 

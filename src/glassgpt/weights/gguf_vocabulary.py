@@ -1,8 +1,9 @@
 """The tokenizer inside a GGUF file: tokens in the visible alphabet, their types, the merges.
 
-llama.cpp calls byte-level BPE "gpt2", and GPT-2's way of cutting words "gpt-2". Bytes fit in too, as a BPE
-without merges. Characters do not: a model with them is written without a vocabulary for
-llama.cpp ("none"), and with one for us, as text under a key of our own.
+llama.cpp calls byte-level BPE "gpt2", and GPT-2's way of cutting words "gpt-2". Tokenizers of bytes and of
+characters are written as such a BPE too (with no merges, or those that join the bytes of one character), and
+for ourselves as text under a key of our own. A model without a tokenizer has the vocabulary "none": llama.cpp
+then evaluates ids, but cannot turn text into them.
 """
 
 from __future__ import annotations
@@ -103,24 +104,19 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
     merges: list[str] = []
     if isinstance(tokenizer, BPETokenizer):
         vocabulary = tokenizer.data
+        named = dict.fromkeys(vocabulary.added, _USER_DEFINED) | dict.fromkeys(vocabulary.special, _CONTROL)
         for token, i in visible_tokens(vocabulary).items():
-            tokens[i] = token
-            kinds[i] = (
-                _CONTROL
-                if token in vocabulary.special
-                else _USER_DEFINED
-                if token in vocabulary.added
-                else _NORMAL
-            )
+            tokens[i], kinds[i] = token, named.get(token, _NORMAL)
         merges = [" ".join(pair) for pair in visible_merges(vocabulary)]
-    elif tokenizer.kind == "byte":
-        for i in range(256):
+    else:
+        for i in range(tokenizer.vocab_size):
             tokens[i], kinds[i] = to_visible(tokenizer.token_bytes(i)), _NORMAL
-        if tokenizer.eot_id is not None and tokenizer.eot_id < config.vocab_size:
+        if tokenizer.eot_id is not None:
             tokens[tokenizer.eot_id] = tokenizer.token_bytes(tokenizer.eot_id).decode()
             kinds[tokenizer.eot_id] = _CONTROL
-    else:
-        return {"tokenizer.ggml.model": "none", OUR_KEY: tokenizer.files()["tokenizer.json"]}
+        merges = _character_merges(
+            [token for token, kind in zip(tokens, kinds, strict=True) if kind == _NORMAL]
+        )
     settings: dict[str, Setting] = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
@@ -129,6 +125,8 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
         "tokenizer.ggml.merges": merges,
         "tokenizer.ggml.add_bos_token": False,
     }
+    if not isinstance(tokenizer, BPETokenizer):
+        settings[OUR_KEY] = tokenizer.files()["tokenizer.json"]
     bos = tokenizer.eot_id if config.bos_token_id is None else config.bos_token_id
     eos = tokenizer.eot_id if config.eos_token_id is None else config.eos_token_id
     if bos is not None:
@@ -136,3 +134,13 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
     if eos is not None:
         settings["tokenizer.ggml.eos_token_id"] = eos
     return settings
+
+
+def _character_merges(tokens: list[str]) -> list[str]:
+    """Merges by which llama.cpp joins the bytes of one character, and never bytes of two.
+
+    A character is its first byte and the others in order; each beginning of it takes on one byte more. The
+    pieces on the way are not in the vocabulary, and need not be: llama.cpp looks up only what is left.
+    """
+    steps = [f"{token[:i]} {token[i]}" for token in tokens for i in range(1, len(token))]
+    return sorted(dict.fromkeys(steps), key=len)
