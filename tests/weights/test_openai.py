@@ -82,7 +82,7 @@ def test_a_checkpoint_of_a_training_run(folder: Path):
 
 @pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16"])
 def test_round_trip_is_bit_exact(tmp_path: Path, dtype: str | None):
-    """The fixture's numbers are k/256 from -1 to 1: exact in float16, and in bfloat16 after one rounding."""
+    """The fixture's numbers are k/256 from -1 to 1: eight bits, exact in float16 and bfloat16."""
     before = openai.load(FIXTURE)
     openai.save(before, tmp_path / "out", dtype)
     after = openai.load(tmp_path / "out")
