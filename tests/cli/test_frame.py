@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 import subprocess
 import sys
 
@@ -91,6 +93,26 @@ def test_a_closed_pipe_is_silent():
         err = process.stderr.read()
     assert err == b""
     assert process.returncode == 141
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_streams_that_were_closed_before_we_began(closed):
+    command, env = program("info", "gpt2")
+    shell = shlex.join(map(str, command)) + " " + closed
+    done = subprocess.run(["sh", "-c", shell], env=env, capture_output=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_output_to_a_full_disk():
+    command, env = program("info", "gpt2")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"glassgpt: no space left on device")
+    assert done.stderr.count(b"\n") == 1
 
 
 FAILURES = {

@@ -7,8 +7,11 @@ import json
 import pytest
 import torch
 
+import glassgpt as package
 from glassgpt.inspect import verify
 from glassgpt.model import GPT2
+from glassgpt.tokenizer import Tokenizer
+from glassgpt.weights import load_checkpoint
 
 from .conftest import random_checkpoint
 
@@ -55,13 +58,13 @@ def test_a_fault_in_the_padding_is_found(glassgpt, tiny, monkeypatch):
 
 
 def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch):
-    from glassgpt.model.cache import Cache, LayerCache
+    from glassgpt.model import Cache
 
     right = Cache.layer
 
     def forgets_in_layer_1(self, i):
         layer = right(self, i)
-        return LayerCache(layer.keys, layer.values * 1.01, layer.span) if i == 1 else layer
+        return layer._replace(kv=layer.kv * 1.01) if i == 1 else layer  # a copy: what is kept there is lost
 
     monkeypatch.setattr(Cache, "layer", forgets_in_layer_1)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
@@ -86,10 +89,30 @@ def test_numbers_that_are_none_fail(glassgpt, tiny, monkeypatch):
     assert "inf" in answer.out
 
 
-def test_known_answers_are_asked_only_of_the_published_model():
-    checkpoint = random_checkpoint()
-    assert not verify.is_published_small(checkpoint)
-    assert sum(verify.KNOWN_ANSWERS.values()) < 1
+def test_known_answers_are_asked_only_of_the_published_shape():
+    assert not verify.is_published_small(random_checkpoint())
+
+
+@pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (1e-5, True), (1e-4, False)])
+def test_known_answers_are_compared(tiny, monkeypatch, shift, ok):
+    """With the small model's own answers in the place of the published ones."""
+    gpt = package.load(tiny, dtype="float32", device="cpu")
+    found = [
+        (text, p) for text, p in gpt.next([gpt.tokenizer.eot_id], k=257) if text.isascii() and len(text) == 1
+    ]
+    answers = dict(found[:4])
+    first = next(iter(answers))
+    monkeypatch.setattr(verify, "KNOWN_ANSWERS", {**answers, first: answers[first] + shift})
+    check = verify.check_known_answers(load_checkpoint(tiny))
+    assert check.ok is ok
+    assert check.deviation == pytest.approx(shift, abs=1e-7)
+    if shift:
+        assert repr(first) in check.place
+
+
+def test_each_known_answer_is_one_token_of_the_published_vocabulary(shared):
+    tokenizer = Tokenizer.load(shared / "gpt2-bpe")
+    assert [tokenizer.encode(text) for text in verify.KNOWN_ANSWERS] == [[198], [464], [1], [32], [40]]
 
 
 def test_mistakes(glassgpt, tiny, tmp_path):

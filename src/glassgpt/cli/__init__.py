@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Only a bug of ours shows a traceback."""
     from glassgpt.cli import terminal
 
-    terminal.keep_writing_whatever_the_encoding()
+    terminal.prepare_streams()
     try:
         code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()  # here, where a closed pipe or a full disk still gets a proper end
@@ -152,9 +152,9 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename is not None else ""
         advice = {
-            errno.ENOSPC: " Free some space or write elsewhere; nothing was left half-written.",
-            errno.EDQUOT: " Free some space or write elsewhere; nothing was left half-written.",
-            errno.EFBIG: " Write to a place that allows larger files; nothing was left half-written.",
+            errno.ENOSPC: " Free some space, or write elsewhere.",
+            errno.EDQUOT: " Free some space, or write elsewhere.",
+            errno.EFBIG: " Write to a place that allows larger files.",
         }.get(error.errno or 0, "")
         reason = error.strerror if error.strerror is not None else str(error)
         return f"{reason[:1].lower()}{reason[1:]}{where}.{advice}"

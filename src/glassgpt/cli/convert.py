@@ -26,9 +26,9 @@ def command(
     ],
     *,
     format: Annotated[
-        Literal["hf", "gguf", "openai", "nanogpt", "llmc", "packed"] | None,
-        flag("what to write", default="what DST's name says, else hf"),
-    ] = None,
+        Literal["auto", "hf", "gguf", "openai", "nanogpt", "llmc", "packed"],
+        flag("what to write; auto is what DST's name says, else hf"),
+    ] = "auto",
     dtype: Annotated[
         str | None, flag("float32, bfloat16, float16 (gguf also q8_0)", "NAME", default="as in the source")
     ] = None,
@@ -41,7 +41,7 @@ def command(
 
     began = time.perf_counter()
     with terminal.waiting(f"{src} -> {dst}"):
-        report = convert(src, dst, format, dtype, force=force)
+        report = convert(src, dst, None if format == "auto" else format, dtype, force=force)
     seconds = time.perf_counter() - began
     if json:
         made = {

@@ -151,6 +151,9 @@ def _first_sentence(box: str) -> str:
     said = re.sub(r"^Unrecognized options: (?=-)", "there is no option ", said)
     said = re.sub(r"^Unrecognized options: (.*)", r"\1: one word too many (quote a text with spaces)", said)
     said = re.sub(r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value.", said)
+    choice = re.match(r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*)\)\.$", said)
+    if choice:
+        said = f"{choice[2]}: {choice[1]} is not one of {choice[3].replace(chr(39), '')}."
     guess = next(
         (part[1].split()[0] for part in parts if len(part) > 1 and part[0].startswith("Perhaps")), None
     )

@@ -180,8 +180,15 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         yield lambda n: bar_of.advance(task, n)
 
 
-def keep_writing_whatever_the_encoding() -> None:
-    """A terminal that is not UTF-8 shows `\\u2014` where it has no letter; it does not crash us."""
+def prepare_streams() -> None:
+    """Streams that can be written to whatever they are.
+
+    A terminal that is not UTF-8 shows `\\u2014` where it has no letter. A stream that was closed before we
+    began (`>&-`) is None in Python; what is written there goes nowhere, as the user wished.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

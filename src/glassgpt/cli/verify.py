@@ -62,12 +62,7 @@ def command(
         )
     else:
         terminal.show(verdicts(checks))
-        failed = sum(not check.ok for check in checks)
-        terminal.note(
-            f"{model}: all {len(checks)} checks agree with the reference."
-            if good
-            else f"{model}: {failed} of {len(checks)} checks FAIL. Please report this table."
-        )
+        terminal.note(summary(model, checks))
     return 0 if good else 1
 
 
@@ -75,29 +70,49 @@ def verdicts(checks: list[Check]) -> Table:
     """One row for each way; the place where it strayed furthest, in proportion to what is allowed there."""
     from rich.text import Text
 
-    roomy = terminal.console().width >= 110
+    roomy = terminal.console().width >= 106
     made = terminal.table(
-        "device", "dtype", "way", ">deviation", ">allowed", *(["where"] if roomy else []), ">same token", ""
+        "device", "dtype", "way", ">deviation", ">allowed", "where", *([">same token"] if roomy else []), ""
     )
-    yes, no = ("✓", "✗") if terminal.speaks_unicode(sys.stdout) else ("", "")
+    yes, no = ("✓ ok", "✗ FAIL") if terminal.speaks_unicode(sys.stdout) else ("ok", "FAIL")
     before = ("", "")
     for check in checks:
         now = (check.device, check.dtype)
         ran = check.deviation is not None and check.allowed is not None
-        cells = [
+        cells: list[Text | str] = [
             check.device if check.device != before[0] else "",
             check.dtype if now != before else "",
             check.way,
             f"{check.deviation:.1e}" if ran else "",
             f"{check.allowed:.1e}" if ran else "",
+            Text(check.place if roomy else brief(check.place), style="quiet"),
         ]
-        place: list[Text | str] = [Text(check.place, style="quiet")] if roomy else []
-        same = "" if check.n_tokens is None else f"{check.same_tokens}/{check.n_tokens}"
-        verdict = (
-            Text(f"{yes} ok".strip(), style="good") if check.ok else Text(f"{no} FAIL".strip(), style="bad")
-        )
-        made.add_row(*cells, *place, same, verdict if ran else Text(check.note, style="quiet"))
-        if not check.ok and not roomy:
-            made.add_row("", "", Text(f"at {check.place}", style="bad"), "", "", "", "")
+        if roomy:
+            cells.append("" if check.n_tokens is None else f"{check.same_tokens}/{check.n_tokens}")
+        verdict = Text(yes, style="good") if check.ok else Text(no, style="bad")
+        made.add_row(*cells, verdict if ran else Text(check.note, style="quiet"))
         before = now
     return made
+
+
+def brief(place: str) -> str:
+    """`h.3 @27` for `h.3.resid_post, position 27`, where there is no room."""
+    return place.replace(".resid_post", "").replace(", position ", " @")
+
+
+def summary(model: str, checks: list[Check]) -> str:
+    failed = [check for check in checks if not check.ok]
+    ran = [check for check in checks if check.deviation is not None and check.allowed is not None]
+    worst = max(ran, key=share)
+    which = (
+        f"{worst.device} {worst.dtype}, {worst.way}: {share(worst):.2g} of what is allowed, at {worst.place}"
+    )
+    if failed:
+        return f"{model}: {len(failed)} of {len(checks)} checks FAIL; furthest off is {which}."
+    return f"{model}: all {len(checks)} checks agree with the reference; furthest off is {which}."
+
+
+def share(check: Check) -> float:
+    assert check.deviation is not None
+    assert check.allowed is not None
+    return check.deviation / check.allowed
