@@ -80,7 +80,8 @@ def pickle_of_the_old_kind(folder: Path) -> Path:
     magic = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
     payload = pickle.dumps({"wte.weight": Payload(folder.parent / "marker")}, protocol=2)
     file = folder.with_suffix(".bin")
-    file.write_bytes(magic + pickle.dumps(1001, protocol=2) + pickle.dumps({}, protocol=2) + payload)
+    parts = [pickle.dumps(part, protocol=2) for part in (1001, {}, [])]  # version, system; keys of storages
+    file.write_bytes(magic + parts[0] + parts[1] + payload + parts[2])
     return file
 
 
@@ -104,6 +105,48 @@ def pickle_that_allocates(folder: Path) -> Path:
 @case("its pickle is")
 def pickle_without_end(folder: Path) -> Path:
     return torch_zip(folder.with_suffix(".pt"), b"\x80\x02" + b"]0" * 2_000_000 + b"].")
+
+
+@case("cannot be opened")
+def pickle_of_the_largest_size(folder: Path) -> Path:
+    """Harmless, but as long as one may be: nothing must take longer to read."""
+    return torch_zip(folder.with_suffix(".pt"), b"\x80\x02" + b"]0" * 124_990 + b"].")
+
+
+@case("steps")
+def pickle_of_too_many_steps(folder: Path) -> Path:
+    return torch_zip(folder.with_suffix(".pt"), b"\x80\x02" + b"]0" * ((2**20 - 4) // 2) + b"].")
+
+
+@case("nests tuples")
+def tuples_that_double(folder: Path) -> Path:
+    """Sixty levels, each twice the one below: to hash it as a dictionary's key takes for ever."""
+    pairs = b")q\x00"
+    for level in range(60):
+        pairs += b"0h%ch%c\x86q%c" % (level, level, level + 1)
+    return torch_zip(folder.with_suffix(".pt"), b"\x80\x02" + pairs + b"0}h%cNs." % 60)
+
+
+@case("nests tuples")
+def tuples_that_nest(folder: Path) -> Path:
+    """Hashing 200,000 tuples within each other overflows the stack of the C code that does it."""
+    return torch_zip(folder.with_suffix(".pt"), b"\x80\x02})" + b"\x85" * 200_000 + b"Ns.")
+
+
+@case("n_head in model_args is no sensible number")
+def lists_that_double(folder: Path) -> Path:
+    """The same with lists: harmless until somebody prints them in a message."""
+    value: list[object] = []
+    for _ in range(60):
+        value = [value, value]
+    args = {"n_layer": 1, "n_embd": 8, "block_size": 8, "vocab_size": 8, "n_head": value}
+    return torch_zip(folder.with_suffix(".pt"), pickle.dumps({"model_args": args, "model": {}}, protocol=2))
+
+
+@case("a storage of its own")
+def storage_made_by_call(folder: Path) -> Path:
+    data = b"\x80\x02ctorch\nFloatStorage\n\x8a\x06" + (10**12).to_bytes(6, "little") + b"\x85R."
+    return torch_zip(folder.with_suffix(".pt"), data)
 
 
 @case("broken pickle")
@@ -175,7 +218,7 @@ def tensor_pickle(numbers: int, size: tuple[int, ...], stride: tuple[int, ...]) 
         b"ctorch._utils\n_rebuild_tensor_v2\n"
         + storage
         + put(numbers)
-        + b"tQ"  # the storage, by its persistent id
+        + b"tq\x07Q"  # the storage, by its persistent id, which the real pickler also memorises
         + put(0)
         + b"("
         + put(*size)
@@ -268,6 +311,12 @@ def one_name_twice(folder: Path) -> Path:
 @case("not JSON")
 def nesting_without_end(folder: Path) -> Path:
     return safetensors(folder, b'{"a":' + b"[" * 1_000_000)
+
+
+@case("is not described by")
+def header_of_the_largest_size(folder: Path) -> Path:
+    """A megabyte that takes as much memory as it can once parsed."""
+    return safetensors(folder, b'{"a":[' + b"[]," * 345_000 + b"[]]}")
 
 
 @case("not JSON")

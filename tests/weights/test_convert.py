@@ -20,14 +20,14 @@ from glassgpt.weights.registry import format_for
 from glassgpt.weights.safe import writing
 from tests.weights.conftest import assert_same, random_checkpoint
 
-EXACT = {"hf": "m", "nanogpt": "m.pt", "llmc": "m.bin"}
+EXACT = {"hf": "m", "nanogpt": "m.pt", "llmc": "m.bin", "gguf": "m.gguf", "openai": "m"}
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(EXACT, 2)))
 def test_every_path_between_exact_formats_is_exact(first: str, second: str, tmp_path: Path) -> None:
     ours = random_checkpoint()
     save_checkpoint(ours, tmp_path / "a" / EXACT[first], format=first)
-    report = convert(tmp_path / "a" / EXACT[first], tmp_path / "b" / EXACT[second])
+    report = convert(tmp_path / "a" / EXACT[first], tmp_path / "b" / EXACT[second], format=second)
     assert (report.source_format, report.target_format) == (first, second)
     assert [t.name for t in report] == list(ours.config.shapes())
     assert report.max_abs_error == 0
@@ -60,6 +60,20 @@ def test_the_name_of_the_target_says_the_format() -> None:
     assert {name: format_for(name) for name in names} == names
     with pytest.raises(SettingError, match=r"\.onnx does not say"):
         format_for("a.onnx")
+
+
+def test_the_report_says_where_the_tokenizer_went(tmp_path: Path) -> None:
+    from glassgpt.tokenizer import ByteTokenizer
+
+    ours = random_checkpoint()
+    save_checkpoint(ours, tmp_path / "without")
+    assert any("no tokenizer" in note for note in convert(tmp_path / "without", tmp_path / "w.bin").notes)
+    ours.tokenizer = ByteTokenizer()
+    save_checkpoint(ours, tmp_path / "with")
+    assert convert(tmp_path / "with", tmp_path / "again").notes == []
+    assert any(
+        "holds no tokenizer" in n for n in convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
+    )
 
 
 def test_unknown_format(small: Checkpoint, tmp_path: Path) -> None:

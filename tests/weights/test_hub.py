@@ -246,6 +246,30 @@ def test_the_environment_variables_of_huggingface_hub(server: Hub, cache: Path) 
     assert runs == [(f"hf {REPO} 256 False", True), (f"hf {REPO} 256 False", False)]
 
 
+def test_a_published_model_cached_under_its_short_name_is_found(
+    server: Hub, cache: Path, model: dict[str, bytes]
+) -> None:
+    """`GPT2LMHeadModel.from_pretrained("gpt2")` leaves it so."""
+    from huggingface_hub import hf_hub_download
+
+    server.repos["gpt2"] = model
+    for name in ("config.json", WEIGHTS, "vocab.json", "merges.txt"):
+        theirs = hf_hub_download("gpt2", name, cache_dir=cache, endpoint=server.url)
+    assert fetch(server, cache, "gpt2", offline=True) == Path(theirs).parent
+
+
+def test_progress_is_shown_on_a_terminal(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("glassgpt.weights.download._CHUNK", 10_000)  # from this size on a file is waited for
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    fetch(server, cache)
+    shown = capsys.readouterr()
+    assert WEIGHTS in shown.err
+    assert "config.json" not in shown.err
+    assert shown.out == ""
+
+
 def test_names() -> None:
     for name in ("gpt2", "gpt2-xl", "distilgpt2", "gpt2@main", "owner/name", "owner/name@v1.0"):
         assert hub.is_hub_name(name), name

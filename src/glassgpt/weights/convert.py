@@ -69,6 +69,8 @@ def convert(
         notes.append("the source has no tokenizer, so none was written")
     module.save(checkpoint, target, dtype)
     written: Checkpoint = module.load(target)
+    if checkpoint.tokenizer is not None and written.tokenizer is None:
+        notes.append(f"a file of {format} holds no tokenizer: keep the source's tokenizer files beside it")
     tensors = [_compared(checkpoint, written, name) for name in checkpoint.config.shapes()]
     return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
 

@@ -44,7 +44,9 @@ def fetch(
     revision = revision if revision else "main"
     cache = Path(constants.HF_HUB_CACHE if cache is None else cache)
     endpoint = constants.ENDPOINT if endpoint is None else endpoint
-    copy = cached(repo, revision, cache)
+    # `transformers` caches a published model under whichever of its two names it was asked for.
+    copies = [cached(alias, revision, cache) for alias in dict.fromkeys((repo, short))]
+    copy = next((found for found in copies if found is not None), None)
     if copy is not None and _has_tokenizer(copy):
         return copy
     if offline or constants.HF_HUB_OFFLINE:

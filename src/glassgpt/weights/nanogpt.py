@@ -9,6 +9,7 @@ Its matrices are `nn.Linear`, (out, in), so they are transposed on the way. Its 
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from glassgpt.weights.checkpoint import (
     checked,
     require_published_design,
 )
+from glassgpt.weights.huggingface import config_from_text
 from glassgpt.weights.linear import is_linear, turned
 from glassgpt.weights.safe import writing
 from glassgpt.weights.tokenizers import tokenizer_beside
@@ -92,7 +94,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
         "iter_num": 0,
         "best_val_loss": math.inf,
         "config": {},
-        _OWN_KEY: config.to_dict(),
+        _OWN_KEY: json.dumps(config.to_dict()),
     }
     size = (
         sum(math.prod(shape) for shape in config.shapes().values()) * state["lm_head.weight"].element_size()
@@ -111,13 +113,16 @@ def remarks(config: Config) -> list[str]:
     ]
 
 
-def _config(args: dict[str, Any], own: Any, where: str) -> Config:
-    missing = [key for key in _ARGS if key not in args]
-    if missing:
-        raise ConfigError(f"{where}: model_args has no {', '.join(missing)}.")
+def _config(args: dict[Any, Any], own: Any, where: str) -> Config:
+    for key in _ARGS:
+        if key not in args:
+            raise ConfigError(f"{where}: model_args has no {key}.")
+        # Nothing else may reach a message: to print a list that contains itself many times over never ends.
+        if type(args[key]) is not int or not 0 < args[key] < 2**40:
+            raise ConfigError(f"{where}: {key} in model_args is no sensible number.")
     dropout = args.get("dropout", 0.0)
-    if not isinstance(dropout, int | float):
-        raise ConfigError(f"{where}: dropout is {dropout!r}, not a number.")
+    if type(dropout) not in (int, float) or not 0 <= dropout < 1:
+        raise ConfigError(f"{where}: dropout in model_args is no number from 0 to 1.")
     config = Config(
         vocab_size=args["vocab_size"],
         n_positions=args["block_size"],
@@ -129,9 +134,9 @@ def _config(args: dict[str, Any], own: Any, where: str) -> Config:
         attn_pdrop=dropout,
         resid_pdrop=dropout,
     )
-    if not isinstance(own, dict):
+    if type(own) is not str:
         return config
-    ours = Config.from_dict(own, where)
+    ours = config_from_text(own, where)
     shape = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     if any(getattr(ours, name) != getattr(config, name) for name in shape):
         raise ConfigError(f"{where}: {_OWN_KEY} and model_args describe two different models.")

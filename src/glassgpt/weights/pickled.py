@@ -2,15 +2,13 @@
 
 A pickle can call any function it names. Three walls stand before that: the zip around it is measured (only
 plain stored entries, no larger than the file), the pickle's instructions are read without being executed
-and every function it names must be on a short list, and only then `torch.load(weights_only=True)` runs it.
+(pickle_check.py), and only then `torch.load(weights_only=True)` runs it.
 """
 
 from __future__ import annotations
 
-import pickletools
 import zipfile
-from collections.abc import Iterator, Mapping
-from io import BytesIO
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,51 +17,34 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, UserError
 from glassgpt.weights.checkpoint import Array, LazyTensor
+from glassgpt.weights.pickle_check import DTYPES, OLD_START, check_instructions, instructions
 from glassgpt.weights.safe import file_size
 
 if TYPE_CHECKING:
     import torch
 
-# The pickle of a GPT-2 XL with its optimizer state is about 300 kB; reading 1 MB of instructions takes 1 s.
+# The pickle of a GPT-2 XL with its optimizer state is about 300 kB.
 PICKLE_LIMIT = 2**20
 ENTRY_LIMIT = 20_000  # 1,750 in the same file
-_LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # torch's magic number, pickled
-
-_STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-_DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-
-# All that state dicts and training checkpoints of GPT-2s need. torch's own list is longer and can be made
-# to allocate memory (`bytearray`, `torch.Tensor`); it remains as the wall behind this one.
-_ALLOWED = {
-    "collections OrderedDict",
-    "torch._utils _rebuild_tensor_v2",
-    "torch._utils _rebuild_tensor",
-    "torch._utils _rebuild_parameter",
-    "torch.nn.parameter Parameter",
-    "torch Size",
-    "torch device",
-    *(f"torch {kind}Storage" for kind in _STORAGES),
-    *(f"torch {dtype}" for dtype in _DTYPES),
-    "torch.storage UntypedStorage",
-}
 
 
 def looks_like(path: str | Path) -> bool:
     """Whether a file starts as one of `torch.save` does: a zip, or (before 2020) a bare pickle."""
     with open(path, "rb") as file:
-        start = file.read(len(_LEGACY_START))
-    return start.startswith(b"PK\x03\x04") or start == _LEGACY_START
+        start = file.read(len(OLD_START))
+    return start.startswith(b"PK\x03\x04") or start == OLD_START
 
 
 def mentions(path: str | Path, key: str) -> bool:
     """Whether the pickle holds that string, found without executing it."""
-    return any(argument == key for _, argument in _instructions(Path(path)))
+    path = Path(path)
+    return any(argument == key for _, argument in instructions(_pickles(path), path))
 
 
 def load_pickled(path: str | Path) -> dict[str, Any]:
     """The dictionary in the file; tensors stay on the disk (mapped) where the file's age allows."""
     path = Path(path)
-    _check_instructions(path)
+    check_instructions(_pickles(path), path)
     try:
         import torch
     except ImportError:
@@ -75,11 +56,20 @@ def load_pickled(path: str | Path) -> dict[str, Any]:
         mapped = _is_zip(path)
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # whatever torch makes of a broken file, the user needs one line of it
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise FileFormatError(f"{path} cannot be opened safely: {reason}. Get the file again.") from None
+        raise FileFormatError(f"{path} cannot be opened: {_reason(error)}. Get the file again.") from None
     if not isinstance(values, dict):
         raise FileFormatError(f"{path} holds a {type(values).__name__}, not a dictionary of tensors.")
     return values
+
+
+def _reason(error: Exception) -> str:
+    """The one useful line of torch's message, whose others advise opening the file unsafely."""
+    lines = str(error).strip().splitlines()
+    found = [line.split("WeightsUnpickler error:")[1] for line in lines if "WeightsUnpickler error:" in line]
+    if not found and lines and not lines[0].startswith("Weights only load failed"):
+        found = lines
+    reason = found[0].strip().rstrip(".")[:200] if found else ""
+    return reason if reason else "torch finds no weights in it"
 
 
 def lazy_tensors(path: str | Path, values: Mapping[Any, Any]) -> dict[str, LazyTensor]:
@@ -87,7 +77,8 @@ def lazy_tensors(path: str | Path, values: Mapping[Any, Any]) -> dict[str, LazyT
     tensors = {}
     for name, tensor in values.items():
         if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
-            raise FileFormatError(f"{path}: the entry {name!r} is a {type(tensor).__name__}, not a tensor.")
+            shown = repr(name) if isinstance(name, str) else type(name).__name__
+            raise FileFormatError(f"{path}: the entry {shown} is a {type(tensor).__name__}, not a tensor.")
         # A stride of 0 can blow one number up to any shape; real files do not contain such tensors.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise FileFormatError(
@@ -112,7 +103,7 @@ def _reader(tensor: torch.Tensor) -> Any:
 
 def _dtype(path: str | Path, name: str, tensor: torch.Tensor) -> np.dtype[Any]:
     label = str(tensor.dtype).removeprefix("torch.")
-    if label not in _DTYPES:
+    if label not in DTYPES:
         raise FileFormatError(f"{path}: tensor {name!r} has dtype {label}, which GPT-2 weights do not use.")
     dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if label == "bfloat16" else label)
     return dtype
@@ -123,41 +114,9 @@ def _is_zip(path: Path) -> bool:
         return file.read(4) == b"PK\x03\x04"
 
 
-def _check_instructions(path: Path) -> None:
-    size = file_size(path)
-    number = 0
-    for opcode, argument in _instructions(path):
-        if opcode == "GLOBAL" and argument not in _ALLOWED:
-            function = str(argument).replace(" ", ".")
-            raise FileFormatError(
-                f"{path} refused: opening it would call {function}, which no weight file needs. "
-                "It may be an attack; use a .safetensors file from a source you trust."
-            )
-        if opcode in {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID"}:
-            raise FileFormatError(f"{path} refused: its pickle uses {opcode}, which torch.save never writes.")
-        if isinstance(argument, int):
-            number = argument
-        # The last number before a storage is named is its length, allocated as soon as it is read.
-        if opcode == "BINPERSID" and not 0 <= number <= size:
-            raise FileFormatError(
-                f"{path} refused: it promises a storage of {number:,} numbers but is {size:,} bytes long."
-            )
-
-
-def _instructions(path: Path) -> Iterator[tuple[str, Any]]:
-    """The pickle's instructions by name, read but not executed."""
-    pickles = BytesIO(_pickle_of_zip(path) if _is_zip(path) else _start_of(path))
-    while pickles.read(1):  # a file of the old kind holds several pickles one after the other
-        pickles.seek(-1, 1)
-        start = pickles.tell()
-        try:
-            for opcode, argument, _ in pickletools.genops(pickles):
-                yield opcode.name, argument
-        except Exception as error:
-            # Raw storages follow the fifth pickle of an old file; they are no pickle and need not be one.
-            if start > 0 and not _is_zip(path):
-                return
-            raise FileFormatError(f"{path} holds a broken pickle: {error}. Get the file again.") from None
+def _pickles(path: Path) -> bytes:
+    """The bytes of the pickle, or of the several that an old file starts with."""
+    return _pickle_of_zip(path) if _is_zip(path) else _start_of(path)
 
 
 def _start_of(path: Path) -> bytes:

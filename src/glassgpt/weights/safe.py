@@ -19,7 +19,7 @@ from typing import Any
 from glassgpt.errors import FileFormatError, UserError
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
-JSON_LIMIT = 2 * 2**20
+JSON_LIMIT = 2**20
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

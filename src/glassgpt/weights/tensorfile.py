@@ -25,7 +25,7 @@ from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.safe import file_size
 
 # The header of GPT-2 XL is 60 kB. Parsed JSON takes up to thirty times its own size in memory.
-HEADER_LIMIT = 2 * 2**20
+HEADER_LIMIT = 2**20
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype(np.float64),
