@@ -12,8 +12,8 @@ from torch import Tensor
 from glassgpt.errors import SettingError
 from glassgpt.generate.backend import Array
 from glassgpt.model.cache import Cache
-from glassgpt.model.gpt2 import GPT2
-from glassgpt.model.graph import DecodeGraphs
+from glassgpt.model.gpt2 import GPT2, Projection
+from glassgpt.model.graph import Recordings, on_device
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -45,9 +45,9 @@ class TorchBackend:
         self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
         self.device = model.wte.weight.device
         self.dtype = model.wte.weight.dtype
-        allocated = rows if rows == 1 else max(rows, FEWEST_ROWS)
+        allocated = rows if rows == 1 or self.device.type == "cuda" else max(rows, FEWEST_ROWS)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
-        self.graphs = DecodeGraphs(model, self.cache) if self.device.type == "cuda" else None
+        self.recordings = Recordings(model, self.cache) if self.device.type == "cuda" else None
 
     @classmethod
     def load(
@@ -62,30 +62,32 @@ class TorchBackend:
 
     @torch.inference_mode()
     def prefill(self, row: int, ids: Sequence[int]) -> Array:
+        if self.recordings is not None:
+            return self.recordings.prefill(row, ids)
         own = self.cache.view(slice(row, row + 1), len(ids))
         x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
         return self._out(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
-        width = max(max(rows) + 1, min(FEWEST_ROWS, self.cache.kv.shape[2]))
-        if self.graphs is not None:
-            width = self.cache.kv.shape[2]  # a recorded step always runs the whole cache
+        width = self.cache.kv.shape[2]
+        if self.recordings is None:  # a recorded step always runs the whole cache
+            width = max(max(rows) + 1, min(FEWEST_ROWS, width))
         everyone = list(rows) == list(range(width))
         where = np.full(width, -1, np.int64)  # -1: padding, which keeps idle rows out of the way
         where[list(rows)] = positions
-        span = min(-(-(max(positions) + 1) // SPAN_STEP) * SPAN_STEP, self.context)
-        if isinstance(ids, Tensor):
-            tokens = ids if everyone else ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
+        if not isinstance(ids, Tensor):
+            tokens = np.zeros(width, np.int64)
+            tokens[list(rows)] = np.asarray(ids)
+            ids = self._tensor(tokens)
+        elif not everyone:
+            ids = ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
+        if self.recordings is not None:
+            logits = self.recordings.decode(ids, where)  # (width, V)
         else:
-            padded = np.zeros(width, np.int64)
-            padded[list(rows)] = np.asarray(ids)
-            tokens = self._tensor(padded)
-        if self.graphs is not None:
-            logits = self.graphs.step(tokens, self._tensor(where), span)  # (width, V)
-        else:
+            span = min(-(-(max(positions) + 1) // SPAN_STEP) * SPAN_STEP, self.context)
             view = self.cache.view(slice(0, width), span)
-            logits = self.model(tokens[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
+            logits = self.model(ids[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 
     @torch.inference_mode()
@@ -123,10 +125,10 @@ class TorchBackend:
         return wait
 
     def _tensor(self, values: np.ndarray | list[int] | list[list[int]]) -> Tensor:
-        host = torch.as_tensor(np.asarray(values))
-        if self.device.type != "cuda":
-            return host.to(self.device)
-        return host.pin_memory().to(self.device, non_blocking=True)
+        host = np.asarray(values)
+        if self.device.type == "cuda":
+            return on_device(host, self.device)
+        return torch.from_numpy(host).to(self.device)
 
     def _out(self, logits: Tensor) -> Array:
         """Logits leave in float32, as a numpy array unless they live on a CUDA device."""
@@ -141,7 +143,16 @@ def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str 
         model = GPT2(checkpoint.config)
     state = {name: _to_torch(checkpoint.tensors[name]).to(where, kind) for name in checkpoint.config.shapes()}
     model.load_state_dict(state, assign=True)
-    return model.requires_grad_(False)
+    return arrange(model.requires_grad_(False))
+
+
+def arrange(model: GPT2) -> GPT2:
+    """On a GPU, let the numbers that make one output lie together; the shape stays (in, out)."""
+    if model.wte.weight.is_cuda:
+        for module in model.modules():
+            if isinstance(module, Projection):
+                module.weight.data = module.weight.data.t().contiguous().t()
+    return model
 
 
 def _to_torch(values: np.ndarray) -> Tensor:

@@ -8,6 +8,7 @@ whose position is -1, is written there (index -1) and never looked at.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,11 +17,14 @@ from torch import Tensor
 
 from glassgpt.config import Config
 
+AttendOne = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]  # see kernels.py
+
 
 @dataclass(frozen=True)
 class Cache:
     kv: Tensor  # (n_layer, 2, rows, H, context + 1, D): keys at [:, 0], values at [:, 1]
     span: int  # how many slots, from position 0 on, attention looks at
+    attend_one: AttendOne | None = None  # a quicker way for one new token per row, where there is one
 
     @classmethod
     def empty(
@@ -38,27 +42,28 @@ class Cache:
         return dataclasses.replace(self, kv=self.kv[:, :, rows], span=span)
 
     def layer(self, i: int) -> LayerCache:
-        return LayerCache(self.kv[i, 0], self.kv[i, 1], self.span)
+        return LayerCache(self.kv[i], self.span, self.attend_one)
 
 
 class LayerCache(NamedTuple):
     """One layer's share of the cache, which is all that a block's attention needs to know."""
 
-    keys: Tensor  # (rows, H, context + 1, D)
-    values: Tensor  # (rows, H, context + 1, D)
+    kv: Tensor  # (2, rows, H, context + 1, D)
     span: int
+    attend_one: AttendOne | None = None
 
     def update(self, k: Tensor, v: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """Keep k and v, (B, H, T, D) each, and return all that may be looked at, (B, H, L, D) each.
 
         Without positions the rows start afresh at 0: what is new is all there is.
         """
+        keys, values = self.kv  # (rows, H, context + 1, D) each
         if positions is None:
             T = k.shape[2]
-            self.keys[:, :, :T] = k
-            self.values[:, :, :T] = v
+            keys[:, :, :T] = k
+            values[:, :, :T] = v
             return k, v
         row = torch.arange(k.shape[0], device=k.device)[:, None]  # (B, 1)
-        self.keys[row, :, positions] = k.transpose(1, 2)  # one (T, H, D) slab for each row
-        self.values[row, :, positions] = v.transpose(1, 2)
-        return self.keys[:, :, : self.span], self.values[:, :, : self.span]
+        keys[row, :, positions] = k.transpose(1, 2)  # one (T, H, D) slab for each row
+        values[row, :, positions] = v.transpose(1, 2)
+        return keys[:, :, : self.span], values[:, :, : self.span]

@@ -59,13 +59,19 @@ class GPT2(nn.Module):
         return self.head(self.hidden(ids, positions, cache, tap), tap)
 
     def hidden(
-        self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, tap: Tap | None = None
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        cache: Cache | None = None,
+        tap: Tap | None = None,
+        run_block: Callable[..., Tensor] = nn.Module.__call__,
     ) -> Tensor:
         """Everything up to the head: the final vector of each token, (B, T, C).
 
         `positions` (B, T) says where each token stands in its own sequence; -1 marks padding, which no
         token looks at. Left out, every row stands at 0, 1, 2, ... With a `cache`, keys and values are
-        kept there under their position, and tokens look back at what the cache holds.
+        kept there under their position, and tokens look back at what the cache holds. `run_block` is how
+        to call a block: a GPU's recorded step passes a compiled way.
         """
         mask = None  # plain causal: each token sees itself and all before it in the row
         if positions is not None:
@@ -79,7 +85,7 @@ class GPT2(nn.Module):
         x = show(tap, "embedding", x)
         for i, block in enumerate(self.h):
             past = None if cache is None else cache.layer(i)
-            x = block(x, mask, positions, past, within(tap, f"h.{i}"))  # (B, T, C)
+            x = run_block(block, x, mask, positions, past, within(tap, f"h.{i}"))  # (B, T, C)
         return show(tap, "ln_f", self.ln_f(x))
 
     def head(self, x: Tensor, tap: Tap | None = None) -> Tensor:
@@ -157,24 +163,28 @@ class Attention(nn.Module):
         past: LayerCache | None,
         tap: Tap | None,
     ) -> Tensor:
-        B, T, C = x.shape
-        q, k, v = self.c_attn(x).split(C, dim=2)  # (B, T, C) each
+        _, T, C = x.shape
+        qkv = self.c_attn(x)  # (B, T, 3 C)
+        if past is not None and past.attend_one is not None and positions is not None and T == 1:
+            return self.merge(past.attend_one(qkv, past.kv, positions, self.n_head, self.scale), tap)
+        q, k, v = qkv.split(C, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
         k = show(tap, "k", self.split_heads(k))  # (B, H, T, D)
         v = show(tap, "v", self.split_heads(v))  # (B, H, T, D)
+        dropout = self.attn_pdrop if self.training else 0.0
         if past is not None:
             k, v = past.update(k, v, positions)  # (B, H, L, D)
-
-        dropout = self.attn_pdrop if self.training else 0.0
         if tap is None:
             z = F.scaled_dot_product_attention(
                 q, k, v, mask, dropout, is_causal=mask is None and T > 1, scale=self.scale
             )  # (B, H, T, D)
         else:
             z = self.step_by_step(q, k, v, mask, dropout, tap)
+        return self.merge(z, tap)
 
-        merged = z.transpose(1, 2).reshape(B, T, C)  # the heads' results side by side
-        merged = show(tap, "merged", merged)
+    def merge(self, z: Tensor, tap: Tap | None) -> Tensor:
+        """Set the heads' results side by side, (B, H, T, D) -> (B, T, C), and project them."""
+        merged = show(tap, "merged", z.transpose(1, 2).flatten(2))  # (B, T, C)
         out = F.dropout(self.c_proj(merged), self.resid_pdrop, self.training)  # (B, T, C)
         return show(tap, "proj", out)
 
