@@ -34,8 +34,8 @@ def command(
 ) -> int:
     """Run a model in every way this machine offers (each device and dtype, with and without cache, padded,
     batched, through the engine) and compare each, layer by layer, with the plain float32 forward pass on the
-    CPU. What may differ is measured: 8 times the rounding error of that pass, scaled to the dtype. Exit code
-    1 if anything differs by more."""
+    CPU. What may differ is measured: 8 times the rounding error of the plain way in that dtype. Exit code 1
+    if anything differs by more."""
     from glassgpt.inspect import verify
     from glassgpt.model.backend import choose_device
     from glassgpt.weights import load_checkpoint

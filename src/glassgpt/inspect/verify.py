@@ -2,8 +2,9 @@
 
 The reference is the plainest way there is: each text alone, no cache, no padding, float32, on the CPU. It has
 a rounding error of its own, which is measured against float64; every other way may differ from the reference
-by a small multiple of that error, scaled by how much coarser its numbers are. So the tolerance is measured on
-the model at hand, place by place, and not chosen.
+by a small multiple of that error. For a coarser dtype the error is that of the same plain way in that dtype,
+but never more than the float32 error scaled by how much coarser its numbers are. So the tolerance is measured
+on the model at hand, place by place, and not chosen.
 """
 
 from __future__ import annotations
@@ -57,11 +58,10 @@ class Check:
 class Reference:
     texts: Texts
     seen: list[Seen]  # float32, one per text
-    rounding: dict[str, float]  # place -> the largest error of the above against float64
+    rounding: dict[str, dict[str, float]]  # dtype -> place -> the rounding error of the plain way
 
-    def allowed(self, place: str, dtype: torch.dtype) -> float:
-        coarser = torch.finfo(dtype).eps / torch.finfo(torch.float32).eps
-        return TIMES_ROUNDING * self.rounding[place] * coarser
+    def allowed(self, place: str, dtype: str) -> float:
+        return TIMES_ROUNDING * self.rounding[dtype][place]
 
 
 def devices() -> list[str]:
@@ -83,15 +83,15 @@ def verify(
 ) -> Iterator[Check]:
     """Run every way on every device in every dtype; each verdict as soon as it is known."""
     texts = sample_texts(checkpoint) if texts is None else texts
-    reference = make_reference(checkpoint, texts)
+    reference = make_reference(checkpoint, texts, dtypes)
     for device in devices() if names is None else names:
         for dtype in dtypes:
             model = load_model(checkpoint, device=device, dtype=dtype).eval()
             for name, way in WAYS.items():
                 try:
                     seen = way(model, texts)
-                except (RuntimeError, NotImplementedError) as error:
-                    if "not implemented" not in str(error).lower():
+                except RuntimeError as error:
+                    if not is_missing_kernel(error):
                         raise
                     yield Check(device, dtype, name, ok=True, note="torch has no such kernel here")
                     continue
@@ -107,18 +107,44 @@ def sample_texts(checkpoint: Checkpoint) -> Texts:
     return [[int(i) for i in draw.integers(config.vocab_size, size=length)] for length in lengths]
 
 
-def make_reference(checkpoint: Checkpoint, texts: Texts) -> Reference:
+def make_reference(checkpoint: Checkpoint, texts: Texts, dtypes: Sequence[str]) -> Reference:
     # float64 first and let go of: the two models are never in memory together.
     exact = alone(load_model(checkpoint, device="cpu", dtype="float64").eval(), texts)
     seen = alone(load_model(checkpoint, device="cpu", dtype="float32").eval(), texts)
-    rounding: dict[str, float] = {}
-    for one, truth in zip(seen, exact, strict=True):
+    fine = errors(seen, exact, torch.float32)
+    rounding = {"float32": fine}
+    for name in dtypes:
+        if name == "float32":
+            continue
+        dtype = DTYPES[name]
+        coarser = torch.finfo(dtype).eps / torch.finfo(torch.float32).eps
+        rounding[name] = {place: error * coarser for place, error in fine.items()}
+        try:
+            plain = alone(load_model(checkpoint, device="cpu", dtype=name).eval(), texts)
+        except RuntimeError as error:
+            if not is_missing_kernel(error):
+                raise
+            continue
+        for place, found in errors(plain, seen, dtype).items():
+            rounding[name][place] = min(rounding[name][place], found)
+    return Reference(texts, list(seen), rounding)
+
+
+def errors(seen: Sequence[Seen], truths: Sequence[Seen], dtype: torch.dtype) -> dict[str, float]:
+    """The largest error at each place, of all texts."""
+    found: dict[str, float] = {}
+    for one, truth in zip(seen, truths, strict=True):
         for place, values in one.items():
             # Never less than one rounding of the largest number there: a tiny model may be lucky everywhere.
-            least = torch.finfo(torch.float32).eps * values.abs().max().item()
-            error = (values - truth[place]).abs().max().item()
-            rounding[place] = max(rounding.get(place, 0.0), error, least)
-    return Reference(texts, list(seen), rounding)
+            least = torch.finfo(dtype).eps * truth[place].abs().max().item()
+            error = (values - truth[place]).abs().nan_to_num(float("inf")).max().item()
+            found[place] = max(found.get(place, 0.0), error, least)
+    return found
+
+
+def is_missing_kernel(error: RuntimeError) -> bool:
+    """Torch's way to say that a device cannot do an operation in this dtype."""
+    return "not implemented" in str(error).lower() or "not supported" in str(error).lower()
 
 
 # The ways to run a model. Each returns, for every text, what was seen at every place.
@@ -197,7 +223,8 @@ def through_engine(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     """As the engine does it: read each row but for its end, then step all together. Gives logits only."""
     backend = TorchBackend(model, rows=len(texts))
     read = [max(1, len(text) - STEPS) for text in texts]
-    out = [[as_double(backend.prefill(row, text[: read[row]]))] for row, text in enumerate(texts)]
+    first = backend.prefill(range(len(texts)), [text[:n] for text, n in zip(texts, read, strict=True)])
+    out = [[as_double(logits)] for logits in first]  # for each text a list of (V,)
     while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
         new = np.array([texts[row][read[row]] for row in rows])
         logits = backend.decode(rows, backend.array(new), [read[row] for row in rows])  # (rows, V)
@@ -267,7 +294,7 @@ def judge(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], refe
             if name == "logits":
                 agree = (values.argmax(dim=-1) == known.argmax(dim=-1)).all(dim=0)  # (T,)
                 same, total = same + int(agree.sum()), total + len(agree)
-            limit = reference.allowed(name, DTYPES[dtype])
+            limit = reference.allowed(name, dtype)
             gap, where = (found.item() for found in gaps.max(dim=0))
             if gap / limit > worst:
                 worst, deviation, allowed = gap / limit, gap, limit
