@@ -68,3 +68,31 @@ def test_tally_is_part_of_the_package_and_counts_an_untied_head():
     assert package.tally(untied).total == package.tally(shape).total + 11 * 4
     # By hand: 44 + 20 + (8 + 60 + 20 + 8 + 30 + 28) + 8
     assert package.tally(shape).total == 226
+
+
+def test_a_folder_a_file_and_a_model_card(glassgpt, tiny, tmp_path):
+    folder = tmp_path / "carded"
+    folder.mkdir()
+    for file in tiny.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "MODEL_CARD.md").write_text("# A small model\n\nIt was never trained.\n")
+    answer = glassgpt("info", folder)
+    assert answer.code == 0
+    assert "format: hf, stored as: float32" in answer.out
+    assert answer.out.endswith("It was never trained.\n")
+    assert json.loads(glassgpt("info", folder, "--json").out)["format"] == "hf"
+    by_file = json.loads(glassgpt("info", folder / "model.safetensors", "--json").out)
+    assert by_file["total"] == tally(Config.load(tiny)).total
+
+
+def test_a_config_without_weights_is_enough(glassgpt, tiny, tmp_path):
+    (tmp_path / "config.json").write_bytes((tiny / "config.json").read_bytes())
+    answer = glassgpt("info", tmp_path)
+    assert answer.code == 0
+    assert "no weights" in answer.out
+
+
+def test_mistakes(glassgpt, tmp_path):
+    assert glassgpt("info", tmp_path / "missing").is_one_line_error("missing", "does not exist")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
+    assert glassgpt("info", tmp_path).is_one_line_error("config.json", "vocab_size")
