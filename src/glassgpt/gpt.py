@@ -64,7 +64,7 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
-        self._lines: dict[int, _Line] = {}
+        self._lines: list[_Line] = []
 
     @property
     def config(self) -> Config:
@@ -120,7 +120,7 @@ class GPT:
                 )
         line = self._line(1)
         number = line.submit(self._ids(prompt), settings)
-        return TextStream(line.events(number, 1), prompt)
+        return TextStream(line, number, prompt)
 
     def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
         """The k most probable next tokens, as text, with their probabilities."""
@@ -153,7 +153,7 @@ class GPT:
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]
         if settings.beams is not None:
-            backend = self._idle_backend(settings.beams)
+            backend = self._line(settings.beams, all_at_once=True).engine.backend
             found = [beam_search(backend, ids, settings, self.tokenizer) for ids in prompts_ids]
         else:
             found = self._sample(prompts_ids, settings)
@@ -199,27 +199,28 @@ class GPT:
             )
         return self.tokenizer
 
-    def _idle_backend(self, rows: int) -> Backend:
-        """For a beam search, which needs all its rows at once and to itself."""
-        line = self._lines.get(rows)
-        if line is not None and not line.engine.busy:
-            return line.engine.backend
-        spare = self.backend.rows == rows and bool(self._lines)  # someone may be in the middle of a stream
-        return self.backend.with_rows(rows + spare)
+    def _line(self, sequences: int, all_at_once: bool = False) -> _Line:
+        """An idle engine with rows enough.
 
-    def _line(self, sequences: int) -> _Line:
-        """An engine with rows enough: one for single texts, and one for the size of batch last asked for.
-
-        Two, because a device's recorded step computes every row of its cache whether in use or not.
+        Kept are one for single texts and one of the size last asked for: a device's recorded step computes
+        every row of its cache, in use or not. A stream that is still open keeps the engine it has.
         """
+        most = sequences if all_at_once else min(sequences, self._most_rows())
         rows = 1
-        while rows < min(sequences, self._most_rows()):
+        while rows < most:
             rows *= 2
-        if rows not in self._lines:
-            self._lines = {size: line for size, line in self._lines.items() if size == 1}
-            backend = self.backend if rows == self.backend.rows else self.backend.with_rows(rows)
-            self._lines[rows] = _Line(Engine(backend, self.tokenizer))
-        return self._lines[rows]
+        kept = [line for line in self._lines if line.busy or line.rows in (1, rows)]
+        line = next((line for line in kept if line.rows == rows and not line.busy), None)
+        if line is None:
+            backend = (
+                self.backend
+                if rows == self.backend.rows and not self._lines
+                else self.backend.with_rows(rows)
+            )
+            line = _Line(Engine(backend, self.tokenizer))
+            kept.append(line)
+        self._lines = kept
+        return line
 
     def _most_rows(self) -> int:
         config = self.config
@@ -230,9 +231,11 @@ class GPT:
 class TextStream(Iterator[str]):
     """Pieces of text as they come. Closing it, or dropping it, ends the generation."""
 
-    def __init__(self, events: Iterator[Event], prompt: Prompt | None) -> None:
-        self._events = events
+    def __init__(self, line: _Line, number: int, prompt: Prompt | None) -> None:
+        self._line = line
+        self._number = number
         self._prompt = prompt
+        self._events = line.events(number, 1)
         self.notes: list[str] = []
         self.generation: Generation | None = None
 
@@ -249,15 +252,23 @@ class TextStream(Iterator[str]):
         raise StopIteration
 
     def close(self) -> None:
-        self._events.close()  # type: ignore[attr-defined]
+        self._line.drop(self._number)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _Line:
-    """An engine with an inbox for each request's events, so that several streams can be read by turns."""
+    """An engine with an inbox for each request's events, so that requests can be read one after the other."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.rows = engine.backend.rows
         self._inboxes: dict[int, deque[Event]] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._inboxes)
 
     def submit(self, ids: list[int], settings: Settings) -> int:
         number = self.engine.add(ids, settings)
@@ -267,7 +278,7 @@ class _Line:
     def events(self, number: int, texts: int) -> Iterator[Event]:
         """The events of a request until all its texts are finished."""
         try:
-            while texts:
+            while texts and number in self._inboxes:
                 while not self._inboxes[number]:
                     if not self.engine.busy:
                         return

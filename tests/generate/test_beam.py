@@ -34,12 +34,13 @@ def every_text(backend, prompt, steps, length_penalty, banned=()):
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0, -0.5])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_beam_of_everything_is_exhaustive_search(length_penalty, seed):
-    backend = TinyBackend(64, SMALL, seed=seed, sharpness=1.0)
-    settings = Settings(beams=64, samples=20, max_new_tokens=STEPS, length_penalty=length_penalty)
+@pytest.mark.parametrize("samples", [1, 20])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_beam_of_everything_is_exhaustive_search(length_penalty, seed, samples):
+    backend = TinyBackend(81, SMALL, seed=seed, sharpness=1.0)
+    settings = Settings(beams=81, samples=samples, max_new_tokens=STEPS, length_penalty=length_penalty)
     found = beam_search(backend, [1, 2], settings)
-    expected = every_text(backend, [1, 2], STEPS, length_penalty)[:20]
+    expected = every_text(backend, [1, 2], STEPS, length_penalty)[:samples]
     # Both sum float32 logits; the normaliser's exp is float32 in one and float64 in the other.
     assert [g.score for g in found] == pytest.approx([score for score, _ in expected], abs=1e-6)
     assert [g.tokens for g in found] == [tokens for _, tokens in expected]

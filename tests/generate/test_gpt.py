@@ -96,17 +96,33 @@ class TestStream:
         assert pieces[0] == gpt.generate("a", seed=1, max_new_tokens=15).text
         assert pieces[1] == gpt.generate("b", seed=2, max_new_tokens=25).text
 
+    def test_a_call_does_not_wait_for_an_open_stream(self, gpt):
+        stream = gpt.stream("a", seed=1, max_new_tokens=100_000, ignore_eot=True)
+        first = next(stream)
+        assert len(gpt.generate("b", seed=2, max_new_tokens=5).tokens) == 5
+        assert [len(g.tokens) for g in gpt.generate(["b", "c"], seed=2, max_new_tokens=5)] == [5, 5]
+        pieces = [first, *(next(stream) for _ in range(10))]
+        expected = gpt.generate("a", seed=1, max_new_tokens=30, ignore_eot=True).text
+        assert expected.startswith("".join(pieces))
+
     def test_leaving_early_frees_everything(self, gpt):
-        for piece in gpt.stream("a", seed=1, max_new_tokens=10_000, ignore_eot=True):
+        forever = {"seed": 1, "max_new_tokens": 10**9, "ignore_eot": True}
+        for piece in gpt.stream("a", **forever):
             assert piece
             break
-        closed = gpt.stream("a", seed=1, max_new_tokens=10_000, ignore_eot=True)
+        closed = gpt.stream("a", **forever)
         next(closed)
         closed.close()
+        assert list(closed) == []
+        gpt.stream("a", **forever)  # never even begun
+        assert not any(line.busy for line in gpt._lines)
         assert gpt.generate("a", seed=1, max_new_tokens=5).text
-        engine = gpt._lines[1].engine
-        assert not engine._running
-        assert not gpt._lines[1]._inboxes
+        assert not any(line.engine._running for line in gpt._lines)
+
+    def test_memory_is_kept_for_two_sizes_only(self, gpt):
+        for count in (1, 3, 17, 2, 1, 9):
+            gpt.generate(["a"] * count, seed=1, max_new_tokens=2)
+        assert sorted(line.rows for line in gpt._lines) == [1, 16]
 
     def test_ctrl_c_leaves_a_working_model(self, gpt, monkeypatch):
         expected = gpt.generate("a", seed=1, max_new_tokens=8).text
@@ -120,7 +136,7 @@ class TestStream:
                 gpt.generate("a", max_new_tokens=50)
         assert list(stream) == []
         assert gpt.generate("a", seed=1, max_new_tokens=8).text == expected
-        assert not gpt._lines[1]._inboxes
+        assert not any(line.busy for line in gpt._lines)
 
     def test_what_cannot_be_streamed(self, gpt):
         for wrong in ({"samples": 2}, {"best_of": 2}, {"beams": 2}):
@@ -175,7 +191,7 @@ def test_mistakes_leave_nothing_behind(gpt):
     everything = dict.fromkeys(range(VOCAB), float("-inf"))
     with pytest.raises(SettingError, match="Ban fewer"):
         gpt.generate(["a", "b", "c"], logit_bias=everything)
-    assert all(not line._inboxes for line in gpt._lines.values())
+    assert not any(line.busy for line in gpt._lines)
     assert gpt.generate("a", seed=1, max_new_tokens=3).tokens
 
 

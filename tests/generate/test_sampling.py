@@ -98,6 +98,26 @@ def test_draws_have_the_right_distribution(settings):
     assert chi2 < freedom + 5 * math.sqrt(2 * freedom) + 1
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "given", [{}, {"top_p": 0.9}, {"top_p": 1.0}, {"min_p": 0.01}, {"top_p": 0.99, "min_p": 1e-4}]
+)
+def test_looking_at_the_best_first_draws_the_same(temperature, given):
+    """A vocabulary large enough for the CPU's shortcut, beside a row with top-k and a greedy one."""
+    logits = np.round(np.random.default_rng(8).normal(0, 2, (3, 20_000)), 2).astype(np.float32)
+    settings = [
+        Settings(temperature=temperature, top_k=None, **given),
+        Settings(temperature=1.5, top_k=300),
+        Settings(temperature=0),
+    ]
+    expected = [naive.distribution(row.tolist(), s)[0] for row, s in zip(logits, settings, strict=True)]
+    for u in (0.0, 0.3, 0.9, 0.99, 0.9999, 0.9999999):
+        drawn = tokens_of(logits, settings, [u] * 3).tolist()
+        assert drawn == [naive.draw(p, u)[0] for p in expected]
+        assert tokens_of(logits[:1], settings[:1], [u]).tolist() == drawn[:1]
+        assert tokens_of(logits, settings, [u] * 3, to_torch).tolist() == drawn
+
+
 class TestEdges:
     def test_temperature_zero_is_greedy_and_takes_the_lowest_id_among_equals(self):
         logits = [1.0, 3.0, 3.0, 2.0]

@@ -22,8 +22,12 @@ class Backend(Protocol):
     rows: int  # how many sequences the cache holds side by side
     context: int  # how many positions a row holds, at most config.n_positions
 
-    def prefill(self, row: int, ids: Sequence[int]) -> Array:
-        """Forget what `row` held, read `ids` at positions 0, 1, ...; the logits after the last one, (V,)."""
+    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Array:
+        """Forget what the rows held and read a prompt into each, at positions 0, 1, ...
+
+        Returns the logits after each prompt's last token, (len(rows), V), float32. What a prompt gives must
+        not depend on the others.
+        """
         ...
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
@@ -44,6 +48,14 @@ class Backend(Protocol):
         """
         ...
 
+    def recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, perhaps made quicker for being called at every step.
+
+        Its arguments are arrays with a row for each sequence, nested tuples of them, and plain values; it
+        returns a tuple of such arrays. No row may depend on another.
+        """
+        ...
+
     def array(self, values: np.ndarray) -> Array:
         """Move host values to where the logits live."""
         ...
@@ -53,5 +65,5 @@ class Backend(Protocol):
         ...
 
     def with_rows(self, rows: int) -> Backend:
-        """The same weights with a cache for another number of sequences; itself if it has that many."""
+        """The same weights with another cache, for this number of sequences."""
         ...

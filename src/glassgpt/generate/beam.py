@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
@@ -90,7 +89,7 @@ class _Search:
                 f"the prompt has {len(self.prompt)} tokens and the model reads {self.backend.context} "
                 f"at a time: it saw the last {length}"
             )
-        logits = self.backend.prefill(0, self.prompt[-length:])[None, :] if steps else None  # (1, V)
+        logits = self.backend.prefill([0], [self.prompt[-length:]]) if steps else None  # (1, V)
         for step in range(1, steps + 1):
             assert logits is not None
             beams = self._extend(beams, logits)
@@ -186,8 +185,7 @@ class _Search:
             )
         texts = [[*self.prompt, *h.tokens] for h in beams]
         length = kept_length(len(texts[0]), remaining, context)
-        rows = [self.backend.prefill(h.row, text[-length:]) for h, text in zip(beams, texts, strict=True)]
-        return array_api_compat.array_namespace(rows[0]).stack(rows), length
+        return self.backend.prefill([h.row for h in beams], [text[-length:] for text in texts]), length
 
     def _wishes(self, hypothesis: Hypothesis) -> Wishes:
         wishes = Wishes(self.settings, self.prompt, self.words, self.backend.config.vocab_size)

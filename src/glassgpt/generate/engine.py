@@ -179,7 +179,7 @@ class Engine:
         sibling = next((s for s in request.samples if s.holds_prompt), None)
         if request.logits is None or sibling is None:
             source, rest = group[0].row, group[1:]
-            request.logits = self.backend.prefill(source, request.prompt[-length:])  # (V,)
+            request.logits = self.backend.prefill([source], [request.prompt[-length:]])[0]  # (V,)
         else:
             source, rest = sibling.row, group
         if rest:
@@ -210,9 +210,9 @@ class Engine:
             )
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
-        logits = self.backend.prefill(sample.row, text[-length:])
+        logits = self.backend.prefill([sample.row], [text[-length:]])  # (1, V)
         sample.length = length
-        self._draw([sample], logits[None, :])
+        self._draw([sample], logits)
 
     def _latest(self, samples: list[Sample]) -> Array:
         """The last token of each sample, (B,), without asking the device for any."""
