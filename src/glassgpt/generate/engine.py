@@ -72,6 +72,7 @@ class Engine:
         self._flights: deque[Flight] = deque()
         self._events: list[Event] = []
         self._plan: Plan | None = None
+        self._draw_tokens = backend.recorded(draw_tokens)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +148,7 @@ class Engine:
 
     def _admit(self) -> bool:
         """Give waiting samples a row and their first token; samples of one prompt share its reading."""
-        drawn = False
+        groups: list[list[Sample]] = []
         while self._waiting and (self._free or self._waiting[0].limit == 0):
             first = self._waiting.popleft()
             if first.limit == 0:
@@ -162,35 +163,48 @@ class Engine:
             for sample in group:
                 sample.row = heapq.heappop(self._free)
                 sample.started = time.perf_counter()
-            self._read_prompt(group)
-            drawn = True
-        return drawn
+            groups.append(group)
+        if groups:
+            self._read_prompts(groups)
+        return bool(groups)
 
-    def _read_prompt(self, group: list[Sample]) -> None:
-        request = group[0].request
-        length = kept_length(len(request.prompt), group[0].limit, self.backend.context)
+    def _read_prompts(self, groups: list[list[Sample]]) -> None:
+        lengths = [self._prompt_length(group[0]) for group in groups]
+        sources = [next((s for s in g[0].request.samples if s.holds_prompt), None) for g in groups]
+        unread = [i for i, source in enumerate(sources) if source is None]
+        if unread:
+            logits = self.backend.prefill(
+                [groups[i][0].row for i in unread],
+                [groups[i][0].request.prompt[-lengths[i] :] for i in unread],
+            )  # (unread, V)
+            for i, after_prompt in zip(unread, logits, strict=True):
+                groups[i][0].request.logits = after_prompt  # (V,)
+        for group, length, source in zip(groups, lengths, sources, strict=True):
+            rest = group[1:] if source is None else group
+            if rest:
+                self.backend.copy((group[0] if source is None else source).row, [s.row for s in rest], length)
+            for sample in group:
+                sample.length = length
+                sample.holds_prompt = True
+        samples = [sample for group in groups for sample in group]
+        firsts = [sample.request.logits for sample in samples]
+        self._draw(samples, array_api_compat.array_namespace(firsts[0]).stack(firsts))  # (samples, V)
+        for group in groups:
+            if group[-1] is group[-1].request.samples[-1]:
+                group[-1].request.logits = None
+
+    def _prompt_length(self, sample: Sample) -> int:
+        """How much of a prompt is read; a cut is noted once."""
+        request = sample.request
+        length = kept_length(len(request.prompt), sample.limit, self.backend.context)
         if length < len(request.prompt) and not request.cut_noted:
             request.cut_noted = True
-            group[0].note(
+            sample.note(
                 f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
                 f"at a time: it saw the last {length}"
             )
-            self._events.append(Event(request.number, group[0].index, note=group[0].notes[-1]))
-        sibling = next((s for s in request.samples if s.holds_prompt), None)
-        if request.logits is None or sibling is None:
-            source, rest = group[0].row, group[1:]
-            request.logits = self.backend.prefill([source], [request.prompt[-length:]])[0]  # (V,)
-        else:
-            source, rest = sibling.row, group
-        if rest:
-            self.backend.copy(source, [s.row for s in rest], length)
-        for sample in group:
-            sample.length = length
-            sample.holds_prompt = True
-        xp = array_api_compat.array_namespace(request.logits)
-        self._draw(group, xp.stack([request.logits] * len(group)))  # (samples, V)
-        if group[-1] is request.samples[-1]:
-            request.logits = None
+            self._events.append(Event(request.number, sample.index, note=sample.notes[-1]))
+        return length
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -232,9 +246,9 @@ class Engine:
         plan = self._planned(samples)
         if not plan.edits_fixed:
             plan.edits = collect([s.wishes for s in samples], self.backend.array)
-        draw = draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
+        tokens, report = self._draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
         plan.used += 1
-        flight = Flight(self._step, samples, draw.tokens, self.backend.fetch(draw.report))
+        flight = Flight(self._step, samples, tokens, self.backend.fetch(report))
         self._flights.append(flight)
         for index, sample in enumerate(samples):
             sample.latest = (flight, index)
@@ -265,12 +279,12 @@ class Engine:
         """Take in the tokens of all steps until `up_to`, waiting for the device where need be."""
         while self._flights and self._flights[0].step <= up_to:
             flight = self._flights.popleft()
-            report = flight.report()  # (B, 1 + [1 + 2n])
+            report = flight.report().tolist()  # (B, 1 + [1 + 2n])
             for sample, values in zip(flight.samples, report, strict=True):
                 if not sample.finished:  # else it ended while this step was under way
                     self._take_in(sample, values)
 
-    def _take_in(self, sample: Sample, values: np.ndarray) -> None:
+    def _take_in(self, sample: Sample, values: list[float]) -> None:
         request = sample.request
         token = int(values[0])
         if token == NOTHING:

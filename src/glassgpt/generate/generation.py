@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from glassgpt.errors import UserError
 
@@ -41,8 +42,7 @@ class Generation:
         return self.text
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """What a step of the engine did for one sequence."""
 
     request: int

@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from glassgpt.generate.backend import Array
 from glassgpt.generate.generation import Alternatives, Generation
 from glassgpt.generate.settings import Settings
@@ -74,18 +72,17 @@ class Sample:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def unpack(self, values: np.ndarray) -> tuple[float | None, Alternatives | None]:
+    def unpack(self, values: list[float]) -> tuple[float | None, Alternatives | None]:
         """The log-probability and the alternatives in a sampler's report."""
         wanted = self.request.settings.logprobs
         if wanted is None:
             return None, None
         if wanted == 0:
-            return float(values[1]), None
+            return values[1], None
         n = (len(values) - 2) // 2  # as many as the greediest neighbour wanted
         ids, logprobs = values[2 : 2 + n], values[2 + n :]
-        return float(values[1]), [
-            (int(token), float(logprob))
-            for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)
+        return values[1], [
+            (int(token), logprob) for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)
         ]
 
     def push(self, token: int, logprob: float | None, alternatives: Alternatives | None) -> tuple[str, bool]:

@@ -17,7 +17,6 @@ its neighbours made the table. They are float64: the draw must not depend on the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import array_api_compat
@@ -40,8 +39,7 @@ class Edits(NamedTuple):
     shift: Array
 
 
-@dataclass(frozen=True)
-class Knobs:
+class Knobs(NamedTuple):
     """The settings of each row as columns (B, 1); None where no row uses a filter."""
 
     greedy: bool  # all rows are

@@ -48,17 +48,12 @@ class Wishes:
         self._followers: dict[tuple[int, ...], set[int]] = defaultdict(set)
         for end in range(1, len(prompt) + 1):
             self._remember_ngram(end)
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the changes stay the same whatever is generated."""
-        s = self._settings
+        s = settings
         penalties = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.no_repeat_ngram)
-        return not self._longer and all(setting is None for setting in penalties)
-
-    @property
-    def any(self) -> bool:
-        return bool(self._fixed) or not self.fixed
+        # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
+        # for every token.
+        self.fixed = not self._longer and all(setting is None for setting in penalties)
+        self.any = bool(self._fixed) or not self.fixed
 
     def push(self, token: int) -> None:
         self._text.append(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from glassgpt.errors import SettingError
 from glassgpt.generate.backend import Array
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Projection
-from glassgpt.model.graph import Recordings, on_device
+from glassgpt.model.graph import Recorded, Recordings, on_device
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -57,16 +57,21 @@ class TorchBackend:
         return cls(load_model(checkpoint, device=device, dtype=dtype), rows)
 
     def with_rows(self, rows: int) -> TorchBackend:
-        """The same weights with a cache for another number of sequences."""
-        return self if rows == self.rows else TorchBackend(self.model, rows, self.context)
+        """The same weights with another cache, for this number of sequences."""
+        return TorchBackend(self.model, rows, self.context)
 
     @torch.inference_mode()
-    def prefill(self, row: int, ids: Sequence[int]) -> Array:
+    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Array:
         if self.recordings is not None:
-            return self.recordings.prefill(row, ids)
-        own = self.cache.view(slice(row, row + 1), len(ids))
-        x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
-        return self._out(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head
+            return self.recordings.prefill(rows, prompts)
+        found = []
+        for row, ids in zip(
+            rows, prompts, strict=True
+        ):  # each by itself: no prompt's numbers touch another's
+            own = self.cache.view(slice(row, row + 1), len(ids))
+            x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
+            found.append(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head
+        return self._out(torch.stack(found))  # (len(rows), V)
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
@@ -104,6 +109,9 @@ class TorchBackend:
             row[: len(ids)] = ids
         logits: Tensor = self.model(self._tensor(padded))  # (B, longest, V)
         return logits.float().cpu().numpy()
+
+    def recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function if self.recordings is None else torch.inference_mode()(Recorded(function))
 
     def array(self, values: np.ndarray) -> Array:
         return self._tensor(values) if self.device.type == "cuda" else values

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +23,12 @@ from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import ACTIVATION, GPT2, gelu_tanh
 
 FEW_ROWS = 4  # up to here our own vector kernels beat matrix products and their launches
-STRETCHES = (64, 512)  # tokens of a prompt read at once
+SHORT, LONG = (8, 64), (1, 512)  # (prompts read side by side, tokens of each at once)
+LONG_PROMPT = 128  # from more tokens than this on a prompt is read by itself
 
 
 class Recordings:
-    """Decoding for all rows of a cache, and prefilling on a desk of its own from which rows are copied."""
+    """Decoding for all rows of a cache, and prefilling on desks from which rows are copied."""
 
     def __init__(self, model: GPT2, cache: Cache) -> None:
         self.model = model
@@ -39,8 +41,8 @@ class Recordings:
         self.ids = torch.zeros(rows, 1, dtype=torch.int64, device=device)
         self.positions = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
         self.decoding: Recording | None = None
-        self.prefilling: dict[int, Recording] = {}
-        self.desk: Cache | None = None
+        self.prefilling: dict[tuple[int, int], Recording] = {}
+        self.desks: dict[tuple[int, int], Cache] = {}
 
     def decode(self, ids: Tensor, positions: np.ndarray) -> Tensor:
         """Read one token per row; the logits (rows, V), which are the caller's to keep. -1: an idle row."""
@@ -52,28 +54,44 @@ class Recordings:
         self.expected = positions + (positions >= 0)
         return self.decoding.replay()[:, : self.model.config.vocab_size].clone()
 
-    def prefill(self, row: int, ids: Sequence[int]) -> Tensor:
-        """Read a prompt into a row; the logits (V,) after its last token."""
-        desk = self.desk
-        if desk is None:
-            config, kv = self.model.config, self.cache.kv
-            desk = self.desk = Cache.empty(config, 1, self.cache.context, kv.device, kv.dtype)
-        logits = None
-        for start, stretch in stretches(len(ids)):
-            recording = self.prefilling.get(stretch)
-            if recording is None:
-                recording = self.prefilling[stretch] = self.record_prefilling(desk, stretch)
-            part = np.asarray(ids[start : start + stretch])
-            filled = np.full((3, stretch), -1, np.int64)
-            filled[0] = 0
-            filled[0, : len(part)] = part
-            filled[1, : len(part)] = start + np.arange(len(part))
-            filled[2] = len(part) - 1
-            recording.inputs.copy_(on_device(filled, self.positions.device))
-            logits = recording.replay()
-        assert logits is not None
-        self.cache.kv[:, :, row, :, : len(ids)] = desk.kv[:, :, 0, :, : len(ids)]
-        return logits[0, : self.model.config.vocab_size].clone()
+    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Read each prompt into its row; the logits (len(rows), V) after their last tokens.
+
+        Short prompts are read several side by side, a long one by itself in longer stretches. Which recording
+        reads a prompt, and so its numbers, depends on its own length alone.
+        """
+        logits: dict[int, Tensor] = {}
+        for shape in (SHORT, LONG):
+            mine = [i for i, ids in enumerate(prompts) if (len(ids) > LONG_PROMPT) == (shape is LONG)]
+            for first in range(0, len(mine), shape[0]):
+                some = mine[first : first + shape[0]]
+                found = self._prefill([rows[i] for i in some], [prompts[i] for i in some], shape)
+                logits.update(zip(some, found, strict=True))
+        return torch.stack([logits[i] for i in range(len(rows))])
+
+    def _prefill(
+        self, rows: Sequence[int], prompts: Sequence[Sequence[int]], shape: tuple[int, int]
+    ) -> list[Tensor]:
+        if shape not in self.prefilling:
+            self.prefilling[shape] = self.record_prefilling(shape)
+        recording, stretch = self.prefilling[shape], shape[1]
+        logits: dict[int, Tensor] = {}
+        for start in range(0, max(map(len, prompts)), stretch):
+            tokens, positions = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+            last = np.zeros((shape[0], 1), np.int64)
+            for place, ids in enumerate(prompts):
+                part = ids[start : start + stretch]
+                tokens[place, : len(part)] = part
+                positions[place, : len(part)] = start + np.arange(len(part))
+                last[place] = max(0, len(part) - 1)
+            recording.inputs.copy_(on_device(np.hstack([tokens, positions, last]), self.head.device))
+            out = recording.replay()[:, : self.model.config.vocab_size].clone()
+            for place, ids in enumerate(prompts):
+                if start < len(ids) <= start + stretch:
+                    logits[place] = out[place]
+        for place, (row, ids) in enumerate(zip(rows, prompts, strict=True)):
+            self.cache.kv[:, :, row, :, : len(ids)] = self.desks[shape].kv[:, :, place, :, : len(ids)]
+        return [logits[place] for place in range(len(rows))]
 
     def record_decoding(self) -> Recording:
         view, run_block = self.cache, torch.compile(nn.Module.__call__, fullgraph=True, dynamic=False)
@@ -100,14 +118,18 @@ class Recordings:
         self.expected = np.full(len(self.positions), -1, np.int64)
         return recording
 
-    def record_prefilling(self, desk: Cache, stretch: int) -> Recording:
-        inputs = torch.full((3, stretch), -1, dtype=torch.int64, device=desk.kv.device)
-        inputs[0] = 0
-        inputs[2] = 0
+    def record_prefilling(self, shape: tuple[int, int]) -> Recording:
+        places, stretch = shape
+        inputs = torch.zeros(places, 2 * stretch + 1, dtype=torch.int64, device=self.head.device)
+        ids, positions, last = inputs[:, :stretch], inputs[:, stretch:-1], inputs[:, -1]
+        place = torch.arange(places, device=inputs.device)
+        context = self.cache.context if shape == LONG else min(LONG_PROMPT, self.cache.context)
+        desk = Cache.empty(self.model.config, places, context, inputs.device, self.cache.kv.dtype)
+        self.desks[shape] = desk
 
         def forward() -> Tensor:
-            x = self.model.hidden(inputs[0:1], inputs[1:2], desk)  # (1, stretch, C)
-            return self.logits(x[0].index_select(0, inputs[2, :1]))  # (1, V): only the last meets the head
+            x = self.model.hidden(ids, positions, desk)  # (places, stretch, C)
+            return self.logits(x[place, last])  # (places, V): only the last meets the head
 
         return Recording(inputs, forward)
 
@@ -138,16 +160,71 @@ class Recording:
         return self.output
 
 
-def stretches(length: int) -> list[tuple[int, int]]:
-    """Where each stretch of a prompt starts and how long its recording is."""
-    short, long = STRETCHES
-    parts = [(start, long) for start in range(0, length // long * long, long)]
-    rest = length - len(parts) * long
-    if rest > long // 2:  # one long pass is quicker than several short ones
-        return [*parts, (length - rest, long)]
-    return parts + [(start, short) for start in range(length - rest, length, short)]
-
-
 def on_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Host values on the GPU, without waiting for them to arrive."""
     return torch.from_numpy(values).pin_memory().to(device, non_blocking=True)
+
+
+class Recorded:
+    """A function of arrays with one row per sequence, recorded once for each of a few numbers of rows.
+
+    `function(*arguments)` gets tensors, tuples of them, and other values that are the same at every call of
+    the same kind; it returns a tuple of tensors. Rows must not depend on each other: the recording is for a
+    power of two of them, and what the unused ones hold is left from earlier calls.
+    """
+
+    def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
+        self.function = function
+        self.kinds: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], Any, Any]] = {}
+
+    def __call__(self, *arguments: Any) -> list[Tensor]:
+        leaves: list[Any] = []
+        flatten(arguments, leaves)
+        given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        rows = len(given[0])
+        width = 1 << (rows - 1).bit_length()
+        kind = (
+            width,
+            *((leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+        )
+        if kind not in self.kinds:
+            self.kinds[kind] = self.record(arguments, given, width)
+        buffers, latest, graph, outputs = self.kinds[kind]
+        for i, tensor in enumerate(given):
+            if latest[i] is not tensor:  # settings stay the same for many steps
+                buffers[i][:rows].copy_(tensor)
+                latest[i] = tensor
+        graph.replay()
+        return [output[:rows].clone() for output in outputs]
+
+    def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Any, Any]:
+        buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in given]
+        for buffer, tensor in zip(buffers, given, strict=True):
+            buffer.copy_(tensor[torch.arange(width, device=tensor.device) % len(tensor)])
+        replaced = replace_tensors(arguments, iter(buffers))
+        outputs: list[Tensor] = []
+
+        def forward() -> Tensor:
+            outputs[:] = self.function(*replaced)
+            return outputs[0]
+
+        recording = Recording(buffers[0], forward)
+        return buffers, list(given), recording.graph, list(outputs)
+
+
+def flatten(value: Any, leaves: list[Any]) -> None:
+    """The leaves of nested tuples, in order."""
+    if isinstance(value, tuple):
+        leaves.append(type(value))
+        for part in value:
+            flatten(part, leaves)
+    else:
+        leaves.append(value)
+
+
+def replace_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The same nested tuples with other tensors in them."""
+    if isinstance(value, tuple):
+        parts = [replace_tensors(part, tensors) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return next(tensors) if isinstance(value, Tensor) else value
