@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from glassgpt.errors import UserError
@@ -50,31 +50,58 @@ def white_space() -> frozenset[str]:
     return frozenset(pattern.findall("".join(map(chr, range(0x3001)))))
 
 
-def word_end_before(text: str, limit: int) -> int:
-    """The last place up to `limit` where a text can be cut without changing its words; `limit` if none is.
+@cache
+def _word_end() -> re.Pattern[str]:
+    spaces = _characters(WHITE_SPACE)
+    return re.compile(f"[^{spaces}](?=[{spaces}])")
+
+
+def word_end_before(text: str, limit: int, start: int = 0) -> int | None:
+    """The last place after `start`, up to `limit`, where a text can be cut without changing its words.
 
     No word reaches across the place between a visible character and white space after it.
     """
     spaces = white_space()
-    for cut in range(min(limit, len(text) - 1), 0, -1):
+    for cut in range(min(limit, len(text) - 1), start, -1):
         if text[cut] in spaces and text[cut - 1] not in spaces:
             return cut
-    return limit
+    return None
+
+
+def split_at_words(text: str, size: int) -> Iterator[str]:
+    """Pieces of about `size` characters with the same words; longer ones where there is no place to cut."""
+    start = 0
+    while len(text) - start > size:
+        cut = word_end_before(text, start + size, start)
+        if cut is None:
+            found = _word_end().search(text, start + size)
+            if found is None:
+                break
+            cut = found.end()
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
 
 
 class NotTextError(UserError, TypeError):
     """Something other than a str where text was wanted."""
 
 
-def checked_text(text: object) -> str:
-    """Return the text with every character encodable, or say what was given instead of text.
-
-    Half a surrogate pair has no UTF-8 form. Like tiktoken we join pairs that belong together and put
-    U+FFFD in the place of a lone half, so that any Python str can be encoded.
-    """
+def checked_str(text: object) -> str:
+    """The text itself, or an error that says what was given instead of text."""
     if not isinstance(text, str):
         hint = "; decode it first, as in data.decode('utf-8')" if isinstance(text, bytes | bytearray) else ""
         raise NotTextError(f"a text to encode must be a str, not {type(text).__name__}{hint}")
+    return text
+
+
+def checked_text(text: object) -> str:
+    """The text with every character encodable.
+
+    Half a surrogate pair has no UTF-8 form. Like tiktoken we join pairs that belong together and put U+FFFD
+    in the place of a lone half, so that any Python str can be encoded.
+    """
+    text = checked_str(text)
     if not text.isascii():
         try:
             text.encode("utf-8")

@@ -11,13 +11,13 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text, split_words
+from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_str, checked_text, split_words
 from glassgpt.tokenizer.base import Merge, Tokenizer, Word, checked_id
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class Vocabulary:
 class BPETokenizer(Tokenizer):
     """Byte-level BPE over a vocabulary.
 
-    `fast=None` encodes the first `FIRST_CHARACTERS` the readable way and then, if it is installed, turns to the
-    fast engine; False never uses that, True at once. The ids are the same.
+    `fast=None` encodes the first `FIRST_CHARACTERS` the readable way and then, if it is installed, turns to
+    the fast engine; False never uses that, True at once. The ids are the same.
     """
 
     kind: ClassVar[str] = "bpe"
@@ -71,7 +71,7 @@ class BPETokenizer(Tokenizer):
     def __init__(self, vocabulary: Vocabulary, fast: bool | None = None) -> None:
         self.data = vocabulary
         self._fast = fast
-        self._characters_left = 0 if fast else FIRST_CHARACTERS  # before the engine is built
+        self._characters_left = -1 if fast else FIRST_CHARACTERS  # before the engine is built
         self._engine: FastEngine | None = None
         self._engine_wanted = fast is not False
         self.eot_id = vocabulary.special.get(END_OF_TEXT)
@@ -95,20 +95,18 @@ class BPETokenizer(Tokenizer):
     # Text to ids.
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        text = checked_text(text)
-        engine = self._engine_for(text)
+        engine = self._engine_for(checked_str(text))
         if engine is None:
             return self.encode_readable(text, allow_special)
-        ids: list[int] = []
+        lists = []
         for piece, token_id in self._pieces(text, allow_special):
-            ids += engine.encode(piece)
+            lists.append(engine.encode(piece))
             if token_id is not None:
-                ids.append(token_id)
-        return ids
+                lists.append([token_id])
+        return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
 
     def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
-        text = checked_text(text)
-        engine = self._engine_for(text)
+        engine = self._engine_for(checked_str(text))
         if engine is None:
             return np.array(self.encode_readable(text, allow_special), dtype=np.uint32)
         arrays = []

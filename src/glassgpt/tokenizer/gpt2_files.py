@@ -134,10 +134,12 @@ def _special_names(path: Path) -> set[str]:
 
 
 def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    """Token -> id in the visible alphabet; special and added tokens by their names."""
-    named = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
+    """Token -> id in the visible alphabet; special and added tokens that no merge makes by their names."""
+    names = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
+    for token_id in (*vocabulary.byte_ids, *vocabulary.merged):
+        names.pop(token_id, None)
     return {
-        named[i] if i in named else to_visible(token): i
+        names[i] if i in names else to_visible(token): i
         for i, token in enumerate(vocabulary.tokens)
         if token is not None
     }

@@ -117,6 +117,11 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
     for text, is_end in texts:
         rest += text
         while len(rest) > CHUNK or (is_end and rest):
-            cut = len(rest) if len(rest) <= CHUNK else word_end_before(rest, CHUNK)
+            cut = len(rest)
+            if cut > CHUNK:
+                end = word_end_before(rest, CHUNK)
+                cut = (
+                    CHUNK if end is None else end
+                )  # a megabyte without a blank is no text to learn words from
             yield rest[:cut]
             rest = rest[cut:]

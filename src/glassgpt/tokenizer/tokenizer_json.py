@@ -6,7 +6,7 @@ Parts of a tokenizer.json that would change the ids in a way we do not have are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,11 @@ def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str
     return special, added
 
 
-def content(vocabulary: Vocabulary) -> dict[str, Any]:
-    """What tokenizer.json says of a vocabulary."""
+def layout(
+    tokens: Mapping[str, int], merges: Iterable[tuple[str, str]], named: Iterable[tuple[str, int, bool]]
+) -> dict[str, Any]:
+    """A tokenizer.json of visible tokens and merges, and of named ones as (name, id, whether special)."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    named = [(name, i, True) for name, i in vocabulary.special.items()]
-    named += [(name, i, False) for name, i in vocabulary.added.items()]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
         "version": "1.0",
@@ -132,18 +132,21 @@ def content(vocabulary: Vocabulary) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": visible_tokens(vocabulary),
-            "merges": [list(merge) for merge in visible_merges(vocabulary)],
+            "vocab": tokens,
+            "merges": list(merges),
         },
     }
 
 
 def write(vocabulary: Vocabulary) -> dict[str, str]:
     """tokenizer.json, and the tokenizer_config.json that transformers' AutoTokenizer asks for."""
+    named = [(name, i, True) for name, i in vocabulary.special.items()]
+    named += [(name, i, False) for name, i in vocabulary.added.items()]
+    content = layout(visible_tokens(vocabulary), visible_merges(vocabulary), named)
     config: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
     if END_OF_TEXT in vocabulary.special:
         config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
     return {
-        "tokenizer.json": json.dumps(content(vocabulary), ensure_ascii=False) + "\n",
+        "tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n",
         "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
     }

@@ -1,0 +1,92 @@
+"""Characters and bytes through the same interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassgpt.errors import FileFormatError, SettingError, UserError
+from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bytes_are_the_ids(text: str) -> None:
+    tokenizer = ByteTokenizer()
+    assert tokenizer.encode(text) == list(text.encode())
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_characters(text: str) -> None:
+    tokenizer = CharTokenizer.from_text(text + "z")
+    assert tokenizer.vocab_size == len(set(text + "z")) + 1
+    assert len(tokenizer.encode(text)) == len(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer("<|endoftext|> ab")])
+def test_end_of_text(tokenizer: Tokenizer) -> None:
+    assert tokenizer.eot_id == tokenizer.vocab_size - 1
+    assert tokenizer.eot_id not in tokenizer.encode("a<|endoftext|>b")
+    (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
+    assert tokenizer.encode("a<|endoftext|>b", allow_special=True) == [a, tokenizer.eot_id, b]
+    assert tokenizer.decode([a, tokenizer.eot_id, b]) == "a<|endoftext|>b"
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer('aé日\n"\\')])
+def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "new" / "folder")
+    again = Tokenizer.load(tmp_path / "new" / "folder")
+    assert type(again) is type(tokenizer)
+    assert again.hash == tokenizer.hash
+    assert again.encode('aé日\n"\\') == tokenizer.encode('aé日\n"\\')
+
+
+def test_a_character_that_was_never_seen_is_named() -> None:
+    with pytest.raises(SettingError, match="'ß'"):
+        CharTokenizer("abc").encode("aß")
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer("abc")])
+def test_wrong_input(tokenizer: Tokenizer) -> None:
+    with pytest.raises(UserError, match="must be a str"):
+        tokenizer.encode(b"abc")  # type: ignore[arg-type]
+    for bad in (-1, tokenizer.vocab_size, 1.0):
+        with pytest.raises(SettingError, match=str(bad)):
+            tokenizer.decode([bad])  # type: ignore[list-item]
+
+
+def test_training(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("hello\r\nworld", encoding="utf-8", newline="")
+    tokenizer = CharTokenizer.train(path)
+    assert tokenizer.characters == "\n\rdehlorw"
+    assert CharTokenizer.train([path], 10).hash == tokenizer.hash
+    with pytest.raises(SettingError, match="give 10"):
+        CharTokenizer.train(path, 9)
+    assert ByteTokenizer.train(path).vocab_size == 257
+
+
+def test_every_token_is_a_word_of_the_explanation() -> None:
+    words = ByteTokenizer().explain("é")
+    assert [(word.start, word.ids, word.merges) for word in words] == [
+        ((b"\xc3",), (0xC3,), ()),
+        ((b"\xa9",), (0xA9,), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"glassgpt_tokenizer": "word"}',
+        '{"glassgpt_tokenizer": "char"}',
+        '{"glassgpt_tokenizer": "char", "characters": "ba"}',
+    ],
+)
+def test_files_that_are_wrong(content: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
+    with pytest.raises(FileFormatError, match=r"tokenizer\.json"):
+        Tokenizer.load(tmp_path)
