@@ -120,6 +120,7 @@ ADVERSARIAL = {
 def test_adversarial_text_is_encoded_exactly_and_not_in_quadratic_time(
     trained_peers: Peers, name: str
 ) -> None:
+    pytest.importorskip("fastokens", reason="no fast engine on this machine")
     text = ADVERSARIAL[name]
     start = time.process_time()
     ids = trained_peers.ours.encode(text)
