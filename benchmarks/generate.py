@@ -11,6 +11,7 @@ medians. A table for people, then one line of JSON.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import time
@@ -21,12 +22,13 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model.backend import arrange
 
 PROMPT = 32
 
 
 def ours(model: GPT2, prompts: list[list[int]], new_tokens: int) -> Callable[[], list[list[int]]]:
-    gpt = GPT(TorchBackend(model))
+    gpt = GPT(TorchBackend(arrange(copy.deepcopy(model))))
 
     def run() -> list[list[int]]:
         found = gpt.generate(prompts, max_new_tokens=new_tokens, temperature=0, ignore_eot=True)

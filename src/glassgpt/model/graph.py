@@ -145,6 +145,7 @@ class Recording:
 
     def __init__(self, inputs: Tensor, forward: Callable[[], Tensor]) -> None:
         self.inputs = inputs
+        self.forward = forward  # holds on to every tensor that the recording reads
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -175,7 +176,7 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
         self.function = function
-        self.kinds: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], Any, Any]] = {}
+        self.kinds: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], Recording, list[Tensor]]] = {}
 
     def __call__(self, *arguments: Any) -> list[Tensor]:
         leaves: list[Any] = []
@@ -189,15 +190,15 @@ class Recorded:
         )
         if kind not in self.kinds:
             self.kinds[kind] = self.record(arguments, given, width)
-        buffers, latest, graph, outputs = self.kinds[kind]
+        buffers, latest, recording, outputs = self.kinds[kind]
         for i, tensor in enumerate(given):
             if latest[i] is not tensor:  # settings stay the same for many steps
                 buffers[i][:rows].copy_(tensor)
                 latest[i] = tensor
-        graph.replay()
+        recording.replay()
         return [output[:rows].clone() for output in outputs]
 
-    def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Any, Any]:
+    def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Recording, Any]:
         buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in given]
         for buffer, tensor in zip(buffers, given, strict=True):
             buffer.copy_(tensor[torch.arange(width, device=tensor.device) % len(tensor)])
@@ -209,7 +210,7 @@ class Recorded:
             return outputs[0]
 
         recording = Recording(buffers[0], forward)
-        return buffers, list(given), recording.graph, list(outputs)
+        return buffers, list(given), recording, list(outputs)
 
 
 def flatten(value: Any, leaves: list[Any]) -> None:

@@ -61,7 +61,9 @@ def project(
     weight = projection.weight  # (in, out)
     K, N = weight.shape
     out = torch.empty(len(x), 1, N, device=x.device, dtype=x.dtype)
-    outputs = 4  # for each program
+    # Fastest of 60 tried on an H200 for the shapes of small and XL: with a norm, which every program has to
+    # compute for itself, a program makes several outputs.
+    outputs, block = (1, 1024) if norm is None else (8, 512)
     grid: Any = (triton.cdiv(N, outputs), len(x))
     _project[grid](
         x, weight, projection.bias,
@@ -69,7 +71,7 @@ def project(
         out if residual is None else residual, out,
         0.0 if norm is None else norm.eps, K, N, weight.stride(0), weight.stride(1),
         NORM=norm is not None, GELU=gelu, ADD=residual is not None,
-        OUTPUTS=outputs, BLOCK=min(1024, triton.next_power_of_2(K)), num_warps=4,
+        OUTPUTS=outputs, BLOCK=min(block, triton.next_power_of_2(K)), num_warps=4,
     )  # fmt: skip
     return out
 

@@ -1,0 +1,95 @@
+"""The recorded, fused way on a CUDA device beside the plain way on the CPU. Skipped where there is none."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.config import Config
+from glassgpt.gpt import GPT
+from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model.backend import arrange
+from tests.model.conftest import noisy
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+# Heads of 16, 48 (not a power of two) and 64; an MLP of another width; another activation.
+SHAPES = {
+    "narrow": {"n_embd": 64, "n_head": 4},
+    "odd head": {"n_embd": 96, "n_head": 2},
+    "wide": {"n_embd": 256, "n_head": 4, "n_inner": 700},
+    "relu": {"n_embd": 128, "n_head": 2, "activation_function": "relu"},
+    "by layer": {"n_embd": 128, "n_head": 2, "scale_attn_by_inverse_layer_idx": True},
+    "untied": {"n_embd": 128, "n_head": 2, "tie_word_embeddings": False},
+}
+
+
+def pair(shape: dict[str, object]) -> tuple[GPT2, GPT2]:
+    torch.manual_seed(9)
+    plain = noisy(GPT2(Config(vocab_size=331, n_positions=300, n_layer=3, **shape))).requires_grad_(False)
+    return plain, arrange(copy.deepcopy(plain).cuda())
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_float32_equals_the_cpu(shape: dict[str, object], rows: int) -> None:
+    plain, fast = pair(shape)
+    cpu, gpu = TorchBackend(plain, rows=rows), TorchBackend(fast, rows=rows)
+    lengths = [5, 200, 64, 129, 1, 65, 30, 290][:rows]
+    prompts = [torch.randint(0, 331, (n,)).tolist() for n in lengths]
+    expected, found = cpu.prefill(range(rows), prompts), gpu.prefill(range(rows), prompts).cpu().numpy()
+    # A few float32 roundings of logits of order 10, three blocks deep.
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+    for step in range(9):
+        ids, positions = [(7 * step + r) % 331 for r in range(rows)], [n + step for n in lengths]
+        expected = cpu.decode(range(rows), ids, positions)
+        found = gpu.decode(range(rows), ids, positions).cpu().numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_bfloat16_rows_do_not_depend_on_their_neighbours_bit_for_bit(rows: int) -> None:
+    _, fast = pair({"n_embd": 256, "n_head": 4})
+    model = fast.to(torch.bfloat16)
+    prompts = {0: [1, 2, 3], 1: [9] * 250, 2: [50, 60] * 40, rows - 1: [4]}
+
+    def play(some: dict[int, list[int]]) -> dict[int, list[torch.Tensor]]:
+        backend = TorchBackend(model, rows=rows)
+        first = backend.prefill(list(some), list(some.values()))
+        seen = {row: [logits] for row, logits in zip(some, first, strict=True)}
+        for step in range(12):
+            latest = [int(seen[row][-1].argmax()) for row in some]
+            logits = backend.decode(list(some), latest, [len(ids) + step for ids in some.values()])
+            for row, row_logits in zip(some, logits, strict=True):
+                seen[row].append(row_logits)
+        return seen
+
+    together = play(prompts)
+    for row, ids in prompts.items():
+        assert all(map(torch.equal, play({row: ids})[row], together[row]))
+
+
+def test_the_same_seed_gives_the_same_text_in_any_company() -> None:
+    _, fast = pair({"n_embd": 256, "n_head": 4})
+    prompts = [[i + 1] * (3 * i + 1) for i in range(8)]
+    gpt = GPT(TorchBackend(fast.to(torch.bfloat16), rows=8))
+    settings = {"max_new_tokens": 40, "temperature": 0.9, "top_p": 0.9, "seed": 5, "ignore_eot": True}
+    together = [generation.tokens for generation in gpt.generate(prompts, **settings)]
+    reordered = [generation.tokens for generation in gpt.generate(prompts[::-1], **settings)]
+    assert together == reordered[::-1]
+
+
+def test_past_the_context_and_greedy_like_the_cpu() -> None:
+    plain, fast = pair({"n_embd": 64, "n_head": 4})
+    settings = {"max_new_tokens": 400, "temperature": 0, "ignore_eot": True}
+    expected = GPT(TorchBackend(plain)).generate([3, 1, 4, 1, 5], **settings)
+    found = GPT(TorchBackend(fast)).generate([3, 1, 4, 1, 5], **settings)
+    assert found.tokens == expected.tokens
+    assert found.notes == expected.notes
+    assert len(found.notes) == 1
