@@ -100,6 +100,8 @@ def test_stop_strings_end_a_hypothesis():
     for generation in beam_search(TinyBackend(4), [5, 6], settings, tokenizer):
         assert stop not in generation.text
         assert generation.finish_reason in ("stop", "length")
+        assert tokenizer.decode(generation.tokens) == generation.text
+        assert len(generation.logprobs) == len(generation.tokens)
 
 
 def test_no_repeat_ngram():

@@ -19,7 +19,7 @@ from glassgpt.generate.engine import checked_prompt, kept_length, stop_tokens
 from glassgpt.generate.generation import Alternatives, Generation
 from glassgpt.generate.sampling import edited, log_sum_exp, ranked
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.text import TextOut, Tokenizer
+from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 from glassgpt.generate.wishes import Wishes, Words, collect
 
 
@@ -213,6 +213,8 @@ class _Search:
     def _generation(self, finished: Finished, index: int, seconds: float) -> Generation:
         tokens = finished.hypothesis.tokens
         kept = len(tokens) - finished.hypothesis.ended
+        if finished.reason == "stop" and not finished.hypothesis.ended and self.tokenizer is not None:
+            kept = tokens_covering(finished.text, tokens, self.tokenizer)
         wanted = self.settings.logprobs
         return Generation(
             text=finished.text,

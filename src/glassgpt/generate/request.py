@@ -9,7 +9,7 @@ from typing import Any
 from glassgpt.generate.backend import Array
 from glassgpt.generate.generation import Alternatives, Generation
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.text import TextOut, Tokenizer
+from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 from glassgpt.generate.uniforms import Uniforms
 from glassgpt.generate.wishes import Wishes, Words
 
@@ -104,7 +104,9 @@ class Sample:
         rest = "" if self._stopped else self._out.finish()
         settings = self.request.settings
         text = self._out.text
-        kept = self._tokens_of(text) if self._stopped else len(self.tokens)
+        kept = len(self.tokens)
+        if self._stopped and self._tokenizer is not None:
+            kept = tokens_covering(text, self.tokens, self._tokenizer)
         generation = Generation(
             text=text,
             tokens=self.tokens[:kept],
@@ -119,11 +121,3 @@ class Sample:
             seconds=time.perf_counter() - self.started if self.started else 0.0,
         )
         return generation, rest
-
-    def _tokens_of(self, text: str) -> int:
-        """How many tokens it takes to cover a text that was cut at a stop string."""
-        assert self._tokenizer is not None
-        kept = len(self.tokens)
-        while kept and len(self._tokenizer.decode(self.tokens[: kept - 1])) >= len(text):
-            kept -= 1
-        return kept

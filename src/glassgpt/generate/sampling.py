@@ -109,11 +109,7 @@ def edited(logits: Array, edits: Edits) -> Array:
     xp = array_api_compat.array_namespace(logits)
     old = _take(xp, logits, edits.ids)  # (B, M)
     new = xp.where(old > 0, old / edits.scale, old * edits.scale) + edits.shift
-    if isinstance(logits, np.ndarray):
-        result = logits.copy()
-        np.put_along_axis(result, edits.ids, new, axis=1)
-        return result
-    return logits.scatter(1, edits.ids, new)  # the array API has no such function; torch's
+    return _put(logits, edits.ids, new)
 
 
 def log_sum_exp(logits: Array) -> Array:
@@ -207,8 +203,7 @@ def _typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
     distance = xp.where(keep, xp.abs(surprise - entropy), xp.inf)
     order = xp.argsort(distance, axis=-1, stable=True)
     before, total = _running(_take(xp, weight, order))
-    within = xp.astype(before < mass * total, xp.int8)
-    return _take(xp, within, xp.argsort(order, axis=-1, stable=True)) > 0
+    return _put(keep, order, before < mass * total)
 
 
 def _running(weight: Array) -> tuple[Array, Array]:
@@ -220,6 +215,15 @@ def _running(weight: Array) -> tuple[Array, Array]:
 
 def _take(xp: Array, values: Array, indices: Array) -> Array:
     return xp.take_along_axis(values, indices, axis=1)
+
+
+def _put(values: Array, indices: Array, new: Array) -> Array:
+    """A copy with new values in some columns of each row. The array API has no such function."""
+    if isinstance(values, np.ndarray):
+        result = values.copy()
+        np.put_along_axis(result, indices, new, axis=1)
+        return result
+    return values.scatter(1, indices, new)
 
 
 def ranked(scores: Array, width: int) -> tuple[Array, Array]:

@@ -72,3 +72,11 @@ class TextOut:
         if given:
             self._pieces.append(given)
         return given
+
+
+def tokens_covering(text: str, tokens: Sequence[int], tokenizer: Tokenizer) -> int:
+    """How many of the tokens it takes to write a text that was cut at a stop string."""
+    kept = len(tokens)
+    while kept and len(tokenizer.decode(tokens[: kept - 1])) >= len(text):
+        kept -= 1
+    return kept
