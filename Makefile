@@ -1,0 +1,54 @@
+# make run   installs into .venv and writes a text with the shipped model
+# make test  style, types and all tests
+# `make quick` leaves the slow tests out; `make bench`, `make docs` and `make clean` do as they say.
+
+PYTHON ?= python3
+BIN := .venv/bin
+ifeq ($(OS),Windows_NT)
+BIN := .venv/Scripts
+endif
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One thread for each test process: two processes with two threads each wait for each other on two cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+.PHONY: run test quick style bench docs clean
+
+run: .venv/installed
+	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
+
+test: style
+	$(PYTEST)
+
+quick: style
+	$(PYTEST) -m "not slow"
+
+style: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed-dev
+	$(BIN)/python benchmarks/tokenizer.py
+	$(BIN)/python benchmarks/weights.py
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/taps.py
+	$(BIN)/python benchmarks/generate.py
+
+docs: .venv/installed
+	$(PIP) -e '.[docs]'
+	$(BIN)/sphinx-build -W --keep-going -q docs site
+	@echo "the pages are in site/index.html"
+
+clean:
+	rm -rf .venv site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"
+	$(PYTHON) -m venv .venv
+	@echo "installing into .venv (torch is large: this may take a few minutes)"
+	$(PIP) -e '.[torch]'
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) -e '.[torch,dev]'
+	@touch $@
