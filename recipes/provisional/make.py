@@ -1,4 +1,4 @@
-"""Make the provisional shipped model on a CPU: tokenizer, tokens, training, packing. Each step is kept on disk.
+"""Make the provisional shipped model on a CPU: tokenizer, tokens, training, packing.
 
     python recipes/provisional/make.py BOOKS.jsonl.xz ... --out runs/provisional
 

@@ -57,8 +57,18 @@ class Config:
                 f"activation_function {self.activation_function!r} is not one of {', '.join(ACTIVATIONS)}."
             )
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
-            if not 0 <= getattr(self, name) < 1:
+            if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
                 raise ConfigError(f"{name} {getattr(self, name)!r} is not a probability in [0, 1).")
+        for name in ("layer_norm_epsilon", "initializer_range"):
+            if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
+                raise ConfigError(f"{name} {getattr(self, name)!r} is not a number above 0.")
+        for field in dataclasses.fields(self):
+            if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
+                raise ConfigError(f"{field.name} is {getattr(self, field.name)!r}; write true or false.")
+        for name in ("bos_token_id", "eos_token_id"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise ConfigError(f"{name} is {value!r}; it must be a token id or null.")
 
     @property
     def d_head(self) -> int:
@@ -152,6 +162,10 @@ class Config:
             **dataclasses.asdict(self),
             "n_ctx": self.n_positions,
         }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_count(name: str, value: Any) -> None:

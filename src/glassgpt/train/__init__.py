@@ -1,1 +1,1 @@
-"""text -> weights. In reading order: data.py (what is shown), optim.py (how weights move), loop.py, run.py."""
+"""text -> weights. In reading order: data.py, optim.py (how weights move), loop.py, run.py (its folder)."""

@@ -1,0 +1,157 @@
+"""The loop that made the shipped model: it learns, it goes on exactly, and it never keeps a broken number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.config import Config
+from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.model import GPT2
+from glassgpt.train.data import Tokens
+from glassgpt.train.loop import NonFiniteLossError, TrainSettings, evaluate, train
+from glassgpt.train.optim import make_optimizers, schedule
+from glassgpt.weights import load_checkpoint
+
+SETTINGS = TrainSettings(
+    steps=12, rows=4, context=16, lr=1e-2, muon_lr=0.02, warmup=3, eval_every=4, eval_rows=6, save_every=4
+)
+
+
+def counting() -> Tokens:
+    """A language in which each word is followed by the next, and sometimes by the one after."""
+    rng = np.random.default_rng(0)
+    return Tokens((np.cumsum(rng.integers(1, 3, 3000)) % 23).astype(np.uint16))
+
+
+def fresh() -> GPT2:
+    torch.manual_seed(3)
+    return GPT2(Config(vocab_size=23, n_positions=16, n_embd=32, n_layer=2, n_head=2))
+
+
+def run(model: GPT2, out: Path, settings: TrainSettings = SETTINGS, stop: int | None = None) -> list[dict]:
+    data, held_out = counting().split(0.2)
+    records = []
+    for record in train(model, data, held_out, out, settings):
+        records.append(record)
+        if record["step"] == stop:
+            break
+    return records
+
+
+def strip(records: list[dict]) -> list[dict]:
+    return [{k: v for k, v in record.items() if k != "tokens_per_s"} for record in records]
+
+
+def test_the_loss_falls_towards_what_can_be_known(tmp_path: Path) -> None:
+    model = fresh()
+    records = run(
+        model, tmp_path, TrainSettings(steps=80, rows=8, context=16, lr=1e-2, muon_lr=0.02, warmup=5)
+    )
+    assert records[0]["loss"] == pytest.approx(np.log(23), abs=0.2)
+    assert records[-1]["val_loss"] < 1.0  # a fair coin decides each step: log 2 is the best there is
+
+
+@pytest.mark.parametrize("stop", [5, 8, 11])
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, stop: int) -> None:
+    """With dropout on. The steps since the last save are done again and come out the same."""
+    whole = fresh()
+    expected = run(whole, tmp_path / "whole")
+    run(fresh(), tmp_path / "cut", stop=stop)
+    torch.manual_seed(999)  # another process starts with other random numbers
+    resumed = fresh()
+    rest = run(resumed, tmp_path / "cut")
+    assert rest[0]["step"] == stop // 4 * 4 + 1
+    assert strip(rest) == strip(expected)[rest[0]["step"] - 1 :]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    log = [json.loads(line) for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()]
+    assert strip(log) == strip(expected)
+
+
+def test_evaluation_does_not_disturb_training(tmp_path: Path) -> None:
+    often = run(fresh(), tmp_path / "often", TrainSettings(**{**vars(SETTINGS), "eval_every": 1}))
+    seldom = run(fresh(), tmp_path / "seldom", TrainSettings(**{**vars(SETTINGS), "eval_every": 100}))
+    assert [r["loss"] for r in often] == [r["loss"] for r in seldom]
+
+
+def test_a_run_is_a_model_that_loads(tmp_path: Path) -> None:
+    model = fresh()
+    run(model, tmp_path)
+    checkpoint = load_checkpoint(str(tmp_path))
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(checkpoint.tensors[name], value.numpy())
+
+
+def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -> None:
+    model = fresh()
+    run(model, tmp_path, stop=4)
+    saved = (tmp_path / "training.safetensors").read_bytes()
+    broken = fresh()
+    data, held_out = counting().split(0.2)
+    steps = train(broken, data, held_out, tmp_path, SETTINGS)
+    next(steps)
+    with torch.no_grad():
+        broken.ln_f.weight[0] = float("nan")
+    with pytest.raises(NonFiniteLossError, match="step 5 is nan") as caught:
+        next(steps)
+    assert caught.value.exit_code == 3
+    assert (tmp_path / "training.safetensors").read_bytes() == saved
+
+
+def test_a_damaged_save_is_named(tmp_path: Path) -> None:
+    run(fresh(), tmp_path, stop=4)
+    file = tmp_path / "training.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(FileFormatError, match=r"training\.safetensors is damaged"):
+        run(fresh(), tmp_path)
+
+
+def test_batches_are_a_function_of_seed_and_step() -> None:
+    tokens = counting()
+    assert torch.equal(tokens.batch(1, 7, 4, 16), tokens.batch(1, 7, 4, 16))
+    assert not torch.equal(tokens.batch(1, 7, 4, 16), tokens.batch(1, 8, 4, 16))
+    assert not torch.equal(tokens.batch(1, 7, 4, 16), tokens.batch(2, 7, 4, 16))
+    with pytest.raises(SettingError, match="fewer than one window of 4001"):
+        tokens.batch(1, 1, 1, 4000)
+
+
+def test_a_file_of_tokens(tmp_path: Path) -> None:
+    np.arange(50, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    assert len(Tokens.open(tmp_path / "tokens.bin")) == 50
+    (tmp_path / "odd.bin").write_bytes(b"123")
+    with pytest.raises(FileFormatError, match="whole number of uint16"):
+        Tokens.open(tmp_path / "odd.bin")
+    with pytest.raises(SettingError, match="does not exist"):
+        Tokens.open(tmp_path / "none.bin")
+
+
+def test_decay_pulls_on_matrices_only() -> None:
+    model = fresh()
+    adamw, muon = make_optimizers(model, lr=1e-3, weight_decay=0.1, muon_lr=0.02)
+    decayed, free = adamw.param_groups
+    assert all(p.ndim == 2 for p in decayed["params"])
+    assert decayed["weight_decay"] == 0.1
+    assert all(p.ndim == 1 for p in free["params"])
+    assert free["weight_decay"] == 0
+    assert len(muon.param_groups[0]["params"]) == 4 * model.config.n_layer
+    counted = sum(len(group["params"]) for group in (decayed, free, muon.param_groups[0]))
+    assert counted == len(list(model.parameters()))
+
+
+def test_the_schedule_rises_in_a_line_and_falls_in_a_cosine() -> None:
+    shares = [schedule(step, 110, 10) for step in range(110)]
+    assert shares[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert max(shares) == 1
+    assert shares[60] == pytest.approx(0.05 + 0.95 * 0.5)
+    assert shares[-1] == pytest.approx(0.05, abs=1e-3)
+
+
+def test_evaluation_is_the_same_every_time() -> None:
+    model, tokens = fresh(), counting()
+    assert evaluate(model, tokens, SETTINGS) == evaluate(model, tokens, SETTINGS)
+    assert model.training
