@@ -107,8 +107,9 @@ class TinyBackend:
         scratch = TinyBackend(1, self.config, self.seed, sharpness=self.sharpness)
         out = np.zeros((len(batch), max(map(len, batch)), self.config.vocab_size), np.float32)
         for i, ids in enumerate(batch):
-            for t in range(len(ids)):
-                out[i, t] = scratch.prefill([0], [ids[: t + 1]])[0]
+            scratch.kv[0] = []
+            for t, token in enumerate(ids):
+                out[i, t] = scratch._token(0, int(token))
         return out
 
     def array(self, values: np.ndarray) -> object:
