@@ -1,0 +1,35 @@
+"""Sphinx: `make docs` builds these pages into site/, and a warning is an error."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from glassgpt import __version__
+
+project = "GlassGPT"
+author = "the authors of GlassGPT"
+copyright = "2026, the authors of GlassGPT"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+# The pages describe the model from its source, and do not run it.
+autodoc_mock_imports = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
+
+html_theme = "alabaster"
+html_title = "GlassGPT"
+html_theme_options = {
+    "description": "GPT-2 made of glass",
+    "page_width": "1080px",
+    "fixed_sidebar": True,
+}
+html_static_path: list[str] = []
+html_copy_source = False

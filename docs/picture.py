@@ -1,0 +1,242 @@
+"""Draws picture.svg: the way of a text through the rooms, with the numbers of a real model.
+
+    python docs/picture.py [MODEL] > docs/picture.svg
+
+What is coloured was measured, through taps: the strips are the first numbers of each vector, the curves the
+attention weights of one head, the bars the probabilities of the next token.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+
+import numpy as np
+import torch
+
+import glassgpt
+
+PROMPT = "The old house stood at the"
+WIDTH, HEIGHT = 1200, 640
+TOP, LANE = 186, 54  # the first token's height, and the distance to the next
+INK, SOFT, TEAL, AMBER, ROSE = "#e6eefb", "#93a9c7", "#5fd4c4", "#ffbe5c", "#ff8fa3"
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+OPEN = 2  # the block that is drawn opened
+PANES = {0: (388, 26), 1: (428, 26), 2: (478, 318), 3: (820, 26)}  # block -> left edge, width
+KEYS, MIXED, MIDDLE, WIDE, END = 522, 612, 640, 700, 768  # along the opened block
+FINAL, BARS = 884, 990
+
+
+def text(x: float, y: float, words: str, kind: str = "", colour: str = "", anchor: str = "start") -> str:
+    style = f' fill="{colour}"' if colour else ""
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x}" y="{y}"{kind}{style} text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.5, more: str = "") -> str:
+    return f'<path d="M{x1} {y1}L{x2} {y2}" stroke="{colour}" stroke-width="{width}" {more}/>'
+
+
+def strip(x: float, y: float, numbers: np.ndarray, cells: int = 12) -> str:
+    """A vector's first numbers: teal above zero, rose below, stronger where larger."""
+    most = np.abs(numbers[:cells]).max()
+    parts = [
+        f'<rect x="{x + 6 * i:.0f}" y="{y - 9}" width="5" height="18" rx="1" '
+        f'fill="{TEAL if value > 0 else ROSE}" opacity="{0.12 + 0.88 * abs(value) / most:.2f}"/>'
+        for i, value in enumerate(numbers[:cells])
+    ]
+    return "".join(parts)
+
+
+def plus(x: float, y: float, colour: str) -> str:
+    cross = f"M{x - 4} {y}h8M{x} {y - 4}v8"
+    return (
+        f'<circle cx="{x}" cy="{y}" r="7" fill="#13233c" stroke="{colour}" stroke-width="1.5"/>'
+        f'<path d="{cross}" stroke="{colour}" stroke-width="1.5"/>'
+    )
+
+
+def room(x1: float, x2: float, name: str, does: str) -> str:
+    middle = (x1 + x2) / 2
+    return (
+        f'<path d="M{x1} 108v-10h{x2 - x1}v10" stroke="{SOFT}" stroke-width="1.2" fill="none" opacity=".7"/>'
+        + text(middle, 64, name, "room", INK, "middle")
+        + text(middle, 86, does, "small", SOFT, "middle")
+    )
+
+
+def attention(weights: np.ndarray, heights: list[float]) -> list[str]:
+    """A curve from every earlier token to every later one, as thick as it is looked at."""
+    parts = []
+    for later, row in enumerate(weights):
+        last = later == len(weights) - 1
+        for earlier, weight in enumerate(row[: later + 1]):
+            if weight < 0.02:
+                continue
+            y1, y2 = heights[earlier], heights[later] + 16
+            colour, opacity = (AMBER, 0.95) if last else (TEAL, 0.3)
+            parts.append(
+                f'<path d="M{KEYS} {y1}C{KEYS + 48} {y1} {MIXED - 60} {y2} {MIXED} {y2}" stroke="{colour}" '
+                f'stroke-width="{0.6 + 5 * weight:.1f}" opacity="{opacity}" fill="none"/>'
+            )
+    return parts
+
+
+def draw(model: str) -> str:
+    gpt = glassgpt.load(model, device="cpu", dtype="float32")
+    ids = gpt.encode(PROMPT)
+    seen: dict[str, np.ndarray] = {}
+
+    def keep(name: str, x: torch.Tensor) -> torch.Tensor:
+        seen[name] = x[0].numpy()
+        return x
+
+    with torch.no_grad():
+        gpt.backend.model(torch.tensor([ids]), tap=keep)  # type: ignore[attr-defined]
+    heads = seen[f"h.{OPEN}.attn.weights"]  # (H, T, T)
+    # The head whose last token looks hardest at some word in the middle: many look at the first or at themselves.
+    head = int(np.argmax(heads[:, -1, 1:-1].max(axis=1)))
+    heights = [TOP + LANE * i for i in range(len(ids))]
+    bottom = heights[-1]
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" role="img" aria-labelledby="t d" fill="none">',
+        '<title id="t">The way of a text through GlassGPT</title>',
+        '<desc id="d">A text is cut into tokens; each becomes a vector that flows through a stack of glass '
+        "blocks, one of them opened to show attention and MLP adding to the residual stream; the last vector "
+        "is scored against the vocabulary, and the token drawn goes round to the end of the text.</desc>",
+        f"<style>text{{font-family:{SANS};font-size:14px}}.mono{{font-family:{MONO};font-size:14px}}"
+        f".id{{font-family:{MONO};font-size:11px}}.small{{font-size:13px}}.tap{{font-family:{MONO};"
+        f"font-size:11.5px}}.room{{font-family:{MONO};font-size:18px;font-weight:600}}</style>",
+        '<defs><linearGradient id="night" x1="0" y1="0" x2="1" y2="1"><stop stop-color="#0e1a2e"/>'
+        '<stop offset="1" stop-color="#1a2f4f"/></linearGradient><linearGradient id="glass" x1="0" y1="0" '
+        'x2="1" y2="1"><stop stop-color="#fff" stop-opacity=".20"/><stop offset=".45" stop-color="#fff" '
+        'stop-opacity=".05"/><stop offset="1" stop-color="#fff" stop-opacity=".13"/></linearGradient>'
+        f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5.5" markerHeight="5.5" '
+        f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{AMBER}"/></marker></defs>',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="18" fill="url(#night)"/>',
+        room(36, 222, "tokenizer/", "text → ids"),
+        room(252, 960, "model/", "ids → logits"),
+        room(990, 1164, "generate/", "logits → text"),
+    ]
+
+    # The residual streams lie behind the glass, the last token's in its own colour.
+    for y in heights:
+        last = y == bottom
+        out.append(line(206, y, 252, y, SOFT, 1.2, 'opacity=".6"'))
+        out.append(
+            line(
+                330,
+                y,
+                FINAL if last else 866,
+                y,
+                AMBER if last else TEAL,
+                2.4 if last else 1.6,
+                "" if last else 'opacity=".75"',
+            )
+        )
+    for left, width in PANES.values():
+        out.append(
+            f'<path d="M{left} {TOP - 40}l{width} -12v{bottom - TOP + 92}l{-width} 12z" fill="url(#glass)" '
+            'stroke="#fff" stroke-opacity=".38" stroke-width="1.2"/>'
+        )
+    for block, (left, width) in PANES.items():
+        y = bottom + (96 if block == OPEN else 72)
+        out.append(text(left + width / 2, y, f"h.{block}", "tap", INK, "middle"))
+
+    # Inside the opened block: attention, then the MLP; each leaves the stream and adds to it.
+    out += attention(heads[head], heights)
+    for y in heights:
+        colour = AMBER if y == bottom else TEAL
+        dim = "" if y == bottom else ' opacity=".75"'
+        out.append(f"<g{dim}>")
+        out.append(f'<circle cx="{KEYS}" cy="{y}" r="3.5" fill="{colour}"/>')
+        out.append(
+            f'<path d="M{MIXED} {y + 16}Q{MIDDLE} {y + 16} {MIDDLE} {y + 7}" stroke="{colour}" '
+            f'stroke-width="1.5"/>'
+        )
+        out.append(plus(MIDDLE, y, colour))
+        out.append(
+            f'<path d="M{MIDDLE + 20} {y}Q{MIDDLE + 24} {y + 20} {WIDE - 22} {y + 20}M{WIDE + 22} {y + 20}'
+            f'Q{END} {y + 20} {END} {y + 7}" stroke="{colour}" stroke-width="1.5"/>'
+            f'<path d="M{WIDE - 22} {y + 20}l14 -10h16l14 10l-14 10h-16z" stroke="{colour}" '
+            f'stroke-width="1.5" fill="{colour}" fill-opacity=".16"/>'
+        )
+        out.append(plus(END, y, colour))
+        out.append("</g>")
+    labels = TOP - 26
+    out.append(text((KEYS + MIXED) / 2, labels, "attention", "small", INK, "middle"))
+    out.append(text(WIDE, labels, "MLP", "small", INK, "middle"))
+
+    # Left: text, tokens, vectors.
+    out.append(text(36, 140, f"“{PROMPT}”", "small", INK))
+    for token, y, vector in zip(ids, heights, seen["embedding"], strict=True):
+        word = gpt.decode([token]).replace(" ", "␣")
+        colour = AMBER if y == bottom else TEAL
+        out.append(
+            f'<rect x="36" y="{y - 16}" width="110" height="32" rx="8" fill="{colour}" fill-opacity=".13" '
+            f'stroke="{colour}" stroke-opacity=".7"/>'
+        )
+        out.append(text(50, y + 5, word, "mono", INK))
+        out.append(text(200, y + 4, str(token), "id", SOFT, "end"))
+        out.append(strip(254, y, vector))
+    out.append(text(290, TOP - 26, "wte + wpe", "tap", SOFT, "middle"))
+
+    # Right: the last vector, what it is closest to, and the choice.
+    out.append(strip(FINAL, bottom, seen["ln_f"][-1]))
+    out.append(text(FINAL + 36, bottom - 20, "ln_f", "tap", SOFT, "middle"))
+    choices = gpt.next(PROMPT, k=5)
+    most = choices[0][1]
+    first = bottom - 4 * 40
+    out.append(
+        f'<path d="M{FINAL + 74} {bottom}C{BARS - 6} {bottom} {FINAL + 66} {first + 80} {BARS - 14} {first + 80}'
+        f'M{BARS - 8} {first - 16}q-6 0 -6 8V{bottom}q0 8 6 8" stroke="{AMBER}" stroke-width="1.6"/>'
+    )
+    out.append(text(BARS - 24, first + 66, "logits", "tap", SOFT, "end"))
+    out.append(f'<path d="M872 {TOP - 8}q6 0 6 8V{bottom - LANE}q0 8 -6 8" stroke="{SOFT}" opacity=".7"/>')
+    for i, words in enumerate(("residual", "streams,", "one for", "each token")):
+        out.append(text(888, TOP + 1.5 * LANE + 18 * i, words, "small", SOFT))
+    out.append(text(BARS, first - 34, "next token", "small", INK))
+    for i, (word, chance) in enumerate(choices):
+        y = first + 40 * i
+        colour = AMBER if i == 0 else SOFT
+        out.append(text(BARS, y - 4, word.replace(" ", "␣"), "mono", colour if i == 0 else INK))
+        out.append(text(1164, y - 4, f"{100 * chance:.1f} %", "id", SOFT, "end"))
+        out.append(
+            f'<rect x="{BARS}" y="{y + 3}" width="{174 * chance / most:.1f}" height="6" rx="3" '
+            f'fill="{colour}" opacity="{1 if i == 0 else 0.55}"/>'
+        )
+    # The chosen token goes round to the end of the text.
+    y = bottom + LANE
+    out.append(
+        f'<path d="M1076 {bottom + 16}V{HEIGHT - 62}Q1076 {HEIGHT - 50} 1064 {HEIGHT - 50}H102Q91 '
+        f'{HEIGHT - 50} 91 {HEIGHT - 62}V{y + 20}" stroke="{AMBER}" stroke-width="1.6" '
+        f'stroke-dasharray="3 6" stroke-linecap="round" marker-end="url(#tip)"/>'
+    )
+    out.append(
+        f'<rect x="36" y="{y - 16}" width="110" height="32" rx="8" stroke="{AMBER}" stroke-opacity=".8" '
+        'stroke-dasharray="4 4"/>'
+    )
+    out.append(text(50, y + 5, choices[0][0].replace(" ", "␣"), "mono", AMBER))
+
+    # Taps, and where the numbers come from.
+    caption = HEIGHT - 22
+    out.append(text(36, caption, "weights/", "mono", INK))
+    out.append(text(112, caption, "fills the glass from files and the hub", "small", SOFT))
+    out.append(text(400, caption, "inspect/", "mono", INK))
+    out.append(text(476, caption, "looks through it: every step has a tap", "small", SOFT))
+    out.append(text(770, caption, "cli/", "mono", INK))
+    out.append(text(812, caption, "is the front door", "small", SOFT))
+    taps = (KEYS, 8, "q k v"), (MIXED - 24, 24, "z"), (MIDDLE, 12, "resid_mid"), (WIDE, 34, "gelu")
+    for x, below, name in (*taps, (END, 12, "resid_post")):
+        out.append(line(x, bottom + below, x, bottom + 58, SOFT, 1, 'opacity=".6" stroke-dasharray="2 3"'))
+        out.append(text(x, bottom + 72, name, "tap", SOFT, "middle"))
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(draw(sys.argv[1] if len(sys.argv) > 1 else "default"))
