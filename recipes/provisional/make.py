@@ -21,7 +21,8 @@ from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data import Tokens
-from glassgpt.train.loop import TrainSettings, train
+from glassgpt.train.loop import train
+from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from glassgpt.weights.safe import writing
 
@@ -29,7 +30,7 @@ SEED = 1
 SHAPE = {"n_positions": 256, "n_embd": 192, "n_layer": 4, "n_head": 6}
 NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}  # less than one pass over the text
 SETTINGS = TrainSettings(
-    steps=3000, rows=16, context=256, lr=3e-3, muon_lr=0.02, warmup=100, bf16=True, seed=SEED,
+    steps=3000, rows=16, context=256, lr=3e-3, muon_lr=0.02, warmup=100, precision="bfloat16", seed=SEED,
     eval_every=250, eval_rows=128, save_every=100,
 )  # fmt: skip
 

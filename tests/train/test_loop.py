@@ -12,9 +12,12 @@ import torch
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2
+from glassgpt.train import loss
 from glassgpt.train.data import Tokens
-from glassgpt.train.loop import NonFiniteLossError, TrainSettings, evaluate, train
-from glassgpt.train.optim import make_optimizers, schedule
+from glassgpt.train.loop import NonFiniteLossError, evaluate, train
+from glassgpt.train.optim import make_optimizers
+from glassgpt.train.run import checkpoints
+from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import load_checkpoint
 
 SETTINGS = TrainSettings(
@@ -90,7 +93,7 @@ def test_a_run_is_a_model_that_loads(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -> None:
     model = fresh()
     run(model, tmp_path, stop=4)
-    saved = (tmp_path / "training.safetensors").read_bytes()
+    saved = [folder.name for folder in checkpoints(tmp_path)]
     broken = fresh()
     data, held_out = counting().split(0.2)
     steps = train(broken, data, held_out, tmp_path, SETTINGS)
@@ -100,15 +103,103 @@ def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -
     with pytest.raises(NonFiniteLossError, match="step 5 is nan") as caught:
         next(steps)
     assert caught.value.exit_code == 3
-    assert (tmp_path / "training.safetensors").read_bytes() == saved
+    assert [folder.name for folder in checkpoints(tmp_path)] == saved == ["step-00000004"]
 
 
-def test_a_damaged_save_is_named(tmp_path: Path) -> None:
-    run(fresh(), tmp_path, stop=4)
-    file = tmp_path / "training.safetensors"
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(FileFormatError, match=r"training\.safetensors is damaged"):
-        run(fresh(), tmp_path)
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path, damage: str) -> None:
+    expected = run(fresh(), tmp_path / "whole")
+    run(fresh(), tmp_path / "cut", stop=8)
+    newest, before = checkpoints(tmp_path / "cut")[-1], checkpoints(tmp_path / "cut")[-2]
+    for folder, again in ((newest, 5), (before, 0)):
+        file = folder / "training.safetensors"
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content[:-10] if damage == "cut" else content)
+        if again:
+            with pytest.warns(UserWarning, match=f"{folder.name}/training.safetensors is damaged"):
+                assert strip(run(fresh(), tmp_path / "cut", stop=6)) == strip(expected[4:6])
+    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole")
+    with pytest.warns(UserWarning, match="is damaged"), whole:
+        run(fresh(), tmp_path / "cut")
+
+
+def test_the_last_few_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
+    run(fresh(), tmp_path, TrainSettings(**{**vars(SETTINGS), "save_every": 1, "eval_every": 1, "keep": 2}))
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    best = min(log, key=lambda record: record["val_loss"])["step"]
+    assert {int(folder.name[5:]) for folder in checkpoints(tmp_path)} == {11, 12, best}
+
+
+def test_micro_batches_give_the_same_update(tmp_path: Path) -> None:
+    """The mean is over the tokens of the update. (Without dropout, which would draw other numbers.)"""
+
+    def losses(**changes: object) -> list[float]:
+        torch.manual_seed(3)
+        model = GPT2(
+            Config(
+                vocab_size=23, n_positions=16, n_embd=32, n_layer=2, n_head=2,
+                embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
+            )
+        )  # fmt: skip
+        name = "-".join(map(str, changes.values()))
+        return [
+            r["loss"]
+            for r in run(model, tmp_path / f"run{name}", TrainSettings(**{**vars(SETTINGS), **changes}))
+        ]
+
+    # Twelve float32 updates in another order of summation.
+    assert losses(micro_rows=1) == pytest.approx(losses(), abs=2e-3)
+
+
+def test_a_request_to_stop_saves_first(tmp_path: Path) -> None:
+    data, held_out = counting().split(0.2)
+    steps = list(train(fresh(), data, held_out, tmp_path, SETTINGS, stop=lambda: True))
+    assert [record["step"] for record in steps] == [1]
+    assert run(fresh(), tmp_path)[0]["step"] == 2
+
+
+@pytest.mark.parametrize("precision", ["bfloat16"])
+def test_half_precision_learns_too(tmp_path: Path, precision: str) -> None:
+    settings = TrainSettings(
+        steps=60, rows=8, context=16, lr=1e-2, muon_lr=0.02, warmup=5, precision=precision
+    )
+    assert run(fresh(), tmp_path, settings)[-1]["val_loss"] < 1.1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"rows": 6, "micro_rows": 4}, "micro_rows 4 does not divide rows 6. Choose one of 1, 2, 3, 6"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"precision": "int3"}, "precision 'int3' is not one of float32, bfloat16, float16"),
+        ({"schedule": "linear"}, "schedule 'linear' is not one of"),
+    ],
+)
+def test_settings_that_cannot_be(change: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        TrainSettings(**{"steps": 5, **change})
+
+
+def test_the_loss_in_stretches_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(5)
+    model = fresh().eval().double()
+    ids, targets = torch.randint(0, 23, (5, 16)), torch.randint(0, 23, (5, 16))
+    targets[0, :7] = loss.IGNORED
+    plain = torch.nn.functional.cross_entropy(
+        model(ids).flatten(0, 1), targets.flatten(), ignore_index=loss.IGNORED, reduction="sum"
+    )
+    plain.backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    monkeypatch.setattr(loss, "STRETCH", 13)
+    ours = loss.summed_loss(model, ids, targets)
+    ours.backward()
+    # The softmax is taken in float32 whatever the weights are.
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=1e-6)
 
 
 def test_batches_are_a_function_of_seed_and_step() -> None:
@@ -132,7 +223,7 @@ def test_a_file_of_tokens(tmp_path: Path) -> None:
 
 def test_decay_pulls_on_matrices_only() -> None:
     model = fresh()
-    adamw, muon = make_optimizers(model, lr=1e-3, weight_decay=0.1, muon_lr=0.02)
+    adamw, muon = make_optimizers(model, SETTINGS)
     decayed, free = adamw.param_groups
     assert all(p.ndim == 2 for p in decayed["params"])
     assert decayed["weight_decay"] == 0.1
@@ -144,11 +235,15 @@ def test_decay_pulls_on_matrices_only() -> None:
 
 
 def test_the_schedule_rises_in_a_line_and_falls_in_a_cosine() -> None:
-    shares = [schedule(step, 110, 10) for step in range(110)]
+    shares = [TrainSettings(steps=110, warmup=10).rate(step) for step in range(110)]
     assert shares[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert max(shares) == 1
     assert shares[60] == pytest.approx(0.05 + 0.95 * 0.5)
     assert shares[-1] == pytest.approx(0.05, abs=1e-3)
+    steady = [TrainSettings(steps=110, warmup=10, schedule="wsd").rate(step) for step in range(110)]
+    assert set(steady[10:90]) == {1.0}
+    assert steady[100] == pytest.approx(0.525)
+    assert TrainSettings(steps=9, warmup=0, schedule="constant").rate(8) == 1
 
 
 def test_evaluation_is_the_same_every_time() -> None:

@@ -5,37 +5,28 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from glassgpt.errors import UserError
 from glassgpt.model import GPT2
-from glassgpt.train.data import Tokens
-from glassgpt.train.optim import make_optimizers, schedule
+from glassgpt.train.loss import summed_loss
+from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.run import load_run, save_run
+from glassgpt.train.settings import TrainSettings
+
+EVALUATION = 2**32 - 1  # the seed of the held-out windows: the same in every run
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
-    steps: int
-    rows: int = 16  # windows in a step
-    context: int = 256  # tokens in a window
-    lr: float = 1e-3  # AdamW's
-    muon_lr: float | None = None  # set it to move the blocks' matrices by Muon
-    weight_decay: float = 0.1
-    warmup: int = 100
-    clip: float = 1.0
-    bf16: bool = False
-    seed: int = 0
-    eval_every: int = 200
-    eval_rows: int = 64
-    save_every: int = 200
+class Batches(Protocol):
+    def batch(self, seed: int, step: int, rows: int, context: int) -> Tensor:
+        """The (rows, context + 1) ids of one step: a function of these numbers and nothing else."""
+        ...
 
 
 class NonFiniteLossError(UserError):
@@ -45,74 +36,104 @@ class NonFiniteLossError(UserError):
 
 
 def train(
-    model: GPT2, data: Tokens, held_out: Tokens, out: Path, settings: TrainSettings
+    model: GPT2,
+    data: Batches,
+    held_out: Batches,
+    out: Path,
+    settings: TrainSettings,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Train until `settings.steps`, going on from `out` if a run is saved there; a record for each step.
 
     The records are also appended to `out/log.jsonl`; those of steps that a kill undid are dropped first.
+    When `stop()` says so, the step is finished, everything saved, and the run can go on later.
     """
     out.mkdir(parents=True, exist_ok=True)
-    optimizers = make_optimizers(model, settings.lr, settings.weight_decay, settings.muon_lr)
-    first = load_run(out, model, optimizers)
+    optimizers = make_optimizers(model, settings)
+    device = model.wte.weight.device
+    scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
+    first, best = load_run(out, model, optimizers, scaler)
     if first == 0:
         torch.manual_seed(settings.seed)
     log = out / "log.jsonl"
     keep_log_until(log, first)
-    device = model.wte.weight.device
+    run_block = torch.compile(nn.Module.__call__) if settings.compile else None
 
     for step in range(first, settings.steps):
         begun = time.perf_counter()
-        batch = data.batch(settings.seed, step, settings.rows, settings.context).to(device)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * schedule(step, settings.steps, settings.warmup)
+        batch = data.batch(settings.seed, step, settings.rows, settings.context).to(device, non_blocking=True)
+        set_rate(optimizers, settings.rate(step))
         model.train()
-        loss = mean_loss(model, batch, settings.bf16)
-        if not math.isfinite(loss.item()):
+        loss = learn(model, batch, settings, scaler, run_block)
+        if not math.isfinite(loss):
             raise NonFiniteLossError(
-                f"the loss of step {step} is {loss.item()}; the weights were not moved. "
+                f"the loss of step {step} is {loss}; the weights were not moved. "
                 f"Go on from {out} with a lower learning rate than {settings.lr}."
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         for optimizer in optimizers:
-            optimizer.step()
+            scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
+        scaler.update()
         record: dict[str, Any] = {
             "step": step + 1,
-            "loss": round(loss.item(), 5),
+            "loss": round(loss, 5),
             "lr": optimizers[0].param_groups[0]["lr"],
             "grad_norm": round(norm.item(), 4),
             "tokens_per_s": round(batch[:, 1:].numel() / (time.perf_counter() - begun)),
         }
-        last = step + 1 == settings.steps
+        last = step + 1 == settings.steps or stop()
         if last or (step + 1) % settings.eval_every == 0:
             record["val_loss"] = round(evaluate(model, held_out, settings), 5)
         with log.open("a") as file:
             file.write(json.dumps(record) + "\n")
         if last or (step + 1) % settings.save_every == 0:
-            save_run(out, model, optimizers, step + 1)
+            best = save_run(
+                out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep
+            )
         yield record
+        if last:
+            return
 
 
-def mean_loss(model: GPT2, batch: torch.Tensor, bf16: bool) -> torch.Tensor:
-    """How surprised the model is by each next token, on average, in nats."""
-    with torch.autocast(batch.device.type, torch.bfloat16, enabled=bf16):
-        logits = model(batch[:, :-1])  # (B, T, V)
-    return F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+def learn(
+    model: GPT2, batch: Tensor, settings: TrainSettings, scaler: torch.amp.GradScaler, run_block: Any
+) -> float:
+    """Put the gradient of the batch's mean loss into the parameters; the loss in nats per token.
+
+    The mean is over all tokens of the update, however it is divided into micro-batches.
+    """
+    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
+    tokens = batch[:, 1:].numel()
+    total = torch.zeros((), device=batch.device)
+    for part in batch.split(micro):  # type: ignore[no-untyped-call]
+        with computing_in(settings.precision, batch.device):
+            loss = summed_loss(model, part[:, :-1], part[:, 1:], run_block) / tokens
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    return total.item()
 
 
 @torch.no_grad()
-def evaluate(model: GPT2, held_out: Tokens, settings: TrainSettings) -> float:
+def evaluate(model: GPT2, held_out: Batches, settings: TrainSettings) -> float:
     """The mean loss on the same held-out windows every time; draws no random number of the training's."""
+    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
+    total, tokens = 0.0, 0
     with evaluating(model):
-        total, windows = 0.0, 0
-        for index in range(0, settings.eval_rows, settings.rows):
-            rows = min(settings.rows, settings.eval_rows - index)
-            batch = held_out.batch(2**32 - 1, index, rows, settings.context).to(model.wte.weight.device)
-            total += mean_loss(model, batch, settings.bf16).item() * rows
-            windows += rows
-    return total / windows
+        for index in range(0, settings.eval_rows, micro):
+            rows = min(micro, settings.eval_rows - index)
+            batch = held_out.batch(EVALUATION, index, rows, settings.context).to(model.wte.weight.device)
+            with computing_in(settings.precision, batch.device):
+                total += summed_loss(model, batch[:, :-1], batch[:, 1:]).item()
+            tokens += batch[:, 1:].numel()
+    return total / tokens
+
+
+def computing_in(precision: str, device: torch.device) -> torch.autocast:
+    dtype = {"float16": torch.float16}.get(precision, torch.bfloat16)
+    return torch.autocast(device.type, dtype, enabled=precision != "float32")
 
 
 @contextmanager
