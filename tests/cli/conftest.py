@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.tokenizer import ByteTokenizer, Tokenizer
 from glassgpt.weights import Checkpoint, save_checkpoint
+from tests.weights.standin_hub import Hub, Running
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -85,6 +87,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny"
     save_checkpoint(random_checkpoint(), folder)
     return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A stand-in for the hub, which is asked instead of the real one; its cache is empty."""
+    from glassgpt.weights import hub, registry
+
+    with Running() as running:
+        ask_it = functools.partial(hub.fetch, endpoint=running.url, cache=tmp_path / "hub-cache")
+        monkeypatch.setattr(registry, "fetch", ask_it)
+        yield running
 
 
 @pytest.fixture(scope="session")

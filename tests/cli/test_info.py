@@ -10,6 +10,7 @@ import pytest
 import glassgpt as package
 from glassgpt.config import SIZES, Config
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
+from glassgpt.weights import load_checkpoint
 
 # From the table of the subject's numbers: independent of the code that counts.
 PUBLISHED = {
@@ -96,3 +97,16 @@ def test_mistakes(glassgpt, tmp_path):
     assert glassgpt("info", tmp_path / "missing").is_one_line_error("missing", "does not exist")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
     assert glassgpt("info", tmp_path).is_one_line_error("config.json", "vocab_size")
+
+
+def test_a_model_of_the_hub_is_counted_without_its_weights(glassgpt, tiny, hub):
+    hub.repos["someone/small"] = {file.name: file.read_bytes() for file in tiny.iterdir()}
+    answer = glassgpt("info", "someone/small")
+    assert answer.code == 0
+    assert "the weights were not fetched" in answer.out
+    assert f"{tally(Config.load(tiny)).total:,}" in answer.out
+    assert hub.asked("GET", "config.json")
+    assert not hub.asked("GET", ".safetensors")
+    assert not hub.asked("HEAD", ".safetensors")
+    load_checkpoint("someone/small")
+    assert "format: hf, stored as: float32" in glassgpt("info", "someone/small").out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 
+import pytest
+
 from glassgpt.tokenizer import Tokenizer
 
 from .conftest import run_program
@@ -71,3 +73,24 @@ def test_stdin_bytes(vocabulary):
 def test_mistakes(glassgpt, tmp_path, vocabulary):
     assert glassgpt("tokens", "", "--model", vocabulary).is_one_line_error("no text")
     assert glassgpt("tokens", "a", "--model", tmp_path / "missing").is_one_line_error("missing")
+
+
+def test_the_tokenizer_of_a_model_of_the_hub_comes_without_its_weights(glassgpt, tiny, hub):
+    hub.repos["someone/small"] = {file.name: file.read_bytes() for file in tiny.iterdir()}
+    answer = glassgpt("tokens", "obey", "--ids", "--model", "someone/small")
+    assert answer.out.split() == [str(byte) for byte in b"obey"]
+    assert hub.asked("GET", "tokenizer.json")
+    assert not hub.asked("GET", ".safetensors")
+    assert not hub.asked("HEAD", ".safetensors")
+
+
+@pytest.mark.parametrize("target", ["m.gguf", "m.bin", "m.pt", "m.safetensors"])
+def test_the_tokenizer_of_every_kind_of_file(glassgpt, tiny, tmp_path, target):
+    assert glassgpt("convert", tiny, tmp_path / target).code == 0
+    if target != "m.gguf":  # the others hold none: it lies beside them
+        assert glassgpt("tokens", "obey", "--model", tmp_path / target).is_one_line_error(
+            "has no tokenizer", "tokenizer.json"
+        )
+        (tmp_path / "tokenizer.json").write_bytes((tiny / "tokenizer.json").read_bytes())
+    answer = glassgpt("tokens", "obey", "--ids", "--model", tmp_path / target)
+    assert answer.out.split() == [str(byte) for byte in b"obey"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import subprocess
@@ -74,6 +75,37 @@ def test_the_report_says_where_the_tokenizer_went(tmp_path: Path) -> None:
     assert any(
         "holds no tokenizer" in n for n in convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
     )
+
+
+def test_the_report_says_why_a_tokenizer_could_not_be_read(tmp_path: Path) -> None:
+    from glassgpt.weights import gguf, gguf_file
+
+    save_checkpoint(random_checkpoint(), tmp_path / "m.gguf", format="gguf")
+    file = gguf_file.read_gguf(tmp_path / "m.gguf")
+    kept = [
+        gguf_file.OutgoingTensor(name, tensor.shape, tensor.kind, functools.partial(file.bytes_of, tensor))
+        for name, tensor in file.tensors.items()
+    ]
+    foreign = {**file.settings, "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"]}
+    gguf_file.write_gguf(tmp_path / "foreign.gguf", foreign, kept)
+    why_not = gguf.load(tmp_path / "foreign.gguf").notes["tokenizer"]
+    assert "llama" in why_not
+    (note,) = convert(tmp_path / "foreign.gguf", tmp_path / "out").notes
+    assert note == f"the source has no tokenizer that can be read ({why_not}), so none was written"
+
+
+def test_no_name_is_not_the_folder_we_are_in(
+    small: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(small, tmp_path / "m")
+    monkeypatch.chdir(tmp_path / "m")
+    with pytest.raises(UserError, match="name is empty"):
+        load_checkpoint("")
+    with pytest.raises(UserError, match="name is empty"):
+        convert("", tmp_path / "out")
+    with pytest.raises(UserError, match="name is empty"):
+        convert("m", "", force=True)
+    assert_same(load_checkpoint(".").tensors, small.tensors)
 
 
 def test_unknown_format(small: Checkpoint, tmp_path: Path) -> None:

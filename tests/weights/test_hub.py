@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.weights import hub, huggingface, load_checkpoint
+from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer, registry
+from tests.weights import standin_hub
 from tests.weights.conftest import assert_same, random_checkpoint, write_shards
 from tests.weights.standin_hub import COMMIT, Hub, Running
 
@@ -67,6 +69,59 @@ def test_only_the_files_needed_are_fetched(server: Hub, cache: Path, model: dict
     assert files_of(folder) == {name: model[name] for name in model if name != "README.md"}
     assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
     assert leftovers(cache) == []
+
+
+@pytest.fixture
+def hub_is_here(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for a model by name asks the stand-in."""
+    ask_it = functools.partial(hub.fetch, endpoint=server.url, cache=cache)
+    monkeypatch.setattr(registry, "fetch", ask_it)
+
+
+def fetched(server: Hub, model: dict[str, bytes]) -> set[str]:
+    return {name for name in model if server.asked("GET", f"/{name}")}
+
+
+@pytest.mark.usefixtures("hub_is_here")
+def test_a_tokenizer_or_a_config_alone_fetches_no_weights(server: Hub, model: dict[str, bytes]) -> None:
+    assert load_config(REPO) == random_checkpoint().config
+    assert fetched(server, model) == {"config.json"}
+    assert load_tokenizer(REPO).encode("glass") == list(b"glass")
+    assert fetched(server, model) == {"config.json", "vocab.json", "merges.txt"}
+    server.log.clear()
+    assert load_config(REPO, offline=True) == random_checkpoint().config
+    assert load_tokenizer(REPO).vocab_size == 256
+    assert server.log == []
+
+
+@pytest.mark.usefixtures("hub_is_here")
+def test_parts_that_are_there_are_not_a_whole_model(server: Hub, model: dict[str, bytes]) -> None:
+    load_tokenizer(REPO)
+    with pytest.raises(ModelNotFoundError, match="offline"):
+        load_checkpoint(REPO, offline=True)
+    server.log.clear()
+    assert_same(load_checkpoint(REPO).tensors, random_checkpoint().tensors)
+    assert fetched(server, model) == {WEIGHTS, "generation_config.json"}
+
+
+def test_a_branch_that_stands_for_a_whole_copy_stays_there(
+    server: Hub, cache: Path, model: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = {name: model.pop(name) for name in ("vocab.json", "merges.txt")}
+    whole = fetch(server, cache)
+    model.update(tokenizer)  # the owner uploads a tokenizer: a new commit
+    monkeypatch.setattr(standin_hub, "COMMIT", "beef" * 10)
+    assert hub.fetch(REPO, ("tokenizer",), endpoint=server.url, cache=cache) != whole
+    assert fetch(server, cache, offline=True) == whole
+
+
+def test_a_model_without_a_tokenizer_says_so(
+    server: Hub, hub_is_here: None, model: dict[str, bytes], tmp_path: Path
+) -> None:
+    for name in tokenizer_files():
+        del model[name]
+    with pytest.raises(ModelNotFoundError, match=r"tokenizer\.json"):
+        load_tokenizer(REPO)
 
 
 def test_a_cached_copy_needs_no_network(server: Hub, cache: Path) -> None:

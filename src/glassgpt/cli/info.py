@@ -31,7 +31,7 @@ class Found:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a published size (needs no weights), a folder, a file, or default", "[MODEL]")
+        Positional[str], flag("a name (default, gpt2, owner/name), a folder or a file", "[MODEL]")
     ] = "default",
     *,
     every_block: Annotated[bool, flag("list the tensors of every block, not of one", default="")] = False,
@@ -40,7 +40,8 @@ def command(
     ] = False,
     json: Annotated[bool, flag("one JSON object with every tensor", default="")] = False,
 ) -> int:
-    """Count the parameters of a model, matrix by matrix, and what they cost in memory."""
+    """Count the parameters of a model, matrix by matrix, and what they cost in memory. No weights are fetched
+    for it."""
     found = find(model)
     config = found.config
     counted = tally(config)
@@ -66,21 +67,23 @@ def find(model: str) -> Found:
     """The config of a name or path, and what is known of its files. A published size needs none at all."""
     if model in SIZES and not Path(model).exists():
         return Found(Config.named(model))
-    from glassgpt.weights import load_checkpoint
+    from glassgpt.weights import load_checkpoint, load_config
     from glassgpt.weights.checkpoint import stored_as
-    from glassgpt.weights.registry import DATA, shipped_names
+    from glassgpt.weights.hub import has_weights
+    from glassgpt.weights.registry import holds_weights, locate, shipped_names
 
-    path = DATA / model if model in shipped_names() else Path(model).expanduser()
-    if (
-        (path / "config.json").is_file()
-        and not any(path.glob("*.safetensors"))
-        and not any(path.glob("*.bin*"))
-    ):
-        return Found(Config.load(path), facts={"files": "config.json alone, no weights"})
-    checkpoint = load_checkpoint(model)
+    path, _ = locate(
+        model, ("config",)
+    )  # of the hub no more than config.json: gigabytes need not come for this
+    here = Path(model).expanduser().exists() or model in shipped_names()
+    # A download that broke off may have left an index of shards in the hub's cache, but not all shards.
+    complete = holds_weights(path) if here else has_weights(path)
+    if not complete and (path / "config.json").is_file():
+        which = "config.json alone, no weights" if here else "config.json alone, the weights were not fetched"
+        return Found(load_config(path), facts={"files": which})
+    checkpoint = load_checkpoint(path)
     facts = {"format": checkpoint.format, "stored as": stored_as(checkpoint.tensors, "wte.weight")}
-    if path.exists():
-        facts["on disk"] = terminal.size(size_on_disk(path))
+    facts["on disk"] = terminal.size(size_on_disk(path))
     tokenizer = checkpoint.tokenizer
     facts["tokenizer"] = "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
     card = path / "MODEL_CARD.md"

@@ -12,7 +12,6 @@ from tyro.conf import Positional
 from glassgpt.cli import terminal
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import text_or_stdin, visible
-from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -37,7 +36,9 @@ def command(
 ) -> int:
     """Show how a text is cut into tokens: their ids, their bytes, and the merges that made them."""
     text = text_or_stdin(text, "tokens")
-    tokenizer = find_tokenizer(model)
+    from glassgpt.weights import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
     words = tokenizer.explain(text, allow_special) if merges else None
     found = tokenizer.encode(text, allow_special)
     if json:
@@ -55,26 +56,6 @@ def command(
             f"{n_bytes / len(found):.2f} bytes a token"
         )
     return 0
-
-
-def find_tokenizer(model: str) -> Tokenizer:
-    """The tokenizer of a model, or one that lies in a file or folder by itself."""
-    from pathlib import Path
-
-    from glassgpt.tokenizer import Tokenizer
-    from glassgpt.weights.registry import DATA, shipped_names
-
-    if model in shipped_names():
-        return Tokenizer.load(DATA / model)
-    path = Path(model).expanduser()
-    if path.is_dir() or path.suffix in (".json", ".txt", ".bpe", ".tiktoken"):
-        return Tokenizer.load(path)
-    from glassgpt.weights import load_checkpoint
-
-    tokenizer = load_checkpoint(model).tokenizer
-    if tokenizer is None:
-        raise UserError(f"{model} has no tokenizer. Name a folder that has one with --model.")
-    return tokenizer
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:

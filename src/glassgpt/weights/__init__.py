@@ -6,7 +6,14 @@ tensorfile.py and pickled.py (the two containers), then one file per format; reg
 
 from glassgpt.weights.checkpoint import Checkpoint, LazyTensor, LazyTensors, checked
 from glassgpt.weights.convert import Report, TensorReport, convert
-from glassgpt.weights.registry import FORMATS, load_checkpoint, save_checkpoint, shipped_names
+from glassgpt.weights.registry import (
+    FORMATS,
+    load_checkpoint,
+    load_config,
+    load_tokenizer,
+    save_checkpoint,
+    shipped_names,
+)
 
 __all__ = [
     "FORMATS",
@@ -18,6 +25,8 @@ __all__ = [
     "checked",
     "convert",
     "load_checkpoint",
+    "load_config",
+    "load_tokenizer",
     "save_checkpoint",
     "shipped_names",
 ]

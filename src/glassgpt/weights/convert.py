@@ -59,6 +59,8 @@ def convert(
     offline: bool = False,
 ) -> Report:
     """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
+    if not str(dst):  # pathlib would take it for the folder we are in
+        raise SettingError("the target's name is empty. Name a folder or a file.")
     target = Path(dst).expanduser()
     format = format_for(target) if format is None else format
     module = writer(format)
@@ -66,7 +68,9 @@ def convert(
     checkpoint = load_checkpoint(src, offline=offline)
     notes = list(module.remarks(checkpoint.config)) if hasattr(module, "remarks") else []
     if checkpoint.tokenizer is None:
-        notes.append("the source has no tokenizer, so none was written")
+        why_not = checkpoint.notes.get("tokenizer")
+        reason = "has no tokenizer" if why_not is None else f"has no tokenizer that can be read ({why_not})"
+        notes.append(f"the source {reason}, so none was written")
     module.save(checkpoint, target, dtype)
     written: Checkpoint = module.load(target)
     if checkpoint.tokenizer is not None and written.tokenizer is None:
@@ -77,7 +81,7 @@ def convert(
 
 def _check_target(src: str | Path, target: Path, force: bool) -> None:
     source = Path(src).expanduser()
-    if source.exists():
+    if str(src) and source.exists():
         here, there = source.resolve(), target.resolve()
         if here == there or there in here.parents:
             raise SettingError(f"{target} is where the source {source} lies. Name another target.")

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ from glassgpt.weights.gguf_file import (
 from glassgpt.weights.gguf_vocabulary import read_vocabulary, vocabulary_settings
 from glassgpt.weights.linear import is_linear, turned
 from glassgpt.weights.safe import writing
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 # llama.cpp's names and ours, without ".weight" and ".bias".
 NAMES = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "output": "lm_head"}
@@ -73,12 +76,7 @@ def detect(path: str | Path) -> bool:
 def load(path: str | Path) -> Checkpoint:
     """Read the file. Tensors are taken out of their blocks, and turned our way, when they are asked for."""
     path = Path(path)
-    file = read_gguf(path)
-    architecture = file.settings.get("general.architecture")
-    if architecture != "gpt2":
-        raise FileFormatError(f"{path} holds a model of architecture {architecture!r}; only 'gpt2' is read.")
-    if file.settings.get("split.count", 1) != 1:
-        raise FileFormatError(f"{path} is one part of several. Join them first (llama-gguf-split --merge).")
+    file = _read(path)
     stored: dict[str, StoredTensor] = {}
     for name, tensor in file.tensors.items():
         canonical = canonical_name(name)
@@ -94,6 +92,16 @@ def load(path: str | Path) -> Checkpoint:
     tokenizer, why_not = read_vocabulary(path, file.settings, config.vocab_size)
     notes = {} if why_not is None else {"tokenizer": why_not}
     return Checkpoint(config, in_order, tokenizer, format="gguf", source=str(path), notes=notes)
+
+
+def load_tokenizer(path: str | Path) -> tuple[Tokenizer | None, str | None]:
+    """The tokenizer in the file's head, or why there is none; no tensor is touched."""
+    path = Path(path)
+    file = _read(path)
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise FileFormatError(f"{path} has no tensor 'token_embd.weight'. Get the file again.")
+    return read_vocabulary(path, file.settings, embedding.shape[0])
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
@@ -164,6 +172,16 @@ def gguf_name(name: str) -> str:
     if match := re.fullmatch(r"h\.(\d+)\.(.+)", place):
         return f"blk.{match[1]}.{THEIR_NAMES[match[2]]}.{part}"
     return f"{THEIR_NAMES[place]}.{part}"
+
+
+def _read(path: Path) -> GGUFFile:
+    file = read_gguf(path)
+    architecture = file.settings.get("general.architecture")
+    if architecture != "gpt2":
+        raise FileFormatError(f"{path} holds a model of architecture {architecture!r}; only 'gpt2' is read.")
+    if file.settings.get("split.count", 1) != 1:
+        raise FileFormatError(f"{path} is one part of several. Join them first (llama-gguf-split --merge).")
+    return file
 
 
 def _lazy(file: GGUFFile, name: str, tensor: StoredTensor) -> LazyTensor:

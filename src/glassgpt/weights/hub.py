@@ -7,7 +7,7 @@ other way round. A complete copy in the cache is used without asking the network
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ KNOWN = {
 TIMEOUT = 5.0  # seconds for the hub's first answer
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
+PARTS = ("config", "tokenizer", "weights")  # of a model; the config always comes along
 
 
 def is_hub_name(name: str) -> bool:
@@ -34,9 +35,14 @@ def is_hub_name(name: str) -> bool:
 
 
 def fetch(
-    name: str, *, offline: bool = False, endpoint: str | None = None, cache: str | Path | None = None
+    name: str,
+    parts: Collection[str] = PARTS,
+    *,
+    offline: bool = False,
+    endpoint: str | None = None,
+    cache: str | Path | None = None,
 ) -> Path:
-    """The folder in the cache that holds the model, downloading what of it is missing."""
+    """The folder in the cache that holds these parts of the model, downloading what of them is missing."""
     from huggingface_hub import constants
 
     short, _, revision = name.partition("@")
@@ -45,16 +51,16 @@ def fetch(
     cache = Path(constants.HF_HUB_CACHE if cache is None else cache)
     endpoint = constants.ENDPOINT if endpoint is None else endpoint
     # `transformers` caches a published model under whichever of its two names it was asked for.
-    copies = [cached(alias, revision, cache) for alias in dict.fromkeys((repo, short))]
+    copies = [cached(alias, revision, cache, parts) for alias in dict.fromkeys((repo, short))]
     copy = next((found for found in copies if found is not None), None)
-    if copy is not None and _has_tokenizer(copy):
+    if copy is not None and ("tokenizer" not in parts or has_tokenizer(copy)):
         return copy
     if offline or constants.HF_HUB_OFFLINE:
         if copy is not None:
             return copy
         raise ModelNotFoundError(f"{name} is not in the cache {cache}, and offline mode is on. {_by_hand()}")
     try:
-        return _Repository(repo, revision, endpoint, cache).fetch()
+        return _Repository(repo, revision, endpoint, cache).fetch(parts)
     except UserError:
         raise
     except Exception as error:
@@ -68,8 +74,11 @@ def fetch(
         ) from None
 
 
-def cached(repo: str, revision: str, cache: Path) -> Path | None:
-    """The folder of a copy with all its weights, if the cache has one."""
+def cached(repo: str, revision: str, cache: Path, parts: Collection[str] = PARTS) -> Path | None:
+    """The folder of a copy, if the cache has one, with all its weights where they are among the parts.
+
+    A tokenizer is not asked for: there are models without one, and their copies are complete too.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, "config.json", cache_dir=cache, revision=revision)
@@ -77,12 +86,13 @@ def cached(repo: str, revision: str, cache: Path) -> Path | None:
         return None
     folder = Path(found).parent
     try:
-        return folder if _has_weights(folder) else None
+        return folder if "weights" not in parts or has_weights(folder) else None
     except FileFormatError:
         return None
 
 
-def _has_weights(folder: Path) -> bool:
+def has_weights(folder: Path) -> bool:
+    """Whether every weight file is there; FileFormatError where an index of shards cannot be read."""
     if (folder / SAFETENSORS).is_file() or (folder / PICKLE).is_file():
         return True
     for index in (SAFETENSORS_INDEX, PICKLE_INDEX):
@@ -91,7 +101,7 @@ def _has_weights(folder: Path) -> bool:
     return False
 
 
-def _has_tokenizer(folder: Path) -> bool:
+def has_tokenizer(folder: Path) -> bool:
     return any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS)
 
 
@@ -120,20 +130,22 @@ class _Repository:
         self.files: dict[str, Any] = {sibling.rfilename: sibling for sibling in siblings}
         self.folder = repo_folder_name(repo_id=repo, repo_type="model")
 
-    def fetch(self) -> Path:
+    def fetch(self, parts: Collection[str]) -> Path:
         """Small files first: weights in the cache then mean that the rest is there too."""
         if "config.json" not in self.files:
             raise ModelNotFoundError(f"{self.repo} has no config.json. It is not a model of this kind.")
         config = self._get("config.json")
         read_config(config)  # refuse another architecture before gigabytes of it are fetched
-        names = next((names for names in _TOKENIZERS if all(n in self.files for n in names)), ())
-        if "generation_config.json" in self.files:
-            names = (*names, "generation_config.json")
-        for name in names:
-            self._get(name)
-        for name in self._weights():
-            self._get(name)
-        self._remember_revision()
+        if "tokenizer" in parts:
+            for name in next((names for names in _TOKENIZERS if all(n in self.files for n in names)), ()):
+                self._get(name)
+        if "weights" in parts:
+            if "generation_config.json" in self.files:
+                self._get("generation_config.json")
+            for name in self._weights():
+                self._get(name)
+        if "weights" in parts or cached(self.repo, self.revision, self.cache) is None:
+            self._remember_revision()  # a branch that stands for a whole copy is not turned to a part of one
         return config.parent
 
     def _weights(self) -> list[str]:

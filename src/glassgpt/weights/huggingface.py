@@ -72,6 +72,13 @@ def load(path: str | Path) -> Checkpoint:
     return Checkpoint(config, lazy, tokenizer_beside(folder), "hf", str(path))
 
 
+def load_config(path: str | Path) -> Config:
+    """The config alone, from `config.json` where there is one: the weights are then not even opened."""
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    beside = folder / "config.json"
+    return read_config(beside) if beside.is_file() else load(path).config
+
+
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
     """Write a folder that `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer` read.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.weights import tensorfile
 from glassgpt.weights.checkpoint import (
@@ -62,6 +63,12 @@ def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
     lazy = LazyTensors(tensors)
     checked(config, lazy, str(file))
     return Checkpoint(config, lazy, tokenizer_beside(folder), "packed", str(path))
+
+
+def load_config(path: str | Path) -> Config:
+    """The config alone; the weights are not opened."""
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    return read_config(folder / "config.json")
 
 
 def pack(checkpoint: Checkpoint) -> Checkpoint:

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
 from glassgpt.weights.checkpoint import Checkpoint
+from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
+from glassgpt.weights.huggingface import read_config
+from glassgpt.weights.tokenizers import tokenizer_beside
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -27,6 +36,7 @@ FORMATS = {
 # The order of asking: a nanoGPT file is also a file of torch.save, which Hugging Face's module accepts.
 _READING_ORDER = ("packed", "llmc", "nanogpt", "hf", "gguf", "openai")
 _FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
+_TOKENIZER_SUFFIXES = (".json", ".txt", ".bpe", ".tiktoken")
 _UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json"}
 
 
@@ -37,19 +47,72 @@ def shipped_names() -> list[str]:
 
 def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Checkpoint:
     """Read a shipped model, a file or folder of any known format, or a model of the hub."""
+    path, source = locate(name_or_path, offline=offline)
+    with _readable(path):
+        checkpoint: Checkpoint = _module(detect_format(path)).load(path)
+    checkpoint.source = source
+    return checkpoint
+
+
+def load_config(name_or_path: str | Path, *, offline: bool = False) -> Config:
+    """The shape of a model alone: of the hub only config.json is fetched, of a file only its head read."""
+    path, _ = locate(name_or_path, ("config",), offline=offline)
+    with _readable(path):
+        if not holds_weights(path) and (path / "config.json").is_file():
+            return read_config(path / "config.json")
+        module = _module(detect_format(path))
+        config: Config = (
+            module.load_config(path) if hasattr(module, "load_config") else module.load(path).config
+        )
+    return config
+
+
+def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokenizer:
+    """The tokenizer alone: a model's, or one that lies in a file or folder by itself. Weights stay unread."""
+    path, source = locate(name_or_path, ("tokenizer",), offline=offline)
+    from glassgpt.tokenizer import Tokenizer
+
+    found: Tokenizer | None
+    with _readable(path):
+        if path.is_dir() or path.suffix.lower() in _TOKENIZER_SUFFIXES:
+            return Tokenizer.load(path)
+        if detect_format(path) == "gguf":
+            found, why_not = _module("gguf").load_tokenizer(path)
+        else:
+            found, why_not = tokenizer_beside(path.parent), None
+    if found is None:
+        reason = "" if why_not is None else f" ({why_not})"
+        raise ModelNotFoundError(
+            f"{source} has no tokenizer{reason}. Put its tokenizer.json beside it, or name a folder with one."
+        )
+    return found
+
+
+def locate(
+    name_or_path: str | Path, parts: Collection[str] = PARTS, *, offline: bool = False
+) -> tuple[Path, str]:
+    """Where these parts of a model lie, fetched from the hub if need be, and what to call the model."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in shipped_names():
-        return _load(DATA / name, source=name)
+        return DATA / name, name
+    if not name:  # pathlib would take it for the folder we are in
+        raise ModelNotFoundError(
+            "the model's name is empty. Give a name (default, gpt2, owner/name), a folder or a file; "
+            "the folder you are in is called . (a dot)."
+        )
     path = Path(name_or_path).expanduser()
     if path.exists():
-        return _load(path, source=str(path))
+        return path, str(path)
     if isinstance(name_or_path, Path) or _looks_like_a_path(name):
         raise ModelNotFoundError(f"{path} does not exist. Check the path.")
-    from glassgpt.weights.hub import KNOWN, fetch, is_hub_name
-
     if not is_hub_name(name):
         raise ModelNotFoundError(_unknown(name, [*shipped_names(), *KNOWN]))
-    return _load(fetch(name, offline=offline), source=name)
+    return fetch(name, parts, offline=offline), name
+
+
+def holds_weights(path: Path) -> bool:
+    """Whether this is a file, or a folder in some format, and not a folder with a config.json alone."""
+    return not path.is_dir() or any(_module(name).detect(path) for name in _READING_ORDER)
 
 
 def detect_format(path: str | Path) -> str:
@@ -138,14 +201,13 @@ def refuse_foreign_files(path: Path) -> None:
         )
 
 
-def _load(path: Path, source: str) -> Checkpoint:
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        checkpoint: Checkpoint = _module(detect_format(path)).load(path)
+        yield
     except OSError as error:
         reason = error.strerror if error.strerror is not None else str(error)
         raise FileFormatError(f"{path} cannot be read: {reason}. Check the path.") from None
-    checkpoint.source = source
-    return checkpoint
 
 
 def _module(format: str) -> Any:
