@@ -3,8 +3,8 @@
     python benchmarks/taps.py [--size gpt2] [--rounds 40]
 
 The copy is made from the text of gpt2.py: every `show(tap, name, x)` becomes `x`, every `within(...)` becomes
-None, and the branch for a listening tap is gone. Both have the same weights (random ones: speed does not depend
-on them) and take turns on one thread of the CPU; counted is CPU time, which other programs disturb least.
+None, and the branch for a listening tap is gone. Both have the same weights (random ones: speed does not
+depend on them) and take turns on one thread of the CPU; counted is CPU time, which others disturb least.
 A table for people, then one line of JSON.
 """
 

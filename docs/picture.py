@@ -96,7 +96,7 @@ def draw(model: str) -> str:
     with torch.no_grad():
         gpt.backend.model(torch.tensor([ids]), tap=keep)  # type: ignore[attr-defined]
     heads = seen[f"h.{OPEN}.attn.weights"]  # (H, T, T)
-    # The head whose last token looks hardest at some word in the middle: many look at the first or at themselves.
+    # The head whose last token looks hardest at a word in the middle: many look only at the first.
     head = int(np.argmax(heads[:, -1, 1:-1].max(axis=1)))
     heights = [TOP + LANE * i for i in range(len(ids))]
     bottom = heights[-1]
@@ -192,8 +192,9 @@ def draw(model: str) -> str:
     most = choices[0][1]
     first = bottom - 4 * 40
     out.append(
-        f'<path d="M{FINAL + 74} {bottom}C{BARS - 6} {bottom} {FINAL + 66} {first + 80} {BARS - 14} {first + 80}'
-        f'M{BARS - 8} {first - 16}q-6 0 -6 8V{bottom}q0 8 6 8" stroke="{AMBER}" stroke-width="1.6"/>'
+        f'<path d="M{FINAL + 74} {bottom}C{BARS - 6} {bottom} {FINAL + 66} {first + 80} '
+        f'{BARS - 14} {first + 80}M{BARS - 8} {first - 16}q-6 0 -6 8V{bottom}q0 8 6 8" '
+        f'stroke="{AMBER}" stroke-width="1.6"/>'
     )
     out.append(text(BARS - 24, first + 66, "logits", "tap", SOFT, "end"))
     out.append(f'<path d="M872 {TOP - 8}q6 0 6 8V{bottom - LANE}q0 8 -6 8" stroke="{SOFT}" opacity=".7"/>')
