@@ -20,8 +20,9 @@ myst_heading_anchors = 3
 # The pages describe the model from its source, and do not run it.
 autodoc_mock_imports = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+autodoc_default_options = {"undoc-members": True}
+python_maximum_signature_line_length = 90
 autodoc_preserve_defaults = True
 
 html_theme = "alabaster"
