@@ -71,7 +71,11 @@ def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
     failed = [check for check in json.loads(answer.out)["checks"] if not check["ok"]]
     assert answer.code == 1
-    assert {check["way"] for check in failed} == {"prefill, then decode", "engine, unequal lengths"}
+    assert {check["way"] for check in failed} == {
+        "prefill, then decode",
+        "engine, unequal lengths",
+        "engine, twice the rows",
+    }
     first = next(check for check in failed if check["way"] == "prefill, then decode")
     assert not first["place"].startswith("h.0.")
 
@@ -88,6 +92,36 @@ def test_numbers_that_are_none_fail(glassgpt, tiny, monkeypatch):
     assert answer.code == 1
     assert answer.out.count("FAIL") == verify.CHECKS
     assert "inf" in answer.out
+
+
+def test_a_way_that_breaks_off_fails_and_says_why(glassgpt, tiny, monkeypatch):
+    def breaks(model, texts):
+        raise RuntimeError("CUDA error: operation not supported\nand much more")
+
+    monkeypatch.setitem(verify.WAYS, "left padding", breaks)
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32")
+    assert answer.code == 1
+    assert answer.out.count("FAIL") == 1
+    assert "broke off: CUDA error" in " ".join(answer.out.split())
+    assert f"1 of {verify.CHECKS} checks FAIL" in answer.err
+
+    def has_no_kernel(model, texts):
+        raise RuntimeError("\"addmm\" not implemented for 'Half'")
+
+    monkeypatch.setitem(verify.WAYS, "left padding", has_no_kernel)
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32")
+    assert answer.code == 0
+    assert "torch has no such kernel here" in answer.out
+
+
+def test_texts_for_a_gpu_reach_every_recording():
+    from glassgpt.model.graph import LONG_PROMPT, SHORT
+
+    texts = verify.sample_texts(random_checkpoint(n_positions=1024), verify.CUDA_LENGTH)
+    prompts = [len(text) - verify.STEPS for text in texts]
+    assert max(prompts) > LONG_PROMPT
+    assert any(SHORT[1] < n <= LONG_PROMPT for n in prompts)
+    assert any(n <= SHORT[1] for n in prompts)
 
 
 def test_known_answers_are_asked_only_of_the_published_shape():

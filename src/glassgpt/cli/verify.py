@@ -85,14 +85,19 @@ def verdicts(checks: list[Check]) -> Table:
             check.way,
             f"{check.deviation:.1e}" if ran else "",
             f"{check.allowed:.1e}" if ran else "",
-            Text(check.place if roomy else brief(check.place), style="quiet"),
+            Text(where(check) if roomy else brief(where(check)), style="quiet"),
         ]
         if roomy:
             cells.append("" if check.n_tokens is None else f"{check.same_tokens}/{check.n_tokens}")
         verdict = Text(yes, style="good") if check.ok else Text(no, style="bad")
-        made.add_row(*cells, verdict if ran else Text(check.note, style="quiet"))
+        made.add_row(*cells, verdict if ran or not check.ok else Text(check.note, style="quiet"))
         before = now
     return made
+
+
+def where(check: Check) -> str:
+    """The place, or for want of one why there is none."""
+    return check.note if not check.ok and check.note else check.place
 
 
 def brief(place: str) -> str:
@@ -103,13 +108,16 @@ def brief(place: str) -> str:
 def summary(model: str, checks: list[Check]) -> str:
     failed = [check for check in checks if not check.ok]
     ran = [check for check in checks if check.deviation is not None and check.allowed is not None]
-    worst = max(ran, key=share)
-    which = (
-        f"{worst.device} {worst.dtype}, {worst.way}: {share(worst):.2g} of what is allowed, at {worst.place}"
-    )
+    verdict = f"all {len(checks)} checks agree with the reference"
     if failed:
-        return f"{model}: {len(failed)} of {len(checks)} checks FAIL; furthest off is {which}."
-    return f"{model}: all {len(checks)} checks agree with the reference; furthest off is {which}."
+        verdict = f"{len(failed)} of {len(checks)} checks FAIL"
+    if not ran:
+        return f"{model}: {verdict}."
+    worst = max(ran, key=share)
+    return (
+        f"{model}: {verdict}; furthest off is {worst.device} {worst.dtype}, {worst.way}: "
+        f"{share(worst):.2g} of what is allowed, at {worst.place}."
+    )
 
 
 def share(check: Check) -> float:

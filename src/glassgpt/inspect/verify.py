@@ -9,6 +9,8 @@ on the model at hand, place by place, and not chosen.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ TIMES_ROUNDING = 8
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
+CUDA_LENGTH = 160  # there long prompts are read by another recording than short ones (graph.LONG_PROMPT)
 STEPS = 6  # how many of them are read one by one where the cache is on trial
 SHARES = (1.0, 0.7, 0.4, 0.15)  # lengths of the texts that share a batch, as parts of the longest
 
@@ -82,26 +85,42 @@ def verify(
     dtypes: Sequence[str] = tuple(DTYPES),
 ) -> Iterator[Check]:
     """Run every way on every device in every dtype; each verdict as soon as it is known."""
-    texts = sample_texts(checkpoint) if texts is None else texts
+    names = devices() if names is None else names
+    if texts is None:
+        on_cuda = any(name.startswith("cuda") for name in names)
+        texts = sample_texts(checkpoint, CUDA_LENGTH if on_cuda else LENGTH)
     reference = make_reference(checkpoint, texts, dtypes)
-    for device in devices() if names is None else names:
+    for device in names:
         for dtype in dtypes:
             model = load_model(checkpoint, device=device, dtype=dtype).eval()
-            for name, way in WAYS.items():
-                try:
-                    seen = way(model, texts)
-                except RuntimeError as error:
-                    if not is_missing_kernel(error):
-                        raise
-                    yield Check(device, dtype, name, ok=True, note="torch has no such kernel here")
-                    continue
-                yield judge(device, dtype, name, seen, reference)
+            for name in WAYS:
+                yield tried(model, device, dtype, name, reference)
+            del model
+            gc.collect()  # a recorded step and its buffers refer to each other; GPU memory waits for neither
 
 
-def sample_texts(checkpoint: Checkpoint) -> Texts:
+def tried(model: GPT2, device: str, dtype: str, name: str, reference: Reference) -> Check:
+    """Run the model one way. That a device cannot do it at all is an answer too."""
+    where = model.wte.weight.device
+    try:
+        # Streams, graphs and kernels go to the current device, which is the first of several unless told.
+        with torch.cuda.device(where) if where.type == "cuda" else contextlib.nullcontext():
+            seen = WAYS[name](model, reference.texts)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if is_missing_kernel(error):
+            return Check(device, dtype, name, ok=True, note="torch has no such kernel here")
+        lines = str(error).strip().splitlines()
+        reason = lines[0][:200] if lines else type(error).__name__
+        return Check(device, dtype, name, ok=False, note=f"broke off: {reason}")
+    return judge(device, dtype, name, seen, reference)
+
+
+def sample_texts(checkpoint: Checkpoint, longest: int = LENGTH) -> Texts:
     """Four texts of unequal lengths: ids drawn evenly, so that all of the vocabulary has its chance."""
     config = checkpoint.config
-    longest = min(LENGTH, config.n_positions)
+    longest = min(longest, config.n_positions)
     draw = np.random.default_rng(2019)
     lengths = [max(1, round(longest * share)) for share in SHARES]
     return [[int(i) for i in draw.integers(config.vocab_size, size=length)] for length in lengths]
@@ -144,7 +163,10 @@ def errors(seen: Sequence[Seen], truths: Sequence[Seen], dtype: torch.dtype) -> 
 
 def is_missing_kernel(error: RuntimeError) -> bool:
     """Torch's way to say that a device cannot do an operation in this dtype."""
-    return "not implemented" in str(error).lower() or "not supported" in str(error).lower()
+    message = str(error).lower()
+    if message.startswith("cuda error") or "triton" in message:  # a driver or a compiler at fault, not a gap
+        return False
+    return "not implemented" in message or "not supported" in message
 
 
 # The ways to run a model. Each returns, for every text, what was seen at every place.
@@ -219,6 +241,13 @@ def padded(model: GPT2, texts: Texts, left: bool) -> list[dict[str, Tensor]]:
     return unpadded(caught, parts)
 
 
+def many_rows(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+    """The same with every text in two rows: on a GPU more than a few rows take another recorded step."""
+    twice = through_engine(model, [*texts, *texts])
+    both = zip(twice[: len(texts)], twice[len(texts) :], strict=True)
+    return [{"logits": torch.stack([one["logits"], other["logits"]])} for one, other in both]  # (2, T, V)
+
+
 def through_engine(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     """As the engine does it: read each row but for its end, then step all together. Gives logits only."""
     backend = TorchBackend(model, rows=len(texts))
@@ -242,6 +271,7 @@ WAYS: dict[str, Way] = {
     "left padding": left_padded,
     "right padding": right_padded,
     "engine, unequal lengths": through_engine,
+    "engine, twice the rows": many_rows,
 }
 CHECKS = len(WAYS)  # for each device and dtype
 
