@@ -70,7 +70,7 @@ class TrainSettings:
 
 
 # What the papers say. GPT (Radford et al., 2018): Adam at 2.5e-4, 2,000 steps of warm-up, cosine to 0, batch
-# 64 x 512. GPT-2 (2019): context 1,024, batch 512; its rate was tuned by hand and not published, so here it is
+# 64 x 512. GPT-2 (2019): context 1,024, batch 512; its rate was tuned by hand and not published, so this is
 # GPT-3's for 125 million parameters.
 RECIPES: dict[str, dict[str, Any]] = {
     "gpt1": {"rows": 64, "context": 512, "lr": 2.5e-4, "warmup": 2000, "floor": 0.0, "weight_decay": 0.01,
