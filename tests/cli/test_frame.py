@@ -13,7 +13,7 @@ import pytest
 import glassgpt as package
 from glassgpt.cli import VERBS, info, main
 
-from .conftest import program, run_program
+from .conftest import SRC, program, run_program
 
 
 def test_version(glassgpt):
@@ -159,3 +159,18 @@ def test_control_c(glassgpt, monkeypatch):
     monkeypatch.setattr(info, "find", interrupt)
     answer = glassgpt("info", "gpt2")
     assert (answer.code, answer.out, answer.err) == (130, "the half that was ready\n", "\n")
+
+
+def test_a_model_is_opened_without_the_compiler_and_with_one_thread_if_it_is_small(tiny):
+    """torch._dynamo takes a second to import; a second thread for a tiny product costs more than it gives."""
+    code = (
+        "import sys, torch\n"
+        "from glassgpt.cli import main\n"
+        "torch.set_num_threads(2)\n"
+        "assert main(['generate', 'x', '--model', sys.argv[1], '--max-new-tokens', '2']) == 0\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+        "assert torch.get_num_threads() == 1\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", code, str(tiny)]
+    subprocess.run(command, env={**env, "PYTHONPATH": str(SRC)}, check=True, timeout=60, capture_output=True)

@@ -72,9 +72,23 @@ def test_the_report_says_where_the_tokenizer_went(tmp_path: Path) -> None:
     ours.tokenizer = ByteTokenizer()
     save_checkpoint(ours, tmp_path / "with")
     assert convert(tmp_path / "with", tmp_path / "again").notes == []
-    assert any(
-        "holds no tokenizer" in n for n in convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
-    )
+    (note,) = convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
+    assert str(tmp_path / "files" / "tokenizer.json") in note
+    assert load_checkpoint(tmp_path / "files" / "m.bin").tokenizer.hash == ours.tokenizer.hash
+    assert convert(tmp_path / "with", tmp_path / "files" / "m.pt").notes[1:] == []  # it lies there already
+
+
+def test_a_tokenizer_of_another_model_is_not_replaced(tmp_path: Path) -> None:
+    from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
+
+    ours = random_checkpoint()
+    ours.tokenizer = ByteTokenizer()
+    save_checkpoint(ours, tmp_path / "with")
+    CharTokenizer("a few letters").save(tmp_path / "files")
+    before = (tmp_path / "files" / "tokenizer.json").read_bytes()
+    (note,) = convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
+    assert "is another" in note
+    assert (tmp_path / "files" / "tokenizer.json").read_bytes() == before
 
 
 def test_the_report_says_why_a_tokenizer_could_not_be_read(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def command(
 ) -> int:
     """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
     prompt = checked_prompt(prompt, "generate")
-    gpt = load(model, device, dtype)
+    gpt = load(model, device, dtype, rows=settings.candidates if settings.beams is None else settings.beams)
     given = gpt.encode(prompt, allow_special) if prompt is not None and allow_special else prompt
     if json:
         for found in gpt.generate(given, settings=settings).samples:

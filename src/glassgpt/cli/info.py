@@ -59,8 +59,18 @@ def command(
     else:
         terminal.show(matrices(counted, every_block), "", memory(counted))
         if found.card is not None:
-            sys.stdout.write("\n" + found.card.strip() + "\n")
+            show_card(found.card.strip())
     return 0
+
+
+def show_card(card: str) -> None:
+    """The model card: set in type on a terminal, as it was written in a pipe."""
+    if terminal.is_terminal(sys.stdout):
+        from rich.markdown import Markdown
+
+        terminal.show("", Markdown(card))
+    else:
+        sys.stdout.write("\n" + card + "\n")
 
 
 def find(model: str) -> Found:
@@ -221,6 +231,6 @@ def difference(counted: Tally) -> Text:
         f"\nThe article's total is {gap:,} short of the published tensors:\n"
         f"  {blocks * per_bias:>7,}  mlp.c_fc.bias is given {short} numbers; the layer is {full} wide,\n"
         f"           and so is its bias: {blocks} blocks * {per_bias:,}\n"
-        f"  {ln_f:>7,}  ln_f, the norm after the last block, is left out: {width:,} gains, {width:,} shifts\n"
+        f"  {ln_f:>7,}  ln_f, the norm after the last block, is left out: 2 * {width:,}\n"
         f"  {gap:>7,}  in all"
     )

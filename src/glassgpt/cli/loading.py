@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,21 @@ if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
 
-def load(model: str, device: str | None, dtype: str | None) -> GPT:
+# Numbers multiplied per step below which a second CPU thread costs more in meeting than it saves in work, and
+# ruins the speed where another program wants that core (measured on two busy cores: 337 tokens/s became 30).
+WORK_FOR_ONE_THREAD = 30_000_000
+
+
+def load(model: str, device: str | None, dtype: str | None, rows: int = 1) -> GPT:
+    """The model, ready for steps of about so many rows."""
     from glassgpt.weights import shipped_names
 
     local = model in shipped_names() or Path(model).exists()
     # A model that may have to be fetched draws a progress bar of its own.
     with terminal.waiting(f"loading {model}") if local else contextlib.nullcontext():
-        return glassgpt.load(model, device=device, dtype=dtype)
+        gpt = glassgpt.load(model, device=device, dtype=dtype)
+    if rows * gpt.config.n_parameters < WORK_FOR_ONE_THREAD and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(1)
+    return gpt

@@ -87,7 +87,7 @@ def show(*things: RenderableType, stream: TextIO | None = None) -> None:
 def note(message: str) -> None:
     """One remark on stderr: the seed, the speed, a warning."""
     target = console(sys.stderr)
-    target.print(message, style="quiet", soft_wrap=True)
+    target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.backend import Array
@@ -147,11 +148,23 @@ def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str 
     """The torch model with a checkpoint's numbers in it."""
     where = choose_device(device)
     kind = choose_dtype(dtype, where)
-    with torch.device("meta"):  # shapes only: nothing is drawn that the file will replace anyway
+    with torch.device("meta"), Undrawn():  # shapes only: the file will replace all numbers anyway
         model = GPT2(checkpoint.config)
     state = {name: _to_torch(checkpoint.tensors[name]).to(where, kind) for name in checkpoint.config.shapes()}
     model.load_state_dict(state, assign=True)
     return arrange(model.requires_grad_(False))
+
+
+class Undrawn(TorchFunctionMode):
+    """Initialisers do nothing: to "draw" shapes without numbers, torch loads its compiler for a second."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = {} if kwargs is None else kwargs
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def arrange(model: GPT2) -> GPT2:

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.errors import SettingError
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
 from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
+from glassgpt.weights.safe import writing
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 _BLOCK = 1 << 22  # numbers compared at a time: bounds the memory that comparing takes
 
@@ -73,10 +78,25 @@ def convert(
         notes.append(f"the source {reason}, so none was written")
     module.save(checkpoint, target, dtype)
     written: Checkpoint = module.load(target)
-    if checkpoint.tokenizer is not None and written.tokenizer is None:
-        notes.append(f"a file of {format} holds no tokenizer: keep the source's tokenizer files beside it")
+    if checkpoint.tokenizer is not None:
+        notes += _tokenizer_beside(checkpoint.tokenizer, written.tokenizer, target, format)
     tensors = [_compared(checkpoint, written, name) for name in checkpoint.config.shapes()]
     return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
+
+
+def _tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:
+    """A single file of most formats has no room for a tokenizer: it goes beside it, unless one lies there."""
+    if found is None:
+        file = target.parent / "tokenizer.json"
+        with writing(file) as part:
+            part.write_text(ours.files()["tokenizer.json"], "utf-8")
+        return [f"a file of {format} holds no tokenizer; it was written beside it: {file}"]
+    if target.is_file() and format != "gguf" and found.hash != ours.hash:
+        return [
+            f"a file of {format} holds no tokenizer, and the one that lies beside {target} is another: "
+            "move the file to a folder of its own, with the source's tokenizer.json"
+        ]
+    return []
 
 
 def _check_target(src: str | Path, target: Path, force: bool) -> None:
