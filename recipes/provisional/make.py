@@ -9,6 +9,7 @@ and repeated. Training on two cores takes under an hour.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import lzma
 from pathlib import Path
@@ -20,7 +21,6 @@ from rich.progress import Progress
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.data import Tokens
 from glassgpt.train.loop import train
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import load_checkpoint, save_checkpoint
@@ -41,7 +41,21 @@ def make_tokenizer(books: list[Path], out: Path) -> Tokenizer:
     return Tokenizer.load(out)
 
 
-def make_tokens(books: list[Path], tokenizer: Tokenizer, file: Path) -> Tokens:
+class Windows:
+    """Windows from places drawn for (seed, step): a run that was stopped goes on with the same ones."""
+
+    def __init__(self, ids: np.ndarray, seed: int) -> None:
+        self.ids = ids
+        self.seed = seed
+
+    def batch(self, step: int) -> torch.Tensor:
+        draw = np.random.Generator(np.random.Philox(key=[self.seed, step]))
+        starts = draw.integers(0, len(self.ids) - SETTINGS.context, SETTINGS.rows)
+        windows = np.stack([self.ids[s : s + SETTINGS.context + 1] for s in starts])
+        return torch.from_numpy(windows.astype(np.int64))
+
+
+def make_tokens(books: list[Path], tokenizer: Tokenizer, file: Path) -> np.ndarray:
     """All books as one row of ids with <|endoftext|> after each."""
     if not file.exists():
         with writing(file) as part, part.open("wb") as target, Progress() as progress:
@@ -50,7 +64,7 @@ def make_tokens(books: list[Path], tokenizer: Tokenizer, file: Path) -> Tokens:
                     for line in lines:
                         ids = tokenizer.encode(json.loads(line)["text"])
                         np.array([*ids, tokenizer.eot_id], np.uint16).tofile(target)
-    return Tokens.open(file)
+    return np.memmap(file, np.uint16, mode="r")
 
 
 def main() -> None:
@@ -62,7 +76,9 @@ def main() -> None:
 
     tokenizer = make_tokenizer(arguments.books, arguments.out)
     tokens = make_tokens(arguments.books, tokenizer, arguments.out / "tokens.bin")
-    data, held_out = tokens.split(0.01)
+    cut = int(len(tokens) * 0.99)
+    data, last = Windows(tokens[:cut], SEED), Windows(tokens[cut:], 2**32 - 1)
+    held_out = [last.batch(i) for i in range(0, SETTINGS.eval_rows, SETTINGS.rows)]
     torch.manual_seed(SEED)
     eot = tokenizer.eot_id
     model = GPT2(
@@ -70,7 +86,8 @@ def main() -> None:
     )
     with Progress() as progress:
         bar = progress.add_task("training", total=SETTINGS.steps)
-        for record in train(model, data, held_out, arguments.out, SETTINGS):
+        batches = lambda step: map(data.batch, itertools.count(step))  # noqa: E731
+        for record in train(model, batches, held_out, arguments.out, SETTINGS):
             progress.update(bar, completed=record["step"], description=f"training, loss {record['loss']:.3f}")
             if "val_loss" in record:
                 progress.print(record)

@@ -1,1 +1,1 @@
-"""text -> weights. In reading order: data.py, optim.py (how weights move), loop.py, run.py (its folder)."""
+"""text -> weights. Data: prepare.py, shards.py, loader.py. Learning: settings, loss, optim, loop, run."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +20,8 @@ from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.run import load_run, save_run
 from glassgpt.train.settings import TrainSettings
 
-EVALUATION = 2**32 - 1  # the seed of the held-out windows: the same in every run
-
-
-class Batches(Protocol):
-    def batch(self, seed: int, step: int, rows: int, context: int) -> Tensor:
-        """The (rows, context + 1) ids of one step: a function of these numbers and nothing else."""
-        ...
+# The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else.
+Batches = Callable[[int], Iterator[Tensor]]
 
 
 class NonFiniteLossError(UserError):
@@ -37,8 +32,8 @@ class NonFiniteLossError(UserError):
 
 def train(
     model: GPT2,
-    data: Batches,
-    held_out: Batches,
+    batches: Batches,
+    held_out: Sequence[Tensor],
     out: Path,
     settings: TrainSettings,
     stop: Callable[[], bool] = lambda: False,
@@ -59,12 +54,11 @@ def train(
     keep_log_until(log, first)
     run_block = torch.compile(nn.Module.__call__) if settings.compile else None
 
-    for step in range(first, settings.steps):
+    for step, batch in zip(range(first, settings.steps), batches(first), strict=False):
         begun = time.perf_counter()
-        batch = data.batch(settings.seed, step, settings.rows, settings.context).to(device, non_blocking=True)
         set_rate(optimizers, settings.rate(step))
         model.train()
-        loss = learn(model, batch, settings, scaler, run_block)
+        loss = learn(model, batch.to(device), settings, scaler, run_block)
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"the loss of step {step} is {loss}; the weights were not moved. "
@@ -117,14 +111,12 @@ def learn(
 
 
 @torch.no_grad()
-def evaluate(model: GPT2, held_out: Batches, settings: TrainSettings) -> float:
+def evaluate(model: GPT2, held_out: Sequence[Tensor], settings: TrainSettings) -> float:
     """The mean loss on the same held-out windows every time; draws no random number of the training's."""
-    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
     total, tokens = 0.0, 0
     with evaluating(model):
-        for index in range(0, settings.eval_rows, micro):
-            rows = min(micro, settings.eval_rows - index)
-            batch = held_out.batch(EVALUATION, index, rows, settings.context).to(model.wte.weight.device)
+        for batch in held_out:
+            batch = batch.to(model.wte.weight.device)
             with computing_in(settings.precision, batch.device):
                 total += summed_loss(model, batch[:, :-1], batch[:, 1:]).item()
             tokens += batch[:, 1:].numel()

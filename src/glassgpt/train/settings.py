@@ -29,10 +29,10 @@ class TrainSettings:
     clip: float = 1.0  # the largest norm a gradient keeps
     precision: str = "float32"  # of the products: float32, bfloat16 or float16; weights stay float32
     compile: bool = False  # let torch compile the blocks
-    seed: int = 0
-    eval_every: int = 200
-    eval_rows: int = 64
-    save_every: int = 200
+    seed: int = 0  # decides the first weights, the order of the data and dropout
+    eval_every: int = 200  # steps between looks at the held-out text
+    eval_rows: int = 64  # held-out windows, the same every time
+    save_every: int = 200  # steps between checkpoints
     keep: int = 3  # checkpoints that stay, besides the best
 
     def __post_init__(self) -> None:
