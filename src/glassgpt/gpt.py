@@ -14,7 +14,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.backend import Backend
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine import Engine, checked_prompt
-from glassgpt.generate.generation import Event, Generation, best
+from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
 
@@ -61,6 +61,12 @@ class GPT:
     """A model with its tokenizer. Not for several threads at once; a server has its own engine."""
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
+        if tokenizer is not None and tokenizer.vocab_size > backend.config.vocab_size:
+            raise UserError(
+                f"the tokenizer of {name or 'this model'} has {tokenizer.vocab_size:,} tokens and the model "
+                f"only {backend.config.vocab_size:,}: they do not belong together. Put the model's own "
+                "tokenizer.json beside its weights."
+            )
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
@@ -100,7 +106,8 @@ class GPT:
 
         No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
         of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
-        its `.samples` holds all of them in order.
+        its `.samples` holds all of them in order. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
+        `.found` has what was finished by then, and what there is of the rest.
         """
         settings = _settings(settings, changes)
         if not _is_batch(prompt):
@@ -152,35 +159,49 @@ class GPT:
 
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]
-        if settings.beams is not None:
-            backend = self._line(settings.beams, all_at_once=True).engine.backend
-            found = [beam_search(backend, ids, settings, self.tokenizer) for ids in prompts_ids]
-        else:
-            found = self._sample(prompts_ids, settings)
-        results = []
-        for prompt, generations in zip(prompts, found, strict=True):
-            for generation in generations:
-                generation.prompt = _as_given(prompt)
-                generation.samples = generations
-            results.append(generations[0])
-        return results
+        try:
+            found = (self._sample if settings.beams is None else self._search)(prompts_ids, settings)
+        except Interrupted as interrupt:
+            _tie(prompts, interrupt.found)
+            raise
+        _tie(prompts, found)
+        return [generations[0] for generations in found]
+
+    def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+        assert settings.beams is not None
+        backend = self._line(settings.beams, all_at_once=True).engine.backend
+        found: list[list[Generation]] = []
+        for ids in prompts:
+            try:
+                found.append(beam_search(backend, ids, settings, self.tokenizer))
+            except Interrupted as interrupt:
+                raise Interrupted(found + interrupt.found) from None
+        return found
 
     def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
         line = self._line(len(prompts) * settings.candidates)
         numbers: list[int] = []
+        found: list[list[Generation]] = [[] for _ in prompts]
+
+        def in_order() -> list[list[Generation]]:
+            if settings.best_of is not None:
+                return [best(generations, settings.samples) for generations in found]
+            return [sorted(generations, key=lambda generation: generation.sample) for generations in found]
+
         try:
             numbers.extend(line.submit(ids, settings) for ids in prompts)
-            found = []
-            for number in numbers:
-                events = line.events(number, settings.candidates)
-                done = [event.generation for event in events if event.generation is not None]
-                found.append(sorted(done, key=lambda generation: generation.sample))
+            for number, done in zip(numbers, found, strict=True):
+                for event in line.events(number, settings.candidates):
+                    if event.generation is not None:
+                        done.append(event.generation)
+        except KeyboardInterrupt:
+            for rest, done in zip(line.break_off(numbers), found, strict=False):
+                done += rest
+            raise Interrupted(in_order()) from None
         finally:
-            for number in numbers:  # nothing is left of them unless this was interrupted
+            for number in numbers:  # nothing is left of them unless there was an error
                 line.drop(number)
-        if settings.best_of is None:
-            return found
-        return [best(generations, settings.samples) for generations in found]
+        return in_order()
 
     def _ids(self, prompt: Prompt | None) -> list[int]:
         if prompt is None:
@@ -240,16 +261,22 @@ class TextStream(Iterator[str]):
         self.generation: Generation | None = None
 
     def __next__(self) -> str:
-        for event in self._events:
-            if event.note is not None:
-                self.notes.append(event.note)
-            if event.generation is not None:
-                self.generation = event.generation
-                self.generation.prompt = _as_given(self._prompt)
-                self.generation.samples = [self.generation]
-            if event.text:
-                return event.text
+        try:
+            for event in self._events:
+                if event.note is not None:
+                    self.notes.append(event.note)
+                if event.generation is not None:
+                    self._finish([event.generation])
+                if event.text:
+                    return event.text
+        except KeyboardInterrupt:
+            self._finish(self._line.break_off([self._number])[0])
+            raise
         raise StopIteration
+
+    def _finish(self, found: list[Generation]) -> None:
+        _tie([self._prompt], [found])
+        self.generation = found[0] if found else None
 
     def close(self) -> None:
         self._line.drop(self._number)
@@ -276,7 +303,10 @@ class _Line:
         return number
 
     def events(self, number: int, texts: int) -> Iterator[Event]:
-        """The events of a request until all its texts are finished."""
+        """The events of a request until all its texts are finished.
+
+        Ctrl-C leaves the request where it is, to be read on, broken off or dropped.
+        """
         try:
             while texts and number in self._inboxes:
                 while not self._inboxes[number]:
@@ -290,13 +320,35 @@ class _Line:
                     raise event.error
                 texts -= event.generation is not None
                 yield event
-        finally:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # also the end of a loop that reads no further
             self.drop(number)
+            raise
+        self.drop(number)
+
+    def break_off(self, numbers: Sequence[int]) -> list[list[Generation]]:
+        """End requests now; for each, its texts that were not read yet, finished or not."""
+        for number in numbers:
+            self.engine.cancel(number)
+        for event in self.engine.step() if self.engine.busy else ():
+            if event.request in self._inboxes:
+                self._inboxes[event.request].append(event)
+        inboxes = [self._inboxes.pop(number, ()) for number in numbers]
+        return [[event.generation for event in inbox if event.generation is not None] for inbox in inboxes]
 
     def drop(self, number: int) -> None:
         """Forget a request, and end it if it still runs."""
         if self._inboxes.pop(number, None) is not None:
             self.engine.cancel(number)
+
+
+def _tie(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
+    """Let every text know its prompt and its siblings. Interrupted, fewer prompts may have been reached."""
+    for prompt, generations in zip(prompts, found, strict=False):
+        for generation in generations:
+            generation.prompt = _as_given(prompt)
+            generation.samples = generations
 
 
 def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:

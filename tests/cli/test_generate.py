@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -195,3 +196,80 @@ def test_control_c_keeps_what_was_written(tiny):
     assert out.endswith(b"\n")
     assert b"Traceback" not in err
     assert b"interrupted" in err
+
+
+@pytest.fixture
+def control_c(monkeypatch):
+    """The signal itself, at the sixth step of a generation."""
+    from glassgpt.model import TorchBackend
+
+    right, calls = TorchBackend.decode, itertools.count(1)
+
+    def decode(self, rows, ids, positions):
+        if next(calls) == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+        return right(self, rows, ids, positions)
+
+    monkeypatch.setattr(TorchBackend, "decode", decode)
+
+
+MANY = ("--max-new-tokens", "20", "--ignore-eot", "--seed", "4")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+@pytest.mark.usefixtures("control_c")
+def test_control_c_prints_what_there_is_of_many(glassgpt, tiny):
+    answer = glassgpt("generate", "Hi", "--model", tiny, "--samples", "3", "--json", *MANY)
+    found = [json.loads(line) for line in answer.out.splitlines()]
+    assert answer.code == 130
+    assert [one["sample"] for one in found] == [0, 1, 2]
+    assert {one["finish_reason"] for one in found} == {"cancelled"}
+    whole = package.load(tiny).generate("Hi", max_new_tokens=20, ignore_eot=True, seed=4, samples=3).samples
+    for one, all_of_it in zip(found, whole, strict=True):
+        assert 5 <= len(one["tokens"]) < 20
+        assert one["tokens"] == all_of_it.tokens[: len(one["tokens"])]
+    assert "interrupted" in answer.err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+@pytest.mark.usefixtures("control_c")
+@pytest.mark.parametrize("way", [("--samples", "3"), ("--beams", "3", "--samples", "3"), ("--best-of", "3")])
+def test_control_c_writes_what_there_is_of_many(glassgpt, tiny, way):
+    answer = glassgpt("generate", "Hi", "--model", tiny, *way, *MANY)
+    assert answer.code == 130
+    assert answer.out.count("Hi") >= (1 if "--best-of" in way else 3)
+    assert len(answer.out.encode()) > 5
+    assert "Traceback" not in answer.err
+
+
+def test_no_name_is_not_the_folder_we_are_in(glassgpt, tiny, monkeypatch, tmp_path):
+    monkeypatch.chdir(tiny)
+    for words in (["generate", "x"], ["next", "x"], ["tokens", "x"]):
+        assert glassgpt(*words, "--model", "").is_one_line_error("name is empty", "owner/name")
+    for words in (["info", ""], ["verify", ""], ["convert", "", tmp_path / "out"], ["convert", tiny, ""]):
+        assert glassgpt(*words).is_one_line_error("name is empty")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are POSIX's")
+def test_a_terminal_gets_lines_that_end_between_words(tiny):
+    import pty
+
+    leader, follower = pty.openpty()
+    prompt = "some words that go on and on " * 4
+    command, env = program("generate", prompt, "--model", tiny, "--max-new-tokens", "1", COLUMNS="40")
+    with subprocess.Popen(command, env=env, stdout=follower, stderr=subprocess.PIPE) as process:
+        os.close(follower)
+        shown = b""
+        while chunk := read_all(leader):
+            shown += chunk
+        assert process.wait(timeout=60) == 0
+    lines = shown.replace(b"\x1b[1m", b"").split(b"\r\n")
+    assert lines[0] == b"some words that go on and on some words"
+    assert lines[1] == b"that go on and on some words that go on"
+
+
+def read_all(leader):
+    try:
+        return os.read(leader, 4096)
+    except OSError:  # how Linux says that nobody holds the other end any more
+        return b""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import pytest
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate import Generation, Settings
+from glassgpt.generate.generation import Interrupted
 from glassgpt.gpt import GPT, load
 from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend
 
@@ -146,6 +149,122 @@ class TestStream:
 
 def interrupt(*_args):
     raise KeyboardInterrupt
+
+
+class TestInterrupted:
+    def break_after(self, gpt, monkeypatch, steps):
+        """Ctrl-C at that step of decoding, whichever backend takes it."""
+        calls = itertools.count()
+        right = TinyBackend.decode
+
+        def decode(backend, *arguments):
+            return interrupt() if next(calls) == steps else right(backend, *arguments)
+
+        monkeypatch.setattr(TinyBackend, "decode", decode)
+
+    def test_what_is_there_of_every_sample(self, gpt, monkeypatch):
+        settings = {"samples": 4, "seed": 3, "max_new_tokens": 12}
+        whole = [gpt.generate(prompt, **settings).samples for prompt in ("ab", "cd")]
+        with monkeypatch.context() as patch:
+            self.break_after(gpt, patch, 6)
+            with pytest.raises(Interrupted) as caught:
+                gpt.generate(["ab", "cd"], **settings)
+        found = caught.value.found
+        assert [len(generations) for generations in found] == [4, 4]
+        for one, all_of_it in zip(itertools.chain(*found), itertools.chain(*whole), strict=True):
+            assert one.sample == all_of_it.sample
+            assert one.prompt == all_of_it.prompt
+            if one.finish_reason == "cancelled":
+                assert one.tokens == all_of_it.tokens[: len(one.tokens)]
+                assert all_of_it.text.startswith(one.text.rstrip("\ufffd"))
+            else:
+                assert (one.tokens, one.finish_reason) == (all_of_it.tokens, all_of_it.finish_reason)
+        assert max(len(one.tokens) for one in found[0]) >= 6
+        assert any(one.finish_reason == "cancelled" for one in found[0])
+        assert not any(line.busy for line in gpt._lines)
+        assert gpt.generate("ab", **settings).samples[3].tokens == whole[0][3].tokens
+
+    def test_the_best_beams_so_far(self, gpt, monkeypatch):
+        settings = {"beams": 3, "samples": 3, "max_new_tokens": 12, "ignore_eot": True}
+        expected = gpt.generate("ab", **{**settings, "max_new_tokens": 5}).samples
+        with monkeypatch.context() as patch:
+            self.break_after(gpt, patch, 4)
+            with pytest.raises(Interrupted) as caught:
+                gpt.generate("ab", **settings)
+        (found,) = caught.value.found
+        assert [one.tokens for one in found] == [one.tokens for one in expected]
+        assert {one.finish_reason for one in found} == {"cancelled"}
+
+    def test_a_stream_keeps_its_generation(self, gpt, monkeypatch):
+        stream = gpt.stream("ab", seed=3, max_new_tokens=12, ignore_eot=True)
+        first = next(stream)
+        with monkeypatch.context() as patch:
+            self.break_after(gpt, patch, 3)
+            with pytest.raises(KeyboardInterrupt):
+                list(stream)
+        assert stream.generation.finish_reason == "cancelled"
+        assert stream.generation.text.startswith(first)
+        assert len(stream.generation.tokens) >= 3
+
+
+class TestPaddedVocabulary:
+    """Logits beyond the tokenizer's ids, made the likeliest of all."""
+
+    @pytest.fixture(params=[False, True], ids=["host", "device"])
+    def padded(self, request):
+        backend = PaddedBackend(device=request.param)
+        last = backend.logits([[1, 2, 3]])[0, -1]
+        assert last.argmax() >= VOCAB, "else there is nothing to test"
+        return GPT(backend, LetterTokenizer())
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"temperature": 0},
+            {"seed": 1, "top_k": None},
+            {"seed": 1, "top_p": 0.9, "samples": 3},
+            {"beams": 4, "logprobs": 5},
+            {"seed": 2, "logprobs": VOCAB + 7, "repetition_penalty": 1.3},
+        ],
+    )
+    def test_only_tokens_are_drawn_and_listed(self, padded, settings):
+        for found in padded.generate("abc", max_new_tokens=20, ignore_eot=True, **settings).samples:
+            assert len(found.tokens) == 20
+            assert max(found.tokens) < VOCAB
+            assert padded.decode(found.tokens) == found.text
+            for listed in found.alternatives or ():
+                assert max(token for token, _ in listed) < VOCAB
+
+    def test_next_gives_every_token_and_no_more(self, padded):
+        found = padded.next("abc", k=VOCAB + 100)
+        assert len(found) == VOCAB
+        assert sum(chance for _, chance in found) == pytest.approx(1)
+
+    def test_a_bias_on_no_token_is_a_mistake(self, padded):
+        with pytest.raises(SettingError, match=f"ends at {VOCAB - 1}"):
+            padded.generate("abc", logit_bias={VOCAB: 1.0})
+
+    def test_without_a_tokenizer_every_id_counts(self):
+        found = GPT(PaddedBackend()).generate([1, 2, 3], temperature=0, max_new_tokens=3, ignore_eot=True)
+        assert found.tokens[0] >= VOCAB
+
+    def test_a_tokenizer_too_large_for_the_model(self):
+        small = TinyBackend(config=dataclasses.replace(TINY, vocab_size=VOCAB - 3))
+        with pytest.raises(UserError, match=rf"has {VOCAB} tokens and the model only {VOCAB - 3}"):
+            GPT(small, LetterTokenizer())
+
+
+class PaddedBackend(TinyBackend):
+    def __init__(self, rows=1, config=None, seed=0, device=False, sharpness=3.0):
+        config = dataclasses.replace(TINY, vocab_size=VOCAB + 7) if config is None else config
+        super().__init__(rows, config, seed, device, sharpness)
+        self.w["wte.weight"][VOCAB:] *= 4
+
+    def with_rows(self, rows):
+        return PaddedBackend(rows, self.config, self.seed, self.device, self.sharpness)
+
+    def logits(self, batch):
+        return np.stack([[self._prompt(0, ids[: t + 1]) for t in range(len(ids))] for ids in batch])
 
 
 def test_next_gives_probabilities(gpt):

@@ -13,6 +13,7 @@ from glassgpt.cli import terminal
 from glassgpt.cli.loading import load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt
+from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,35 +44,52 @@ def command(
     prompt = checked_prompt(prompt, "generate")
     gpt = load(model, device, dtype, rows=settings.candidates if settings.beams is None else settings.beams)
     given = gpt.encode(prompt, allow_special) if prompt is not None and allow_special else prompt
+    interrupt: Interrupted | None = None
     if json:
-        for found in gpt.generate(given, settings=settings).samples:
-            print(jsonlib.dumps(as_json(found, prompt, model)), flush=True)
+        found, interrupt = finished(gpt, given, settings)
+        for generation in found:
+            print(jsonlib.dumps(as_json(generation, prompt, model)), flush=True)
     elif settings.samples == 1 and settings.best_of is None and settings.beams is None:
         write_stream(gpt, given, prompt, settings)
     else:
         with terminal.waiting(
             f"writing {settings.candidates if settings.beams is None else settings.samples} texts"
         ):
-            found = gpt.generate(given, settings=settings)
-        write_samples(found.samples, prompt)
+            found, interrupt = finished(gpt, given, settings)
+        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt)
+    if interrupt is not None:
+        terminal.note("interrupted")
+        raise interrupt
     return 0
+
+
+def finished(
+    gpt: GPT, given: str | list[int] | None, settings: Settings
+) -> tuple[list[Generation], Interrupted | None]:
+    """All texts; or, after Ctrl-C, those that are finished, what there is of the others, and the Ctrl-C."""
+    try:
+        return gpt.generate(given, settings=settings).samples, None
+    except Interrupted as interrupt:
+        return interrupt.found[0], interrupt
 
 
 def write_stream(gpt: GPT, given: str | list[int] | None, prompt: str | None, settings: Settings) -> None:
     """Text as it comes. Interrupted, what came stays and its line is ended."""
     stream = gpt.stream(given, settings=settings)
+    lines = terminal.lines()
     last = ""
     began = time.perf_counter()
     if prompt is not None:
-        sys.stdout.write(terminal.emphasised(prompt))
+        sys.stdout.write(terminal.emphasised(lines.push(prompt) + lines.flush()))
         sys.stdout.flush()
     try:
         for piece in stream:
-            sys.stdout.write(terminal.harmless(piece))
+            sys.stdout.write(lines.push(terminal.harmless(piece)))
             sys.stdout.flush()
             last = piece
+        sys.stdout.write(lines.flush())
     except KeyboardInterrupt:
-        sys.stdout.write("\n")
+        sys.stdout.write(lines.flush() + "\n")
         terminal.note("interrupted")
         raise
     finally:
@@ -88,12 +106,14 @@ def write_samples(found: list[Generation], prompt: str | None) -> None:
         if len(found) > 1:
             score = "" if generation.score is None else f", log-probability {generation.score:.3f}"
             sys.stdout.write(terminal.faint(f"--- {number} of {len(found)}{score} ---") + "\n")
+        lines = terminal.lines()
         if prompt is not None:
-            sys.stdout.write(terminal.emphasised(prompt))
-        sys.stdout.write(terminal.harmless(generation.text))
+            sys.stdout.write(terminal.emphasised(lines.push(prompt) + lines.flush()))
+        sys.stdout.write(lines.push(terminal.harmless(generation.text)) + lines.flush())
         sys.stdout.write("" if generation.text.endswith("\n") else "\n")
         sys.stdout.flush()
-    report(found, max(generation.seconds for generation in found))
+    if found:
+        report(found, max(generation.seconds for generation in found))
 
 
 def report(found: list[Generation], seconds: float) -> None:

@@ -79,10 +79,7 @@ def token_bytes(gpt: GPT, token_id: int) -> bytes:
     from glassgpt.tokenizer import Tokenizer
 
     assert isinstance(gpt.tokenizer, Tokenizer)
-    try:
-        return gpt.tokenizer.token_bytes(token_id)
-    except UserError:  # a vocabulary padded to a round size has more logits than tokens
-        return f"<no token {token_id}>".encode()
+    return gpt.tokenizer.token_bytes(token_id)
 
 
 def listing(gpt: GPT, found: Candidates, numbered: bool) -> Table:

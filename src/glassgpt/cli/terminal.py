@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from glassgpt.cli.wrap import AsItComes, WordWrap
+
 PIPE_WIDTH = 1000  # a pipe has no edge: nothing is wrapped or cut there
 BAR_WIDTH = 24
 
@@ -102,6 +104,13 @@ def emphasised(text: str) -> str:
 
 def faint(text: str) -> str:
     return f"\x1b[2m{text}\x1b[22m" if has_colour(sys.stdout) else text
+
+
+def lines() -> WordWrap | AsItComes:
+    """How running text is set: a terminal gets lines that end between words, a pipe the text as it is."""
+    from glassgpt.cli.wrap import AsItComes, WordWrap
+
+    return WordWrap(console().width) if is_terminal(sys.stdout) else AsItComes()
 
 
 def harmless(text: str) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.backend import Array, Backend
-from glassgpt.generate.engine import checked_prompt, kept_length, stop_tokens
-from glassgpt.generate.generation import Alternatives, Generation
+from glassgpt.generate.engine import checked_prompt, kept_length, n_tokens, stop_tokens
+from glassgpt.generate.generation import Alternatives, Generation, Interrupted
 from glassgpt.generate.sampling import edited, log_sum_exp, ranked
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
@@ -72,6 +72,8 @@ class _Search:
         self.settings = settings
         self.tokenizer = tokenizer
         self.beams = beams
+        self.running = [Hypothesis()]
+        self.n_tokens = n_tokens(backend, tokenizer)
         self.prompt = checked_prompt(prompt, backend, tokenizer)
         self.stop_tokens = stop_tokens(settings, backend, tokenizer)
         self.words = Words(settings, tokenizer)
@@ -81,8 +83,23 @@ class _Search:
 
     def run(self) -> list[Generation]:
         started = time.perf_counter()
+        try:
+            self._search()
+        except KeyboardInterrupt:
+            for hypothesis in self.running:
+                if hypothesis.tokens:
+                    self._finish(hypothesis, "cancelled")
+            raise Interrupted([self._best(started)]) from None
+        return self._best(started)
+
+    def _best(self, started: float) -> list[Generation]:
+        best = self.finished[: self.settings.samples]
+        seconds = time.perf_counter() - started
+        return [self._generation(finished, i, seconds) for i, finished in enumerate(best)]
+
+    def _search(self) -> None:
         steps = self.settings.max_new_tokens
-        beams = [Hypothesis()]
+        beams = self.running
         length = kept_length(len(self.prompt), steps, self.backend.context)
         if length < len(self.prompt):
             self.notes.append(
@@ -92,7 +109,7 @@ class _Search:
         logits = self.backend.prefill([0], [self.prompt[-length:]]) if steps else None  # (1, V)
         for step in range(1, steps + 1):
             assert logits is not None
-            beams = self._extend(beams, logits)
+            beams = self.running = self._extend(beams, logits)
             if step == steps or not beams or self._settled(beams):
                 break
             self._place(beams, length)
@@ -107,14 +124,12 @@ class _Search:
         if not self._settled(beams):
             for hypothesis in beams:
                 self._finish(hypothesis, "length")
-        best = self.finished[: self.settings.samples]
-        seconds = time.perf_counter() - started
-        return [self._generation(finished, i, seconds) for i, finished in enumerate(best)]
 
     def _extend(self, beams: list[Hypothesis], logits: Array) -> list[Hypothesis]:
         """The best one-token continuations of all hypotheses; those that end are taken out."""
-        width = min(self.beams + len(self.stop_tokens), self.backend.config.vocab_size)
-        shown = min(max(width, self.settings.logprobs or 0), self.backend.config.vocab_size)
+        logits = logits[:, : self.n_tokens]
+        width = min(self.beams + len(self.stop_tokens), self.n_tokens)
+        shown = min(max(width, self.settings.logprobs or 0), self.n_tokens)
         total = self.backend.fetch(log_sum_exp(logits))()  # (B,)
         changes = collect([self._wishes(h) for h in beams], self.backend.array)
         allowed = logits if changes is None else edited(logits, changes)
@@ -188,7 +203,7 @@ class _Search:
         return self.backend.prefill([h.row for h in beams], [text[-length:] for text in texts]), length
 
     def _wishes(self, hypothesis: Hypothesis) -> Wishes:
-        wishes = Wishes(self.settings, self.prompt, self.words, self.backend.config.vocab_size)
+        wishes = Wishes(self.settings, self.prompt, self.words, self.n_tokens)
         if wishes.any:
             for token in hypothesis.tokens:
                 wishes.push(token)

@@ -64,6 +64,7 @@ class Engine:
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
+        self.n_tokens = n_tokens(backend, tokenizer)
         self._numbers = 0
         self._step = 0
         self._waiting: deque[Sample] = deque()
@@ -102,8 +103,7 @@ class Engine:
             words=Words(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
         )
-        vocab_size = self.backend.config.vocab_size
-        samples = [Sample(request, i, self.tokenizer, vocab_size) for i in range(settings.candidates)]
+        samples = [Sample(request, i, self.tokenizer, self.n_tokens) for i in range(settings.candidates)]
         request.samples = samples
         self._waiting.extend(samples)
         return request.number
@@ -244,6 +244,7 @@ class Engine:
 
     def _draw(self, samples: list[Sample], logits: Array) -> None:
         plan = self._planned(samples)
+        logits = logits[:, : self.n_tokens]
         if not plan.edits_fixed:
             plan.edits = collect([s.wishes for s in samples], self.backend.array)
         tokens, report = self._draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
@@ -261,9 +262,7 @@ class Engine:
             fixed = all(s.wishes.fixed for s in samples)
             plan = Plan(
                 samples=samples,
-                knobs=knobs(
-                    [s.request.settings for s in samples], self.backend.config.vocab_size, self.backend.array
-                ),
+                knobs=knobs([s.request.settings for s in samples], self.n_tokens, self.backend.array),
                 edits=collect([s.wishes for s in samples], self.backend.array) if fixed else None,
                 edits_fixed=fixed,
                 uniforms=None,
@@ -346,6 +345,16 @@ def checked_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer
             "an empty prompt needs an end-of-text token, which this model lacks. Write a prompt."
         )
     return [start]
+
+
+def n_tokens(backend: Backend, tokenizer: Tokenizer | None) -> int:
+    """How many of the logits stand for tokens.
+
+    A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). What lies beyond the
+    tokenizer's ids cannot be written, so it is never drawn, listed or counted as probability.
+    """
+    size = backend.config.vocab_size
+    return size if tokenizer is None else min(size, tokenizer.vocab_size)
 
 
 def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:

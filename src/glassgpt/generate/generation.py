@@ -42,6 +42,14 @@ class Generation:
         return self.text
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while texts were in the making. `found` holds, for each prompt, what there is of them."""
+
+    def __init__(self, found: list[list[Generation]]) -> None:
+        super().__init__()
+        self.found = found
+
+
 class Event(NamedTuple):
     """What a step of the engine did for one sequence."""
 
