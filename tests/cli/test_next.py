@@ -10,8 +10,9 @@ import pytest
 import glassgpt as package
 from glassgpt.cli.keyboard import Keyboard
 from glassgpt.cli.next import candidates
+from glassgpt.weights import save_checkpoint
 
-from .conftest import program
+from .conftest import program, random_checkpoint
 
 
 def test_ten_candidates_likeliest_first(glassgpt, tiny):
@@ -66,7 +67,10 @@ def test_the_keys(tiny):
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 def test_the_keyboard_on_a_terminal(tiny):
-    """A whole sitting: pick the second, undo, type, take the likeliest, leave; the text is the last line."""
+    """A whole sitting: pick the second, undo, type, take the likeliest, leave; the text is the last line.
+
+    Delete sends a 3 and the arrow an A; neither is a key here.
+    """
     import pty
     import subprocess
 
@@ -89,9 +93,9 @@ def test_the_keyboard_on_a_terminal(tiny):
                 pytest.fail(f"it left early: {screen.decode()}")
 
     read_until(b"q done")
-    for keys in (b"2", b"u", b"+ you\n", b"\n"):
+    for keys in (b"2", b"u", b"\x1b[3~", b"\x1b[A", b"\xc3\xa9", b"+ you\n", b"\n"):
         os.write(leader, keys)
-        read_until(b"q done")
+        read_until(b"is no key here" if keys[0] in b"\x1b\xc3" else b"q done")
     os.write(leader, b"q")
     rest = b""
     try:
@@ -104,3 +108,15 @@ def test_the_keyboard_on_a_terminal(tiny):
     assert last.rstrip("\n").startswith("Hi you")
     if expected.isprintable():
         assert last == expected + "\n"
+
+
+def test_a_padded_vocabulary_and_one_too_small(glassgpt, tmp_path):
+    save_checkpoint(random_checkpoint(vocab_size=300), tmp_path / "padded")
+    answer = glassgpt("next", "x", "-k", "300", "--json", "--model", tmp_path / "padded")
+    found = json.loads(answer.out)["next"]
+    assert sorted(candidate["id"] for candidate in found) == list(range(257))
+    answer = glassgpt("generate", "x", "--model", tmp_path / "padded", "--top-k", "none", "--ignore-eot")
+    assert answer.code == 0
+    save_checkpoint(random_checkpoint(vocab_size=200), tmp_path / "small")
+    for verb in ("next", "generate"):
+        assert glassgpt(verb, "x", "--model", tmp_path / "small").is_one_line_error("257", "200", "small")

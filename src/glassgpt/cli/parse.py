@@ -9,7 +9,9 @@ import importlib
 import io
 import os
 import re
+import shutil
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
@@ -105,7 +107,8 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
 
 
 def _description(command: Callable[..., int], verb: Verb) -> str:
-    prose = " ".join((command.__doc__ or verb.does).split())
+    doc = " ".join((command.__doc__ or verb.does).split())
+    prose = textwrap.fill(doc, shutil.get_terminal_size().columns)  # tyro breaks lines within words
     return prose + "\n\n" + "\n".join(f"  $ {example}" for example in verb.examples)
 
 

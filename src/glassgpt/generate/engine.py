@@ -244,7 +244,8 @@ class Engine:
 
     def _draw(self, samples: list[Sample], logits: Array) -> None:
         plan = self._planned(samples)
-        logits = logits[:, : self.n_tokens]
+        if self.n_tokens < self.backend.config.vocab_size:
+            logits = logits[:, : self.n_tokens]
         if not plan.edits_fixed:
             plan.edits = collect([s.wishes for s in samples], self.backend.array)
         tokens, report = self._draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
