@@ -162,6 +162,22 @@ def test_a_folder_with_other_things_in_it_is_never_replaced(small: Checkpoint, t
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["thesis.doc"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_device_or_a_pipe_is_never_replaced(small: Checkpoint, tmp_path: Path) -> None:
+    """As root, `convert ... /dev/null --force` would put a file where the device was."""
+    save_checkpoint(small, tmp_path / "m")
+    os.mkfifo(tmp_path / "pipe")
+    for action in (
+        lambda: convert(tmp_path / "m", tmp_path / "pipe", "gguf", force=True),
+        lambda: save_checkpoint(small, tmp_path / "pipe", "gguf"),
+    ):
+        with pytest.raises(SettingError, match="a device or a pipe"):
+            action()
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(SettingError, match="zero byte"):
+        convert(tmp_path / "m", "a\0b")
+
+
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A disk on which the third tensor finds no more room."""

@@ -66,6 +66,8 @@ def convert(
     """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
     if not str(dst):  # pathlib would take it for the folder we are in
         raise SettingError("the target's name is empty. Name a folder or a file.")
+    if "\0" in str(dst):
+        raise SettingError(f"the target's name {str(dst)!r} holds a zero byte. Name a folder or a file.")
     target = Path(dst).expanduser()
     format = format_for(target) if format is None else format
     module = writer(format)

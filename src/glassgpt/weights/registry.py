@@ -186,7 +186,9 @@ _MODEL_FILES = (
 
 
 def refuse_foreign_files(path: Path) -> None:
-    """Replacing a folder removes what was in it, so it must hold nothing but a model."""
+    """Replacing removes what was there: a folder must hold nothing but a model, a device stays one."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise SettingError(f"{path} is a device or a pipe, which a file would replace. Name another target.")
     if not path.is_dir():
         return
     foreign = sorted(
