@@ -63,6 +63,14 @@ VERBS = {
             "glassgpt convert my-model my-model.bin --format llmc --dtype bfloat16",
         ),
     ),
+    "prepare": Verb(
+        "cut texts into tokens to train on",
+        (
+            "glassgpt prepare corpus/ -o shards/",
+            "glassgpt prepare 'books/*.jsonl.xz' notes.md -o shards/ --tokenizer gpt2",
+            "glassgpt prepare input.txt -o shards/ --val-share 0.1",
+        ),
+    ),
     "verify": Verb(
         "check that this machine computes what it should",
         (

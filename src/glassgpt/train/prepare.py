@@ -1,0 +1,477 @@
+"""From text to shards: `prepare` reads documents, cuts them into tokens and divides them into train and val.
+
+The work is divided into units (a file, a part of a long one, several short ones), each unit into chunks of a
+bounded length. A chunk is the step that is done or not: its files are renamed into place before its record
+is, so whoever comes after a kill finds the records and does the rest. Nothing depends on who did what when:
+the result is the same, bit for bit, for any number of workers and any number of kills.
+
+    OUT.part/train-00002-000.bin, .starts    the tokens of chunk 0 of unit 2 that go to train, and where
+                                             documents begin
+    OUT.part/done-00002-000.json             its record
+    OUT.part/plan.json                       what was asked; another plan begins anew
+
+At the end the records become `shards.json` and the folder is renamed to OUT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import connection, get_context, parent_process
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.shards import FORMAT, INDEX, VERSION, token_dtype
+from glassgpt.train.sources import (
+    SECTION,
+    OnRead,
+    Piece,
+    Source,
+    Unit,
+    divide,
+    find_sources,
+    order_key,
+    read_pieces,
+)
+from glassgpt.weights.safe import read_json, writing
+
+UNIT = 1 << 26  # bytes of a unit and characters of a chunk: what is in memory at most, as tokens
+LONGEST = 1 << 24  # characters of a .txt that may still be one document
+SPLITS = ("train", "val")
+LIMIT = 1 << 26  # bytes of JSON that we wrote ourselves
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs to know."""
+
+    folder: Path
+    units: list[Unit]
+    tokenizer: Tokenizer
+    val_share: float
+    seed: int
+    longest: int  # characters of a text that is not cut into sections
+    chunk: int
+
+
+@dataclass
+class Record:
+    """What became of a chunk."""
+
+    tokens: dict[str, int]
+    documents: dict[str, int]
+    pieces: int  # documents and sections
+    lowest: int  # the smallest lot that any of them drew
+    at_lowest: int  # how many drew it (equal texts draw equal lots)
+    characters: int
+
+
+class Interrupted(Exception):  # no error: the wish to stop, on its way out of a worker
+    pass
+
+
+def prepare(
+    inputs: Iterable[str | Path],
+    out: str | Path,
+    tokenizer: Tokenizer,
+    *,
+    val_share: float = 0.01,
+    seed: int = 0,
+    workers: int | None = None,
+    force: bool = False,
+    unit_bytes: int = UNIT,
+    begin: Callable[[int], None] | None = None,
+    advance: OnRead | None = None,
+) -> dict[str, Any]:
+    """Write the texts as token shards into the folder `out` and return its index.
+
+    `begin` is told how many bytes there are to read, `advance` how many more were read.
+    """
+    out = Path(out).expanduser()
+    if not (math.isfinite(val_share) and 0 <= val_share < 1):
+        raise SettingError(f"--val-share {val_share} is not at least 0 and below 1.")
+    if workers is not None and workers < 1:
+        raise SettingError(f"--workers {workers} is less than one.")
+    sources = find_sources(inputs)
+    _check_target(out, force)
+    total = sum(source.size for source in sources)
+    job = Job(
+        out.with_name(out.name + ".part"),
+        divide(sources, unit_bytes),
+        tokenizer,
+        val_share,
+        seed,
+        # A text that is more than the validation part should be cannot be given to either side as a whole.
+        max(SECTION, min(LONGEST, unit_bytes, int(val_share * total))),
+        unit_bytes,
+    )
+    if begin is not None:
+        begin(total)
+    with _working_in(job, sources):
+        tokenizer.save(job.folder)
+        _do_units(job, workers, (lambda n: None) if advance is None else advance)
+        files = _fill_splits(job)
+        index = _index(job, sources, files)
+        with writing(job.folder / INDEX) as part:
+            part.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
+        _finish(job, out, index)
+    return index
+
+
+def _check_target(out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / INDEX).is_file():
+        raise SettingError(f"{out} exists and is no folder made by prepare. Name another place with -o.")
+    if not force:
+        raise SettingError(f"{out} is prepared already. Add --force to replace it, or name another folder.")
+
+
+@contextmanager
+def _working_in(job: Job, sources: Sequence[Source]) -> Iterator[None]:
+    """The folder OUT.part, with what an earlier run of the same plan left; gone after a mistake."""
+    folder = job.folder
+    plan = {
+        "version": VERSION,
+        "tokenizer": job.tokenizer.hash,
+        "val_share": job.val_share,
+        "seed": job.seed,
+        "chunk": job.chunk,
+        "sources": order_key(sources),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error.strerror}. Name another place with -o.") from None
+    with _alone_in(folder):
+        if not _is_plan(folder, plan):
+            for entry in folder.iterdir():
+                if entry.name != "lock":
+                    _remove(entry)
+            with writing(folder / "plan.json") as part:
+                part.write_text(json.dumps(plan), "utf-8")
+        try:
+            yield
+        except BrokenProcessPool:
+            raise UserError(
+                "a worker was killed, maybe for want of memory. Repeat the command with --workers 1: "
+                "it goes on where this one stopped."
+            ) from None
+        except UserError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _is_plan(folder: Path, plan: dict[str, Any]) -> bool:
+    try:
+        return read_json(folder / "plan.json", LIMIT) == plan
+    except UserError:
+        return False
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Two runs at once on one folder would remove each other's files. The system lets go after any death."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(folder / "lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SettingError(
+                f"another glassgpt prepare is at work in {folder}. Wait for it, or name another with -o."
+            ) from None
+        yield
+
+
+# Workers.
+
+
+def _do_units(job: Job, workers: int | None, advance: OnRead) -> None:
+    todo = []
+    for number, unit in enumerate(job.units):
+        if (job.folder / f"unit-{number:05d}.json").is_file():
+            advance(sum(_weight(stretch.source.size, unit) for stretch in unit))
+        else:
+            todo.append(number)
+    workers = min(len(todo), _cores() if workers is None else workers)
+    if workers <= 1:
+        for number in todo:
+            do_unit(job, number, advance)
+        return
+    context = get_context("spawn")  # a fork would copy the threads' locks, say of the progress bar
+    read, stop = context.Value("q", 0), context.Event()
+    with ProcessPoolExecutor(workers, context, _start_worker, (job, read, stop)) as pool:
+        try:
+            pending = {pool.submit(_do_unit_in_worker, number) for number in todo}
+            seen = 0
+            while pending:
+                done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+                now = read.value
+                advance(now - seen)
+                seen = now
+                for future in done:
+                    future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _weight(size: int, unit: Unit) -> int:
+    return size if len(unit) > 1 or unit[0].stop is None else min(size, UNIT)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_in_worker: dict[str, Any] = {}  # a pool's functions get at what its processes were started with only here
+
+
+def _start_worker(job: Job, read: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; the parent tells us to stop
+    _in_worker.update(job=job, read=read, stop=stop)
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _do_unit_in_worker(number: int) -> None:
+    def on_read(n: int) -> None:
+        if _in_worker["stop"].is_set():
+            raise Interrupted
+        with _in_worker["read"].get_lock():
+            _in_worker["read"].value += n
+
+    do_unit(_in_worker["job"], number, on_read)
+
+
+# A unit and its chunks.
+
+
+def do_unit(job: Job, number: int, on_read: OnRead) -> None:
+    """All chunks of a unit that are not there yet."""
+    chunks = 0
+    for chunk, pieces in _chunks(job, number, on_read):
+        chunks += 1
+        if _record(job, number, chunk) is None:
+            write_chunk(job, number, chunk, pieces, threshold(job.val_share))
+    with writing(job.folder / f"unit-{number:05d}.json") as part:
+        part.write_text(json.dumps({"chunks": chunks}), "utf-8")
+
+
+def _chunks(job: Job, number: int, on_read: OnRead) -> Iterator[tuple[int, Iterator[Piece]]]:
+    tokenizer = job.tokenizer
+    pieces = read_pieces(job.units[number], job.longest, on_read, tokenizer.eot_id, tokenizer.vocab_size)
+    for chunk, group in itertools.groupby(_numbered(pieces, job.chunk), key=itemgetter(0)):
+        yield chunk, (piece for _, piece in group)
+
+
+def _numbered(pieces: Iterable[Piece], limit: int) -> Iterator[tuple[int, Piece]]:
+    chunk = size = 0
+    for piece in pieces:
+        if size and size + len(piece.content) > limit:
+            chunk, size = chunk + 1, 0
+        size += len(piece.content)
+        yield chunk, piece
+
+
+def threshold(val_share: float) -> int:
+    """The lots below this go to val."""
+    return int(val_share * 2**64)
+
+
+def lot(content: bytes, seed: int) -> int:
+    """The number from 0 to 2 ** 64 that a document draws: a function of its content and the seed alone."""
+    key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8, key=key).digest(), "little")
+
+
+def write_chunk(
+    job: Job, number: int, chunk: int, pieces: Iterable[Piece], below: int, again: bool = False
+) -> None:
+    """Tokens and document starts of a chunk, and last its record.
+
+    A document is `<|endoftext|>` and its tokens: a model starts from that token when it has no prompt.
+    Sections of a long text follow each other without it, unless the section between them went to the other
+    split or another chunk begins.
+    """
+    eot = [] if job.tokenizer.eot_id is None else [job.tokenizer.eot_id]
+    dtype = token_dtype(job.tokenizer.vocab_size)
+    tokens = {split: bytearray() for split in SPLITS}
+    starts = {split: array("I") for split in SPLITS}
+    lots: list[int] = []
+    characters = 0
+    previous = ""
+    for piece in pieces:
+        if isinstance(piece.content, str):
+            raw = piece.content.encode("utf-8")
+            ids: np.ndarray = job.tokenizer.encode_array(piece.content)
+        else:
+            raw = piece.content.tobytes()
+            ids = piece.content
+        drawn = lot(raw, job.seed)
+        split = "val" if drawn < below else "train"
+        if piece.begins or split != previous:
+            starts[split].append(len(tokens[split]) // dtype.itemsize)
+            tokens[split] += np.array(eot, dtype).tobytes()
+        tokens[split] += ids.astype(dtype).tobytes()
+        previous = split
+        lots.append(drawn)
+        characters += len(piece.content)
+    for split in SPLITS:
+        if tokens[split]:
+            with writing(job.folder / f"{_name(split, number, chunk)}.bin", needs=len(tokens[split])) as part:
+                part.write_bytes(tokens[split])
+            with writing(job.folder / f"{_name(split, number, chunk)}.starts") as part:
+                part.write_bytes(np.array(starts[split], "<u4").tobytes())
+    record = Record(
+        {split: len(tokens[split]) // dtype.itemsize for split in SPLITS},
+        {split: len(starts[split]) for split in SPLITS},
+        len(lots),
+        min(lots),
+        lots.count(min(lots)),
+        characters,
+    )
+    with writing(job.folder / _record_name(number, chunk, again)) as part:
+        part.write_text(json.dumps(asdict(record)), "utf-8")
+
+
+def _name(split: str, number: int, chunk: int) -> str:
+    return f"{split}-{number:05d}-{chunk:03d}"
+
+
+def _record_name(number: int, chunk: int, again: bool) -> str:
+    return f"{'again' if again else 'done'}-{number:05d}-{chunk:03d}.json"
+
+
+def _record(job: Job, number: int, chunk: int, again: bool = False) -> Record | None:
+    path = job.folder / _record_name(number, chunk, again)
+    return Record(**read_json(path)) if path.is_file() else None
+
+
+# The end.
+
+
+def _fill_splits(job: Job) -> list[tuple[str, str, int, int]]:
+    """(split, name, tokens, documents) of every file.
+
+    Of few documents chance may give none to val, or all. Then val gets the one with the lowest lot and train
+    the others (or all, where all are equal), and the chunks that this changes are done again. Whether to do
+    so is told from the first records alone, so that a kill in between changes nothing.
+    """
+    records: dict[tuple[int, int], Record] = {}
+    for number in range(len(job.units)):
+        for chunk in range(read_json(job.folder / f"unit-{number:05d}.json")["chunks"]):
+            record = _record(job, number, chunk)
+            assert record is not None
+            records[number, chunk] = record
+    if not records:
+        raise SettingError("there is no text in these files. Name others.")
+    lowest = min(record.lowest for record in records.values())
+    holders = {key for key, record in records.items() if record.lowest == lowest}
+    pieces = sum(record.pieces for record in records.values())
+    all_equal = sum(records[key].at_lowest for key in holders) == pieces
+    if not any(record.tokens["train"] for record in records.values()):
+        again = sorted(records)
+    elif job.val_share > 0 and not all_equal and not any(r.tokens["val"] for r in records.values()):
+        again = sorted(holders)
+    else:
+        again = []
+    for number, chunk in again:
+        if _record(job, number, chunk, again=True) is None:
+            for at, found in _chunks(job, number, lambda n: None):
+                if at == chunk:
+                    write_chunk(job, number, chunk, found, 0 if all_equal else lowest + 1, again=True)
+                    break
+        record = _record(job, number, chunk, again=True)
+        assert record is not None
+        records[number, chunk] = record
+    return [
+        (split, _name(split, number, chunk), record.tokens[split], record.documents[split])
+        for (number, chunk), record in sorted(records.items())
+        for split in SPLITS
+        if record.tokens[split]
+    ]
+
+
+def _index(job: Job, sources: Sequence[Source], files: list[tuple[str, str, int, int]]) -> dict[str, Any]:
+    splits = {}
+    for split in SPLITS:
+        mine = [entry for entry in files if entry[0] == split]
+        splits[split] = {
+            "tokens": sum(tokens for _, _, tokens, _ in mine),
+            "documents": sum(documents for *_, documents in mine),
+            "files": [{"name": f"{name}.bin", "tokens": t, "documents": d} for _, name, t, d in mine],
+        }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "tokenizer": {
+            "hash": job.tokenizer.hash,
+            "vocab_size": job.tokenizer.vocab_size,
+            "eot_id": job.tokenizer.eot_id,
+        },
+        "dtype": {2: "uint16", 4: "uint32"}[token_dtype(job.tokenizer.vocab_size).itemsize],
+        "seed": job.seed,
+        "val_share": job.val_share,
+        "splits": splits,
+        "sources": [{"name": source.path.as_posix(), "bytes": source.size} for source in sources],
+    }
+
+
+def _finish(job: Job, out: Path, index: dict[str, Any]) -> None:
+    """Nothing but what the index names and the tokenizer stays; then the folder gets its name."""
+    folder = job.folder
+    names = {entry["name"] for split in index["splits"].values() for entry in split["files"]}
+    keep = {INDEX, "plan.json", *names, *(Path(name).with_suffix(".starts").name for name in names)}
+    keep |= job.tokenizer.files().keys()
+    for entry in list(folder.iterdir()):
+        if entry.name not in keep:
+            _remove(entry)
+    _remove(folder / "plan.json")
+    old = out.with_name(out.name + ".old")
+    try:
+        if out.exists():
+            if any(out.iterdir()):
+                os.replace(out, old)
+            else:
+                out.rmdir()
+        os.replace(folder, out)
+    except OSError as error:
+        raise UserError(f"cannot rename {folder} to {out}: {error.strerror}.") from None
+    if old.exists():
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
