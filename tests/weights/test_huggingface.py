@@ -163,7 +163,7 @@ def test_a_single_file_carries_its_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"n_inner": 100}, {"tie_word_embeddings": False}])
 def test_a_bare_file_is_understood_by_its_shapes(changes: dict[str, Any], tmp_path: Path) -> None:
-    ours = random_checkpoint(n_embd=128, n_head=2, **changes)
+    ours = random_checkpoint(n_embd=768, n_head=12, n_layer=1, **changes)
     rewrite(ours, tmp_path, lambda tensors: tensors)
     (tmp_path / "config.json").unlink()
     found = load_checkpoint(tmp_path / "model.safetensors")
@@ -171,11 +171,20 @@ def test_a_bare_file_is_understood_by_its_shapes(changes: dict[str, Any], tmp_pa
     assert_same(found.tensors, ours.tensors)
 
 
-def test_a_bare_file_of_odd_width_asks_for_its_config(small: Checkpoint, tmp_path: Path) -> None:
-    rewrite(small, tmp_path, lambda tensors: tensors)
+@pytest.mark.parametrize("width", [32, 192])
+def test_a_bare_file_of_another_width_asks_for_its_config(width: int, tmp_path: Path) -> None:
+    """192 is the shipped model's width; its heads are 32 wide, and 64-wide ones would write nonsense."""
+    rewrite(random_checkpoint(n_embd=width, n_head=4), tmp_path, lambda tensors: tensors)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(ConfigError, match="width 32 is no multiple of 64"):
+    with pytest.raises(ConfigError, match=f"at width {width}.*config.json beside the file"):
         load_checkpoint(tmp_path)
+
+
+def test_a_folder_that_lost_its_config_finds_it_in_the_file(tmp_path: Path) -> None:
+    ours = random_checkpoint(n_embd=192, n_head=6)
+    save_checkpoint(ours, tmp_path / "m")
+    (tmp_path / "m" / "config.json").unlink()
+    assert load_checkpoint(tmp_path / "m").config == ours.config
 
 
 def rewrite(checkpoint: Checkpoint, folder: Path, change: Any) -> None:
@@ -228,7 +237,7 @@ def test_a_wrong_tensor_is_named(small: Checkpoint, tmp_path: Path, change: Any,
         ("{", "is not JSON"),
         ("[]", "not an object"),
         ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": "4"}', "n_head is '4'"),
-        ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "attn_pdrop": "x"}', "'str'"),
+        ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "attn_pdrop": "x"}', "attn_pdrop 'x'"),
         ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary": 1}', "'rotary'"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.config import Config
+from glassgpt.config import SIZES, Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
@@ -82,19 +82,20 @@ def load_config(path: str | Path) -> Config:
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
     """Write a folder that `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer` read.
 
-    A path ending in .safetensors becomes that one file, with the config in its metadata and no tokenizer.
+    A path ending in .safetensors becomes that one file, without a tokenizer. Either way the config is in the
+    file's metadata too, so that it is not lost where the file is moved by itself.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
     checked(config, tensors, checkpoint.source)
     outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
     size = tensorfile.size_of(outgoing)
+    metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
     if Path(path).suffix == ".safetensors":
-        metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
         with writing(path, needs=size) as part:
             tensorfile.write_tensors(part, outgoing, metadata)
         return
     with writing(path, folder=True, needs=size) as part:
-        tensorfile.write_tensors(part / SAFETENSORS, outgoing, {"format": "pt"})
+        tensorfile.write_tensors(part / SAFETENSORS, outgoing, metadata)
         write_config(config, part, outgoing[0].dtype.name)
         if checkpoint.tokenizer is not None:
             checkpoint.tokenizer.save(part)
@@ -130,7 +131,10 @@ def _config(values: Any, where: str) -> Config:
 
 
 def infer_config(tensors: dict[str, LazyTensor], where: str) -> Config:
-    """A config from shapes alone. The number of heads leaves no trace in them: 64 wide, as published."""
+    """A config from shapes alone, for the published widths: their heads are 64 wide.
+
+    The number of heads leaves no trace in the shapes, and a wrong one gives wrong text without any complaint.
+    """
     try:
         vocab_size, n_embd = tensors["wte.weight"].shape
         n_positions, _ = tensors["wpe.weight"].shape
@@ -140,10 +144,10 @@ def infer_config(tensors: dict[str, LazyTensor], where: str) -> Config:
             f"{where} is not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is missing or no matrix. "
             "Put the model's config.json beside it."
         ) from None
-    if n_embd % 64:
+    if n_embd not in {size.n_embd for size in SIZES.values()}:
         raise ConfigError(
-            f"{where}: width {n_embd} is no multiple of 64, so the number of heads cannot be guessed. "
-            "Put the model's config.json beside the file."
+            f"{where}: there is no config.json, and at width {n_embd}, which is not a published one, "
+            "the shapes do not tell the number of heads. Put the model's config.json beside the file."
         )
     layers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     tied = "lm_head.weight" not in tensors or _equal(tensors["lm_head.weight"], tensors["wte.weight"])
