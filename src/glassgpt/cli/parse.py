@@ -92,7 +92,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
                 bind,
                 prog=f"glassgpt {name}",
                 args=list(words),
-                description=_description(command, verb),
+                description=_DESCRIPTION,
                 config=MARKERS,
                 registry=RULES,
             )
@@ -100,15 +100,19 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
     except SystemExit as end:
         if not end.code:
             text = said.getvalue().replace("\n\n\n", "\n\n")  # tyro sets paragraphs wide apart
+            text = text.replace(_DESCRIPTION, _description(command, verb))
             return functools.partial(_print_page, text)
         raise UserError(
             f"{name}: {_first_sentence(complaint.getvalue())} See glassgpt {name} --help"
         ) from None
 
 
+_DESCRIPTION = "@description@"  # for tyro, which would break lines of prose and of examples within words
+
+
 def _description(command: Callable[..., int], verb: Verb) -> str:
     doc = " ".join((command.__doc__ or verb.does).split())
-    prose = textwrap.fill(doc, shutil.get_terminal_size().columns)  # tyro breaks lines within words
+    prose = textwrap.fill(doc, shutil.get_terminal_size().columns)
     return prose + "\n\n" + "\n".join(f"  $ {example}" for example in verb.examples)
 
 
