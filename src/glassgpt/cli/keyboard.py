@@ -5,7 +5,10 @@ It is drawn on stderr; stdout gets the finished text alone.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
     from glassgpt.gpt import GPT
 
+OTHER_KEY = "that"  # an arrow, Delete, F5: a key of several codes
+ESCAPE_SECONDS = 0.05  # the codes of one key come together; a person's next key comes later
 KEYS = "1-9, 0 pick   Enter the likeliest   + your own words   u undo   q done"
 
 
@@ -68,7 +73,7 @@ class Keyboard:
             if added:
                 self.pieces.append(added)
         else:
-            self.message = f"{key!r} is no key here"
+            self.message = f"{key if key == OTHER_KEY else repr(key)} is no key here"
 
     def draw(self, found: list[tuple[int, float]]) -> None:
         screen = terminal.console(sys.stderr)
@@ -117,7 +122,10 @@ def single_keys() -> Iterator[Callable[[], str]]:
     before = termios.tcgetattr(descriptor)
 
     def read_key() -> str:
-        key = sys.stdin.read(1)
+        key = _character(descriptor)
+        if key == "\x1b" and select.select([descriptor], [], [], ESCAPE_SECONDS)[0]:
+            os.read(descriptor, 64)  # the rest of an arrow or of Delete, whose code has a 3 in it
+            return OTHER_KEY
         if key != "+":
             return key
         sys.stderr.write("+")
@@ -133,3 +141,12 @@ def single_keys() -> Iterator[Callable[[], str]]:
         yield read_key
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _character(descriptor: int) -> str:
+    """One character, without reading ahead (as `sys.stdin` would): what follows is still there to be seen."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while byte := os.read(descriptor, 1):
+        if char := decoder.decode(byte):
+            return char[-1]
+    return ""
