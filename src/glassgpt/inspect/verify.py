@@ -92,7 +92,9 @@ def verify(
     reference = make_reference(checkpoint, texts, dtypes)
     for device in names:
         for dtype in dtypes:
-            model = load_model(checkpoint, device=device, dtype=dtype).eval()
+            # Ordinary tensors, as in ordinary use: the compiler of recorded steps minds the difference.
+            with torch.inference_mode(False):
+                model = load_model(checkpoint, device=device, dtype=dtype).eval()
             for name in WAYS:
                 yield tried(model, device, dtype, name, reference)
             del model
@@ -250,7 +252,8 @@ def many_rows(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
 
 def through_engine(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     """As the engine does it: read each row but for its end, then step all together. Gives logits only."""
-    backend = TorchBackend(model, rows=len(texts))
+    with torch.inference_mode(False):
+        backend = TorchBackend(model, rows=len(texts))
     read = [max(1, len(text) - STEPS) for text in texts]
     first = backend.prefill(range(len(texts)), [text[:n] for text, n in zip(texts, read, strict=True)])
     out = [[as_double(logits)] for logits in first]  # for each text a list of (V,)
