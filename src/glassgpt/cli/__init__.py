@@ -71,6 +71,15 @@ VERBS = {
             "glassgpt prepare input.txt -o shards/ --val-share 0.1",
         ),
     ),
+    "train": Verb(
+        "train a model on prepared tokens",
+        (
+            "glassgpt train --data shards/ --out runs/mine --steps 2000",
+            "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
+            "glassgpt train --data shards/ --out runs/small --steps 100000 --shape gpt2 --recipe gpt2 --dry-run",
+            "glassgpt train --data shards/ --out runs/on --steps 300 --start default --lr 3e-4",
+        ),
+    ),
     "verify": Verb(
         "check that this machine computes what it should",
         (

@@ -54,19 +54,22 @@ def train(
     keep_log_until(log, first)
     run_block = torch.compile(nn.Module.__call__) if settings.compile else None
 
-    for step, batch in zip(range(first, settings.steps), batches(first), strict=False):
+    stream = batches(first)
+    for step in range(first, settings.steps):
+        batch = next(stream)
         begun = time.perf_counter()
         set_rate(optimizers, settings.rate(step))
         model.train()
         loss = learn(model, batch.to(device), settings, scaler, run_block)
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(
-                f"the loss of step {step} is {loss}; the weights were not moved. "
-                f"Go on from {out} with a lower learning rate than {settings.lr}."
-            )
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip).item()
+        # In float16 a gradient may overflow now and then: the scaler then skips the step by itself.
+        if not math.isfinite(loss) or not (math.isfinite(norm) or scaler.is_enabled()):
+            raise NonFiniteLossError(
+                f"the loss of step {step} is {loss}, its gradient's norm {norm}; the weights were not moved. "
+                f"Go on from {out} with a lower learning rate than {settings.lr}."
+            )
         for optimizer in optimizers:
             scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
@@ -75,7 +78,7 @@ def train(
             "step": step + 1,
             "loss": round(loss, 5),
             "lr": optimizers[0].param_groups[0]["lr"],
-            "grad_norm": round(norm.item(), 4),
+            "grad_norm": round(norm, 4),
             "tokens_per_s": round(batch[:, 1:].numel() / (time.perf_counter() - begun)),
         }
         last = step + 1 == settings.steps or stop()

@@ -38,6 +38,7 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.tokenizer.files import write_files
 from glassgpt.train.shards import FORMAT, INDEX, VERSION, token_dtype
 from glassgpt.train.sources import (
     SECTION,
@@ -77,6 +78,7 @@ class Record:
 
     tokens: dict[str, int]
     documents: dict[str, int]
+    hashes: dict[str, str]  # of the token files, so that the index tells one set of shards from every other
     pieces: int  # documents and sections
     lowest: int  # the smallest lot that any of them drew
     at_lowest: int  # how many drew it (equal texts draw equal lots)
@@ -109,11 +111,12 @@ def prepare(
         raise SettingError(f"--val-share {val_share} is not at least 0 and below 1.")
     if workers is not None and workers < 1:
         raise SettingError(f"--workers {workers} is less than one.")
-    sources = find_sources(inputs)
+    part = out.with_name(out.name + ".part")
+    sources = find_sources(inputs, besides=(out, part))
     _check_target(out, force)
     total = sum(source.size for source in sources)
     job = Job(
-        out.with_name(out.name + ".part"),
+        part,
         divide(sources, unit_bytes),
         tokenizer,
         val_share,
@@ -125,13 +128,14 @@ def prepare(
     if begin is not None:
         begin(total)
     with _working_in(job, sources):
-        tokenizer.save(job.folder)
+        tokenizer_files = tokenizer.files()
+        write_files(job.folder, tokenizer_files)
         _do_units(job, workers, (lambda n: None) if advance is None else advance)
         files = _fill_splits(job)
         index = _index(job, sources, files)
-        with writing(job.folder / INDEX) as part:
-            part.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
-        _finish(job, out, index)
+        with writing(job.folder / INDEX) as file:
+            file.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
+        _finish(job.folder, out, index, tokenizer_files)
     return index
 
 
@@ -354,6 +358,7 @@ def write_chunk(
     record = Record(
         {split: len(tokens[split]) // dtype.itemsize for split in SPLITS},
         {split: len(starts[split]) for split in SPLITS},
+        {split: hashlib.blake2b(tokens[split], digest_size=16).hexdigest() for split in SPLITS},
         len(lots),
         min(lots),
         lots.count(min(lots)),
@@ -379,8 +384,8 @@ def _record(job: Job, number: int, chunk: int, again: bool = False) -> Record | 
 # The end.
 
 
-def _fill_splits(job: Job) -> list[tuple[str, str, int, int]]:
-    """(split, name, tokens, documents) of every file.
+def _fill_splits(job: Job) -> list[tuple[str, dict[str, Any]]]:
+    """Every file: its split and its entry in the index.
 
     Of few documents chance may give none to val, or all. Then val gets the one with the lowest lot and train
     the others (or all, where all are equal), and the chunks that this changes are done again. Whether to do
@@ -414,21 +419,29 @@ def _fill_splits(job: Job) -> list[tuple[str, str, int, int]]:
         assert record is not None
         records[number, chunk] = record
     return [
-        (split, _name(split, number, chunk), record.tokens[split], record.documents[split])
+        (
+            split,
+            {
+                "name": f"{_name(split, number, chunk)}.bin",
+                "tokens": record.tokens[split],
+                "documents": record.documents[split],
+                "blake2b": record.hashes[split],
+            },
+        )
         for (number, chunk), record in sorted(records.items())
         for split in SPLITS
         if record.tokens[split]
     ]
 
 
-def _index(job: Job, sources: Sequence[Source], files: list[tuple[str, str, int, int]]) -> dict[str, Any]:
+def _index(job: Job, sources: Sequence[Source], files: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     splits = {}
     for split in SPLITS:
-        mine = [entry for entry in files if entry[0] == split]
+        mine = [entry for of, entry in files if of == split]
         splits[split] = {
-            "tokens": sum(tokens for _, _, tokens, _ in mine),
-            "documents": sum(documents for *_, documents in mine),
-            "files": [{"name": f"{name}.bin", "tokens": t, "documents": d} for _, name, t, d in mine],
+            "tokens": sum(entry["tokens"] for entry in mine),
+            "documents": sum(entry["documents"] for entry in mine),
+            "files": mine,
         }
     return {
         "format": FORMAT,
@@ -446,12 +459,11 @@ def _index(job: Job, sources: Sequence[Source], files: list[tuple[str, str, int,
     }
 
 
-def _finish(job: Job, out: Path, index: dict[str, Any]) -> None:
+def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Iterable[str]) -> None:
     """Nothing but what the index names and the tokenizer stays; then the folder gets its name."""
-    folder = job.folder
     names = {entry["name"] for split in index["splits"].values() for entry in split["files"]}
-    keep = {INDEX, "plan.json", *names, *(Path(name).with_suffix(".starts").name for name in names)}
-    keep |= job.tokenizer.files().keys()
+    starts = {Path(name).with_suffix(".starts").name for name in names}
+    keep = {INDEX, "plan.json", *names, *starts, *tokenizer_files}
     for entry in list(folder.iterdir()):
         if entry.name not in keep:
             _remove(entry)
@@ -460,6 +472,7 @@ def _finish(job: Job, out: Path, index: dict[str, Any]) -> None:
     try:
         if out.exists():
             if any(out.iterdir()):
+                _remove(old)  # a kill may have left one
                 os.replace(out, old)
             else:
                 out.rmdir()

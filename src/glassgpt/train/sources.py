@@ -22,7 +22,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer.alphabet import checked_text, white_space, word_end_before
-from glassgpt.train.shards import token_file
+from glassgpt.train.shards import INDEX, token_file
 from glassgpt.weights.safe import file_size
 
 KINDS = {
@@ -38,6 +38,7 @@ KNOWN = ".txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, or .bin of nanoGPT o
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 27  # bytes of one line of .jsonl; a longer one is no document but a mistake
+SMALL = 1 << 20  # bytes of a packed file that may share a unit
 SECTION = 1 << 14  # characters of a section of a long text, tokens of one in a .bin
 
 OnRead = Callable[[int], None]  # told how many bytes of an input file were read
@@ -75,21 +76,32 @@ class Piece:
 # Finding.
 
 
-def find_sources(inputs: Iterable[str | Path]) -> list[Source]:
-    """Files, the files in folders, and the files that patterns match; each once, in a fixed order."""
+def find_sources(inputs: Iterable[str | Path], besides: Sequence[Path] = ()) -> list[Source]:
+    """Files, the files in folders, and the files that patterns match; each once, in a fixed order.
+
+    What lies in the folders `besides`, or in one that was prepared, is no text but a tokenizer's merges.txt.
+    """
     found: dict[Path, Source] = {}
+    outside = [folder.resolve() for folder in besides]
     for given in inputs:
-        for path in _expand(str(given)):
+        for path in _expand(str(given), outside):
             found.setdefault(path.resolve(), _source(path))
     if not found:
         raise SettingError(f"no files to read. Name files or folders: {KNOWN}.")
     return list(found.values())
 
 
-def _expand(given: str) -> list[Path]:
+def _expand(given: str, outside: Sequence[Path]) -> list[Path]:
     path = Path(given).expanduser()
     if path.is_dir():
-        inside = sorted(p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file())
+        outside = [*outside, *(index.parent.resolve() for index in path.rglob(INDEX))]
+        inside = sorted(
+            p
+            for p in path.rglob("*")
+            if p.is_file()
+            and not _hidden(p.relative_to(path))
+            and not any(p.resolve().is_relative_to(folder) for folder in outside)
+        )
         texts = [p for p in inside if _kind_of(p)[0] not in ("", "tokens")]
         if not texts:
             hint = "Name the .bin files themselves." if any(p.suffix == ".bin" for p in inside) else ""
@@ -151,8 +163,9 @@ def divide(sources: Sequence[Source], size: int) -> list[Unit]:
     weight = 0
     for source in sources:
         for stretch in _stretches(source, size):
-            # Packed text is about three times as long as its file.
-            heavy = source.size * 3 if source.packing else min(source.size, size)
+            # A packed file cannot be divided, and unpacking takes longest of all: to each its own worker.
+            alone = source.packing and source.size > SMALL
+            heavy = size if alone else min(source.size, size)
             if gathered and weight + heavy > size:
                 units.append(tuple(gathered))
                 gathered, weight = [], 0

@@ -1,0 +1,104 @@
+"""Before a run starts: what it will take. Memory is counted, speed is measured in a short trial."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from glassgpt.model import GPT2
+from glassgpt.train.loop import learn
+from glassgpt.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Plan:
+    parameters: int
+    weights: int  # bytes, and so the next three
+    gradients: int
+    optimizer: int
+    activations: int  # an estimate, from what each block keeps for its backward pass
+    tokens_per_step: int
+    tokens_per_s: float
+    peak_flops: float  # of this device's matrix products, measured
+    flops_per_token: float
+
+    @property
+    def memory(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the device's measured peak that the trial reached (MFU)."""
+        return self.tokens_per_s * self.flops_per_token / self.peak_flops
+
+    def seconds(self, steps: int) -> float:
+        return steps * self.tokens_per_step / self.tokens_per_s
+
+
+def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float = 2.0) -> Plan:
+    """Count, and try a few micro-batches. Neither weights nor random numbers are touched."""
+    config = model.config
+    n = sum(parameter.numel() for parameter in model.parameters())
+    hidden = sum(p.numel() for name, p in model.named_parameters() if name.startswith("h.") and p.ndim == 2)
+    # AdamW remembers two numbers for each parameter, Muon one.
+    memory = 8 * n if settings.muon_lr is None else 8 * (n - hidden) + 4 * hidden
+    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
+    width = 4 if settings.precision == "float32" else 2
+    # Kept for a block's backward pass, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two
+    # projections, and twice the wide layer of the MLP.
+    kept = config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp
+    activations = micro * settings.context * (config.n_layer * kept * width + 2 * config.n_embd * 4)
+    # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head
+    # is a product with wte; attention adds two products with context / 2 keys on average, forward.
+    products = hidden + config.vocab_size * config.n_embd
+    attention = config.n_layer * settings.context * config.n_embd
+    return Plan(
+        parameters=n,
+        weights=4 * n,
+        gradients=4 * n,
+        optimizer=memory,
+        activations=activations,
+        tokens_per_step=settings.rows * settings.context,
+        tokens_per_s=trial(model, settings, batch[:micro], seconds),
+        peak_flops=measured_peak(model.wte.weight.device, settings.precision),
+        flops_per_token=6.0 * (products + attention),
+    )
+
+
+def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -> float:
+    """Tokens per second of forward and backward passes."""
+    device = model.wte.weight.device
+    batch = batch.to(device)
+    scaler = torch.amp.GradScaler(device.type, enabled=False)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        model.train()
+        learn(model, batch, settings, scaler, None)  # the first one is slower
+        begun, done = time.perf_counter(), 0
+        while done < 2 or time.perf_counter() - begun < seconds:
+            learn(model, batch, settings, scaler, None)
+            done += 1
+        taken = time.perf_counter() - begun
+    model.zero_grad(set_to_none=True)
+    return done * batch[:, 1:].numel() / taken
+
+
+def measured_peak(device: torch.device, precision: str) -> float:
+    """Operations per second of a large matrix product here, on numbers that are not zero."""
+    dtype = {"float32": torch.float32, "float16": torch.float16}.get(precision, torch.bfloat16)
+    side = 8192 if device.type == "cuda" else 1024
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(5):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        begun = time.perf_counter()
+        torch.mm(a, b)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - begun)
+    return 2.0 * side**3 / best

@@ -1,0 +1,118 @@
+"""`glassgpt prepare` and `glassgpt train` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from glassgpt.cli import main
+
+SMALL = ["--shape", "2x32x2", "--context", "32", "--rows", "4", "--eval-rows", "8", "--warmup", "2"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    for name in range(12):
+        days = range(50 * name, 50 * name + 50)
+        lines = [f"Day {n} was {'fair' if n % 3 else 'wet'}, and we went on to day {n + 1}.\n" for n in days]
+        (folder / f"{name}.txt").write_text("".join(lines))
+    arguments = ["prepare", str(folder), "-o", str(folder / "shards")]
+    assert main([*arguments, "--val-share", "0.3", "--workers", "1"]) == 0
+    return folder / "shards"
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def train(shards: Path, run: Path, *more: str) -> int:
+    return main(["train", "--data", str(shards), "--out", str(run), "--device", "cpu", *SMALL, *more])
+
+
+def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert train(shards, run, "--steps", "30", "--eval-every", "10", "--lr", "0.01") == 0
+    told = capsys.readouterr().err
+    assert "parameters" in told
+    assert "tokens/s on cpu" in told
+    assert "step 30  loss" in told
+    losses = [record["val_loss"] for record in records(run) if "val_loss" in record]
+    assert losses == sorted(losses, reverse=True)
+    assert main(["generate", "Day 7", "--model", str(run), "--max-new-tokens", "8", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("Day 7")
+    assert train(shards, run, "--steps", "30") == 2
+    assert "holds a run already. Add --resume" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(shards, tmp_path / "run", "--steps", "1000", "--dry-run") == 0
+    assert not (tmp_path / "run").exists()
+    assert "4,096" not in capsys.readouterr().out  # the plan is for people: on stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--steps", "5", "--shape", "2by3"], "shape '2by3' is not understood"),
+        (["--steps", "5", "--shape", "2x33x2"], "n_embd 33 is not a multiple of n_head 2"),
+        (["--steps", "0"], "steps is 0"),
+        (["--steps", "5", "--resume"], "holds no checkpoint to go on from"),
+        (["--steps", "5", "--recipe", "gpt9"], "recipe 'gpt9' is not one of gpt1, gpt2"),
+        (["--steps", "5", "--micro-rows", "3"], "micro_rows 3 does not divide rows 4"),
+        (
+            ["--steps", "5", "--start", "default", "--context", "512"],
+            "context 512 is longer than the model's 256",
+        ),
+        (["--steps", "5", "--device", "tpu"], "device 'tpu'"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    assert train(shards, tmp_path / "run", *more) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(shards, run, "--start", "default", "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0
+    assert records(run)[0]["loss"] < 7.5  # a fresh one would begin at log 4096 = 8.3
+    config = json.loads((run / "config.json").read_text())
+    assert config["n_embd"] == 192
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_goes_on_exactly(shards: Path, tmp_path: Path, number: signal.Signals) -> None:
+    settings = ["--steps", "40", "--save-every", "5", "--eval-every", "20", "--muon-lr", "0.02"]
+    assert train(shards, tmp_path / "whole", *settings) == 0
+    run = tmp_path / "cut"
+    command = [sys.executable, "-m", "glassgpt", "train", "--data", str(shards), "--out", str(run)]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", *SMALL, *settings],
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "checkpoints" / "step-00000005" / "DONE").exists():
+        assert process.poll() is None, process.stderr.read().decode()
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0)
+    if len(records(run)) < 40:  # else it was quicker than the signal
+        assert train(shards, run, *settings, "--resume") == 0
+    whole, cut = ([(r["step"], r["loss"]) for r in records(tmp_path / name)] for name in ("whole", "cut"))
+    assert cut == whole
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
