@@ -25,15 +25,15 @@ def test_the_defaults_are_allowed():
         *[("top_p", value) for value in (0, 0.0, 1.0001, -0.5, math.nan)],
         *[("typical_p", value) for value in (0, 1.5, math.nan)],
         *[("min_p", value) for value in (-0.1, 1.1, math.nan)],
-        *[("repetition_penalty", value) for value in (0, -1, math.inf, math.nan)],
-        *[("presence_penalty", value) for value in (math.nan, math.inf, "x")],
+        *[("repetition_penalty", value) for value in (0, -1, 1e-300, math.inf, math.nan)],
+        *[("presence_penalty", value) for value in (math.nan, math.inf, -1e300, 10**400, "x")],
         *[("frequency_penalty", value) for value in (math.nan, -math.inf)],
         *[("no_repeat_ngram", value) for value in (0, -1, 1.0)],
         *[("max_new_tokens", value) for value in (-1, 1.5, None, True)],
         *[("samples", value) for value in (0, -2, None)],
         *[("best_of", value) for value in (0, -1)],
         *[("beams", value) for value in (0, -1, 1.5)],
-        *[("length_penalty", value) for value in (math.nan, math.inf, None)],
+        *[("length_penalty", value) for value in (math.nan, math.inf, 400, None)],
         *[("logprobs", value) for value in (-1, 0.5, True)],
         *[("seed", value) for value in (-1, 2**64, 1.5)],
         *[("stop", value) for value in ("", ["a", ""], 5, [1])],
@@ -43,7 +43,7 @@ def test_the_defaults_are_allowed():
         ("required_bias", math.inf),
         *[
             ("logit_bias", value)
-            for value in ({1: math.nan}, {1: math.inf}, {-1: 1.0}, {"a": 1}, [1], {1: "x"})
+            for value in ({1: math.nan}, {1: math.inf}, {1: 1e300}, {-1: 1.0}, {"a": 1}, [1], {1: "x"})
         ],
     ],
 )

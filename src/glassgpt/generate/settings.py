@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from glassgpt.errors import SettingError
+
+# Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
+LARGEST_SHIFT = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +61,11 @@ class Settings:
         _number(
             "required_bias",
             self.required_bias,
-            -math.inf,
-            math.inf,
+            -LARGEST_SHIFT,
+            LARGEST_SHIFT,
             "5 makes a word about 150 times likelier",
         )
-        _number(
-            "length_penalty", self.length_penalty, -math.inf, math.inf, "1 compares log-probability per token"
-        )
+        _number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
         if self.top_k is not None:
             _whole("top_k", self.top_k, 1, "None (on the command line: none) switches it off")
         if self.top_p is not None:
@@ -76,15 +78,18 @@ class Settings:
             _number(
                 "repetition_penalty",
                 self.repetition_penalty,
-                0,
-                math.inf,
+                0.001,
+                1000,
                 "1.2 is usual, 1 is none",
-                above=True,
             )
         if self.presence_penalty is not None:
-            _number("presence_penalty", self.presence_penalty, -math.inf, math.inf, "0 to 2 is usual")
+            _number(
+                "presence_penalty", self.presence_penalty, -LARGEST_SHIFT, LARGEST_SHIFT, "0 to 2 is usual"
+            )
         if self.frequency_penalty is not None:
-            _number("frequency_penalty", self.frequency_penalty, -math.inf, math.inf, "0 to 2 is usual")
+            _number(
+                "frequency_penalty", self.frequency_penalty, -LARGEST_SHIFT, LARGEST_SHIFT, "0 to 2 is usual"
+            )
         if self.no_repeat_ngram is not None:
             _whole("no_repeat_ngram", self.no_repeat_ngram, 1, "None switches it off")
         if self.seed is not None:
@@ -98,11 +103,11 @@ class Settings:
             if (
                 isinstance(bias, bool)
                 or not isinstance(bias, int | float)
-                or math.isnan(bias)
-                or bias == math.inf
+                or not (abs(bias) <= LARGEST_SHIFT or bias == -math.inf)
             ):
                 raise SettingError(
-                    f"logit_bias of token {token} is {bias!r}; write a finite number, or -inf to ban it."
+                    f"logit_bias of token {token} is {bias!r}; write a number of at most {LARGEST_SHIFT:,} "
+                    "up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
             _whole("a token id in stop_tokens", token, 0)
@@ -173,13 +178,13 @@ def _whole(name: str, value: object, least: int, hint: str = "") -> None:
 
 
 def _number(name: str, value: object, least: float, most: float, hint: str, above: bool = False) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if good:
         assert isinstance(value, int | float)
         good = least <= value <= most and not (above and value == least)
     if not good:
-        at_least = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
-        at_most = "" if most == math.inf else f" {'and' if at_least else ''} at most {most:g}"
+        at_least = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:,}"
+        at_most = "" if most == math.inf else f" {'and' if at_least else ''} at most {most:,}"
         raise SettingError(f"{name} is {value!r}; write a number{at_least}{at_most} ({hint}).")
 
 
