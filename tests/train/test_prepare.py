@@ -129,6 +129,18 @@ def test_folders_patterns_and_a_file_named_twice(tmp_path: Path, monkeypatch: py
     assert index["sources"] == [{"name": "in/a.md", "bytes": 3}, {"name": "b.txt", "bytes": 3}]
 
 
+def test_what_prepare_wrote_is_no_text(tmp_path: Path) -> None:
+    """A BPE tokenizer's merges.txt in the output, or in what a kill left of it, is not the user's."""
+    (tmp_path / "a.txt").write_text("the robot obeys the robber " * 9)
+    bpe = Tokenizer.train([tmp_path / "a.txt"], vocab_size=270)
+    bpe.save(tmp_path / "out.part")
+    bpe.save(tmp_path / "earlier")
+    (tmp_path / "earlier" / "shards.json").write_text("{}")
+    for _ in range(2):
+        index = prepare([tmp_path], tmp_path / "out", bpe, val_share=0, force=True)
+        assert [Path(source["name"]).name for source in index["sources"]] == ["a.txt"]
+
+
 def test_the_tokenizer_lies_beside_and_decides_the_width(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a text")
     prepare([tmp_path / "a.txt"], tmp_path / "out", BYTES)

@@ -86,6 +86,9 @@ def test_llmc_in_place(tmp_path: Path) -> None:
     assert train.document_starts.tolist() == [0, 4]  # there, it opens one
     assert Shards.open(tmp_path, "val").read(0, 2).tolist() == [256, 9]
     assert len(Shards.open(tmp_path / "web_train_000002.bin")) == 3
+    both = Shards.open(tmp_path / "web_train_*.bin")
+    assert both.read(0, 6).tolist() == train.read(0, 6).tolist()
+    assert both.identity == train.identity
 
 
 def test_more_files_than_may_be_open(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,8 @@ class Shards:
         if path.is_dir():
             return _of_files(path, _foreign_files(path, split), tokenizer)
         if not path.exists():
+            if files := sorted(Path(name) for name in glob.glob(str(path))):
+                return _of_files(path, files, tokenizer)
             raise SettingError(
                 f"{path} does not exist. Name a folder made by glassgpt prepare, or a .bin file."
             )
@@ -181,6 +184,35 @@ class Shards:
         if not self.prepared:
             return token_file(file)
         return _mapped(file, self.dtype, 0, int(self.ends[number + 1] - self.ends[number]))
+
+
+class Part:
+    """The tokens from `start` to `stop` of longer ones: where nothing was held out, the end can be."""
+
+    def __init__(self, whole: Shards, start: int, stop: int) -> None:
+        self.whole, self.start, self.stop = whole, start, stop
+        self.name = whole.name
+        self.identity = f"{whole.identity}[{start}:{stop}]"
+        starts = whole.document_starts
+        self.document_starts = starts[(starts >= start) & (starts < stop)] - start
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        if start < 0 or count < 0 or start + count > len(self):
+            raise IndexError(f"tokens {start:,} to {start + count:,} of {len(self):,}")
+        return self.whole.read(self.start + start, count)
+
+
+def train_and_held_out(path: str | Path, share: float = 0.05) -> tuple[Shards | Part, Shards | Part]:
+    """The two splits of prepared data; of one long document (or a single file), its end is held out."""
+    train = Shards.open(path, "train")
+    if Path(path).expanduser().is_dir():
+        with suppress(SettingError):  # there is none
+            return train, Shards.open(path, "val")
+    cut = int(len(train) * (1 - share))
+    return Part(train, 0, cut), Part(train, cut, len(train))
 
 
 def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Shards:
