@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from glassgpt.cli import main
+from glassgpt.train.shards import Shards, train_and_held_out
 
 SMALL = ["--shape", "2x32x2", "--context", "32", "--rows", "4", "--eval-rows", "8", "--warmup", "2"]
 
@@ -50,6 +51,17 @@ def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith("Day 7")
     assert train(shards, run, "--steps", "30") == 2
     assert "holds a run already. Add --resume" in capsys.readouterr().err
+
+
+def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
+    text = "".join(f"Verse {n}: the wind went round and came again.\n" for n in range(600))
+    (tmp_path / "one.txt").write_text(text)
+    assert main(["prepare", str(tmp_path / "one.txt"), "-o", str(tmp_path / "shards"), "--workers", "1"]) == 0
+    assert train(tmp_path / "shards", tmp_path / "run", "--steps", "2") == 0
+    whole = Shards.open(tmp_path / "shards")
+    first, end = train_and_held_out(tmp_path / "shards")
+    assert len(first) + len(end) == len(whole)
+    assert end.read(0, len(end)).tolist() == whole.read(len(first), len(end)).tolist()
 
 
 def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ VERBS = {
         (
             "glassgpt train --data shards/ --out runs/mine --steps 2000",
             "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
-            "glassgpt train --data shards/ --out runs/small --steps 100000 --shape gpt2 --recipe gpt2 --dry-run",
+            "glassgpt train --data shards/ --out runs/gpt2 --steps 50000 --shape gpt2 --recipe gpt2 --dry-run",
             "glassgpt train --data shards/ --out runs/on --steps 300 --start default --lr 3e-4",
         ),
     ),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from glassgpt.model import GPT2
     from glassgpt.tokenizer import Tokenizer
     from glassgpt.train.plan import Plan
+    from glassgpt.train.shards import Part, Shards
 
 SAMPLE_TOKENS = 60
 
@@ -54,6 +55,7 @@ def command(
     from glassgpt.train.loop import train
     from glassgpt.train.plan import make_plan
     from glassgpt.train.run import checkpoints
+    from glassgpt.train.shards import train_and_held_out
 
     run = Path(out)
     settings = with_recipe(settings, recipe)
@@ -68,20 +70,21 @@ def command(
         settings = same_settings(settings, run)
 
     where = choose_device(device)
-    shards, tokenizer = open_data(data)
+    shards, held_out = train_and_held_out(data)
+    tokenizer = tokenizer_of(data)
     torch.manual_seed(settings.seed)
     if begun:
         from glassgpt.model import GPT2
 
         model = GPT2(Config.load(run)).to(where)
     else:
-        model = fresh_model(start, shape, dropout, settings, shards, tokenizer).to(where)
+        model = fresh_model(start, shape, dropout, settings, tokenizer).to(where)
     if settings.context > model.config.n_positions:
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
         )
     loader = Loader(shards, settings.context, settings.rows, settings.seed)
-    held_out = held_out_batches(data, settings)
+    windows = held_out_batches(held_out, settings)
     with terminal.waiting("trying a few steps"):
         plan = make_plan(model, settings, loader.batch(0))
     show_plan(plan, settings, len(shards), where.type)
@@ -100,7 +103,7 @@ def command(
         for record in train(
             model,
             lambda step: stack.enter_context(loader.prefetch(step, device=where)),
-            held_out,
+            windows,
             run,
             settings,
             lambda: bool(asked),
@@ -148,22 +151,17 @@ def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
     return settings
 
 
-def open_data(data: str) -> tuple[Any, Tokenizer | None]:
+def tokenizer_of(data: str) -> Tokenizer | None:
     from glassgpt.tokenizer import Tokenizer
-    from glassgpt.train.shards import Shards
 
-    shards = Shards.open(data, "train")
-    folder = Path(data)
-    has_tokenizer = (folder / "tokenizer.json").is_file()
-    return shards, Tokenizer.load(folder) if has_tokenizer else None
+    return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 
-def held_out_batches(data: str, settings: TrainSettings) -> list[Any]:
+def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[Any]:
     from glassgpt.train.loader import Loader
-    from glassgpt.train.shards import Shards
 
     rows = settings.rows if settings.micro_rows is None else settings.micro_rows
-    loader = Loader(Shards.open(data, "val"), settings.context, rows, shuffle=False)
+    loader = Loader(held_out, settings.context, rows, shuffle=False)
     return [loader.batch(i) for i in range(max(1, settings.eval_rows // rows))]
 
 
@@ -172,7 +170,6 @@ def fresh_model(
     shape: str,
     dropout: float,
     settings: TrainSettings,
-    shards: Any,
     tokenizer: Tokenizer | None,
 ) -> GPT2:
     from glassgpt.model import GPT2, load_model
@@ -194,7 +191,8 @@ def fresh_model(
         )
         model = load_model(dataclasses.replace(checkpoint, config=config), device="cpu", dtype="float32")
         return model.requires_grad_(True)
-    vocab_size = tokenizer.vocab_size if tokenizer is not None else shards.vocab_size
+    # nanoGPT's and llm.c's files do not say whose tokens they hold; they are GPT-2's.
+    vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
     eot = None if tokenizer is None else tokenizer.eot_id
     return GPT2(
         dataclasses.replace(

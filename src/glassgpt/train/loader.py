@@ -24,13 +24,15 @@ import torch
 from torch import Tensor
 
 from glassgpt.errors import SettingError
-from glassgpt.train.shards import Shards
+from glassgpt.train.shards import Part, Shards
 
 
 class Loader:
     """Batches of windows. `shuffle=False` gives the windows in the order of the data, for evaluation."""
 
-    def __init__(self, shards: Shards, context: int, rows: int, seed: int = 0, shuffle: bool = True) -> None:
+    def __init__(
+        self, shards: Shards | Part, context: int, rows: int, seed: int = 0, shuffle: bool = True
+    ) -> None:
         if context < 1 or rows < 1:
             raise SettingError(f"a batch of {rows} windows of {context} tokens is no batch. Give at least 1.")
         if len(shards) < context + 1:
