@@ -112,7 +112,7 @@ class GPT:
         settings = _settings(settings, changes)
         if not _is_batch(prompt):
             return self._generate([prompt], settings)[0]  # type: ignore[list-item]
-        return self._generate(list(prompt), settings)  # type: ignore[arg-type]
+        return self._generate(_listed(prompt), settings)
 
     def stream(
         self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
@@ -143,8 +143,11 @@ class GPT:
         return alternatives[0]
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
-        """The logits after every token of every sequence, float32 (B, longest, V)."""
-        rows = [[int(token) for token in ids] for ids in batch]
+        """The logits after every token of every sequence, float32 (B, longest, V).
+
+        Sequences may be of any lengths; what stands after the end of a shorter one means nothing.
+        """
+        rows = [_token_ids(ids) for ids in _listed(batch)]
         if not rows:
             raise SettingError("the batch is empty. Give a list of lists of token ids.")
         for ids in rows:
@@ -208,9 +211,7 @@ class GPT:
             return []
         if isinstance(prompt, str):
             return self._need_tokenizer("a text prompt").encode(prompt)
-        if any(isinstance(token, bool) or not isinstance(token, int | np.integer) for token in prompt):
-            raise SettingError("a prompt is a text or a list of token ids; this list holds something else.")
-        return [int(token) for token in prompt]
+        return _token_ids(prompt)
 
     def _need_tokenizer(self, what: str) -> Tokenizer:
         if self.tokenizer is None:
@@ -361,10 +362,30 @@ def _is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:
     """A list of texts or of lists; an empty list is a batch of none."""
     if prompt is None or isinstance(prompt, str):
         return False
-    return len(prompt) == 0 or not isinstance(prompt[0], int | np.integer)
+    some = _listed(prompt)
+    return not some or isinstance(some[0], str) or hasattr(some[0], "__len__")
+
+
+def _listed(values: Any) -> list[Any]:
+    """A list of what was given as a list, a tuple, a range, or an array of numpy or torch."""
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    if not isinstance(values, list | tuple | range):
+        raise SettingError(
+            f"a {type(values).__name__} is no prompt. Give a text, a list of token ids, or a list of those."
+        )
+    return list(values)
+
+
+def _token_ids(values: Any) -> list[int]:
+    ids = _listed(values)
+    wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, int | np.integer)]
+    if wrong:
+        raise SettingError(f"{wrong[0]!r} is no token id. Give a text, or whole numbers.")
+    return [int(i) for i in ids]
 
 
 def _as_given(prompt: Prompt | None) -> str | list[int]:
     if prompt is None:
         return ""
-    return prompt if isinstance(prompt, str) else [int(token) for token in prompt]
+    return prompt if isinstance(prompt, str) else _token_ids(prompt)

@@ -342,3 +342,27 @@ def test_importing_is_light():
 def test_what_it_says_of_itself(gpt):
     assert repr(gpt) == f"GPT('tiny', {TINY.n_parameters:,} parameters)"
     assert gpt.config is gpt.backend.config
+
+
+class TestWhatIsNoPrompt:
+    @pytest.mark.parametrize(
+        "prompt",
+        [5, b"abc", {"a": 1}, [1.5, 2], [[1, 2], 3.5], [True], (i for i in (1, 2)), [None], [[None]]],
+    )
+    def test_is_refused_in_one_line(self, prompt: object) -> None:
+        gpt = GPT(TinyBackend())
+        with pytest.raises(SettingError, match=r"is no (prompt|token id)\. Give a text"):
+            gpt.generate(prompt, max_new_tokens=1)
+
+    @pytest.mark.parametrize("batch", [[1, 2], "abc", [[1.5]], 7, [b"ab"]])
+    def test_nor_are_its_logits(self, batch: object) -> None:
+        with pytest.raises(SettingError, match=r"is no (prompt|token id)"):
+            GPT(TinyBackend()).logits(batch)
+
+    def test_arrays_are_lists(self) -> None:
+        gpt = GPT(TinyBackend())
+        settings = {"max_new_tokens": 3, "temperature": 0, "ignore_eot": True}
+        expected = gpt.generate([1, 2], **settings).tokens
+        assert gpt.generate(np.array([1, 2]), **settings).tokens == expected
+        assert [g.tokens for g in gpt.generate(np.array([[1, 2], [1, 2]]), **settings)] == [expected] * 2
+        assert gpt.logits(np.array([[1, 2]])).shape[:2] == (1, 2)

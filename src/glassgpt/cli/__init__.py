@@ -76,7 +76,7 @@ VERBS = {
         (
             "glassgpt train --data shards/ --out runs/mine --steps 2000",
             "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
-            "glassgpt train --data shards/ --out runs/gpt2 --steps 50000 --shape gpt2 --recipe gpt2 --dry-run",
+            "glassgpt train --data shards/ --out runs/gpt2 --steps 9000 --shape gpt2 --recipe gpt2 --dry-run",
             "glassgpt train --data shards/ --out runs/on --steps 300 --start default --lr 3e-4",
         ),
     ),
@@ -137,23 +137,26 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from glassgpt.cli.parse import checked_verb, parse
 
-    check_utf8(argv)
+    argv = [as_utf8(number, word) for number, word in enumerate(argv, start=1)]
     verb = checked_verb(argv[0], VERBS)
     call = parse(verb, VERBS[verb], argv[1:])
     return call()
 
 
-def check_utf8(argv: Sequence[str]) -> None:
-    """Python smuggles undecodable bytes of the command line in as lone surrogates; say where they are."""
-    for number, word in enumerate(argv, start=1):
-        raw = os.fsencode(word) if word.isprintable() is False else b""
-        try:
-            raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"argument {number} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}. "
-                "Convert the text to UTF-8 (iconv -t UTF-8) and try again."
-            ) from None
+def as_utf8(number: int, word: str) -> str:
+    """Python smuggles bytes that the locale cannot decode in as lone surrogates; they may still be UTF-8."""
+    if not any("\ud800" <= char <= "\udfff" for char in word):
+        return word
+    try:
+        raw = word.encode("utf-8", "surrogateescape")
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{raw[error.start]:02x} at offset {error.start}"
+    except UnicodeEncodeError as error:
+        what = f"half a character at offset {error.start}"
+    raise UserError(
+        f"argument {number} is not UTF-8: {what}. Convert the text to UTF-8 (iconv -t UTF-8) and try again."
+    )
 
 
 def explain(error: Exception) -> str | None:

@@ -192,8 +192,13 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise SettingError(f"device {name!r} is not one torch knows. Try cpu, cuda, cuda:1 or mps.") from None
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not present.get(device.type, True):
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "xpu": torch.xpu.is_available(),
+    }
+    if not present.get(device.type, False):
         raise SettingError(f"device {name!r} is not on this machine. Leave --device out to use what is.")
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         raise SettingError(f"device {name!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
