@@ -142,3 +142,11 @@ def test_shipped_models_load_by_name(
     found = load_checkpoint("default")
     assert (found.source, found.format) == ("default", "packed")
     assert json.loads((tmp_path / "default" / "config.json").read_text())["model_type"] == "gpt2"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_scale_makes_no_warning() -> None:
+    values, scale = np.full((2, 3), 127, np.int8), np.array([3e38, np.inf], np.float32)
+    values[1, 0] = 0
+    assert np.isinf(packed.expanded(values, scale)[0]).all()
+    assert np.isnan(packed.expanded_turned(values, scale)[0, 1])
