@@ -61,9 +61,10 @@ class GPT:
     """A model with its tokenizer. Not for several threads at once; a server has its own engine."""
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
-        if tokenizer is not None and tokenizer.vocab_size > backend.config.vocab_size:
+        # A special token that was added later, and never learned, may lie above the model's vocabulary.
+        if tokenizer is not None and tokenizer.text_size > backend.config.vocab_size:
             raise UserError(
-                f"the tokenizer of {name or 'this model'} has {tokenizer.vocab_size:,} tokens and the model "
+                f"the tokenizer of {name or 'this model'} has {tokenizer.text_size:,} tokens and the model "
                 f"only {backend.config.vocab_size:,}: they do not belong together. Put the model's own "
                 "tokenizer.json beside its weights."
             )

@@ -19,7 +19,7 @@ class LetterTokenizer:
 
     eot_id: int | None = EOT
     alphabet = b" abcdefghijklmnopqrstuvwxyz\xc3\xa9\xe2\x82\xac\n."
-    vocab_size = len(alphabet) + 1
+    vocab_size = text_size = len(alphabet) + 1
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         return [self.alphabet.index(bytes([byte])) + 1 for byte in text.encode()]

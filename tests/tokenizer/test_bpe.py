@@ -251,3 +251,13 @@ def test_words_are_the_borders_of_tokens(trained: BPETokenizer) -> None:
     text = "no token reaches from one word into the next"
     assert trained.encode(text) == [i for word in split_words(text) for i in trained.encode(word)]
     assert isinstance(trained, Tokenizer)
+
+
+def test_a_special_token_added_above_the_vocabulary_is_no_part_of_texts(tmp_path):
+    """Many GPT-2s on the hub got a padding token, while their embeddings stayed as they were."""
+    from glassgpt.tokenizer.trainer import train
+
+    (tmp_path / "text.txt").write_text("round and round the ragged rock the ragged rascal ran\n" * 20)
+    tokenizer = train(tmp_path / "text.txt", 270)
+    assert tokenizer.text_size <= tokenizer.vocab_size - 1
+    assert max(tokenizer.encode("round and round, ragged \U0001f600 rock")) < tokenizer.text_size

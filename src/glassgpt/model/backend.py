@@ -125,7 +125,7 @@ class TorchBackend:
         host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         host.copy_(values, non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
+        copied.record(torch.cuda.current_stream(values.device))
 
         def wait() -> np.ndarray:
             copied.synchronize()

@@ -91,7 +91,7 @@ class GPT2(nn.Module):
     def head(self, x: Tensor, tap: Tap | None = None) -> Tensor:
         """Score every token of the vocabulary against the final vectors: (B, T, C) -> (B, T, V)."""
         weight = self.wte.weight if self.lm_head is None else self.lm_head.weight  # (V, C)
-        if x.is_cuda and x.dtype != torch.float32 and not torch.is_grad_enabled():
+        if x.is_cuda and x.element_size() == 2 and not torch.is_grad_enabled():
             # GPT-2's logits lie near -100, where bfloat16 knows only every half: keep the float32 sums.
             flat = torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32)
             return show(tap, "logits", flat.view(*x.shape[:-1], -1))

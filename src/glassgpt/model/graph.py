@@ -146,18 +146,20 @@ class Recording:
     def __init__(self, inputs: Tensor, forward: Callable[[], Tensor]) -> None:
         self.inputs = inputs
         self.forward = forward  # holds on to every tensor that the recording reads
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # compiles, and lets cuBLAS take its workspace outside the recording
-                forward()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.output = forward()
+        with torch.cuda.device(inputs.device):
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):  # compiles, and lets cuBLAS take its workspace outside the recording
+                    forward()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.output = forward()
 
     def replay(self) -> Tensor:
-        self.graph.replay()
+        with torch.cuda.device(self.inputs.device):
+            self.graph.replay()
         return self.output
 
 

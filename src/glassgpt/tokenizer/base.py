@@ -65,6 +65,11 @@ class Tokenizer(ABC):
     def vocab_size(self) -> int:
         """One more than the highest id."""
 
+    @property
+    def text_size(self) -> int:
+        """One more than the highest id that ordinary text is cut into: special tokens may lie above it."""
+        return self.vocab_size
+
     @abstractmethod
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """The ids of a text. `<|endoftext|>` in it is ordinary text unless `allow_special`."""

@@ -92,6 +92,10 @@ class BPETokenizer(Tokenizer):
     def vocab_size(self) -> int:
         return len(self._tokens)
 
+    @property
+    def text_size(self) -> int:
+        return 1 + max((*self._byte_ids, *self.data.merged))
+
     # Text to ids.
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
