@@ -4,8 +4,8 @@
     python benchmarks/train_gpu.py --size gpt2-xl --rows 16 --alone
 
 Both train the same shape in bfloat16 products with float32 weights, no dropout, fused AdamW, clipping, on
-random tokens, a vocabulary padded to 50,304. The baseline has nanoGPT's structure: Linear layers, GELU, the
-whole model compiled, all logits at once. Ours is the trainer's own pieces (train/loss.py, train/optim.py) with
+random tokens, vocabulary padded to 50,304. The baseline has nanoGPT's structure: Linear layers, GELU, the
+whole model compiled, all logits at once. Ours is the trainer's own pieces (train/loss.py, optim.py) with
 --compile. They take turns; a table for people, then one line of JSON.
 """
 

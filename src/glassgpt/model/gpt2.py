@@ -165,7 +165,14 @@ class Attention(nn.Module):
     ) -> Tensor:
         _, T, C = x.shape
         qkv = self.c_attn(x)  # (B, T, 3 C)
-        if past is not None and past.attend_one is not None and positions is not None and T == 1:
+        if (
+            past is not None
+            and past.attend_one is not None
+            and positions is not None
+            and T == 1
+            and tap is None
+        ):
+            # One new token on a GPU: all that follows down to z as a single kernel (kernels.py).
             return self.merge(past.attend_one(qkv, past.kv, positions, self.n_head, self.scale), tap)
         q, k, v = qkv.split(C, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
