@@ -80,6 +80,15 @@ VERBS = {
             "glassgpt train --data shards/ --out runs/on --steps 300 --start default --lr 3e-4",
         ),
     ),
+    "tune": Verb(
+        "fine-tune a model on your own text",
+        (
+            "glassgpt tune my.txt",
+            "glassgpt tune letters/ diary.md --out runs/me --minutes 5",
+            "glassgpt tune my.txt --model gpt2 --lora",
+            "glassgpt tune my.txt --dry-run",
+        ),
+    ),
     "verify": Verb(
         "check that this machine computes what it should",
         (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.loop import learn
 from glassgpt.train.settings import TrainSettings
@@ -42,15 +43,11 @@ def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: floa
     """Count, and try a few micro-batches. Neither weights nor random numbers are touched."""
     config = model.config
     n = sum(parameter.numel() for parameter in model.parameters())
+    learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     hidden = sum(p.numel() for name, p in model.named_parameters() if name.startswith("h.") and p.ndim == 2)
-    # AdamW remembers two numbers for each parameter, Muon one.
-    memory = 8 * n if settings.muon_lr is None else 8 * (n - hidden) + 4 * hidden
+    # AdamW remembers two numbers for each parameter that is learned, Muon one.
+    memory = 8 * learned if settings.muon_lr is None else 8 * (learned - hidden) + 4 * hidden
     micro = settings.rows if settings.micro_rows is None else settings.micro_rows
-    width = 4 if settings.precision == "float32" else 2
-    # Kept for a block's backward pass, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two
-    # projections, and twice the wide layer of the MLP.
-    kept = config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp
-    activations = micro * settings.context * (config.n_layer * kept * width + 2 * config.n_embd * 4)
     # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head
     # is a product with wte; attention adds two products with context / 2 keys on average, forward.
     products = hidden + config.vocab_size * config.n_embd
@@ -58,14 +55,23 @@ def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: floa
     return Plan(
         parameters=n,
         weights=4 * n,
-        gradients=4 * n,
+        gradients=4 * learned,
         optimizer=memory,
-        activations=activations,
+        activations=activation_bytes(config, settings, micro),
         tokens_per_step=settings.rows * settings.context,
         tokens_per_s=trial(model, settings, batch[:micro], seconds),
         peak_flops=measured_peak(model.wte.weight.device, settings.precision),
         flops_per_token=6.0 * (products + attention),
     )
+
+
+def activation_bytes(config: Config, settings: TrainSettings, rows: int) -> int:
+    """What is kept for the backward pass of so many windows at once."""
+    width = 4 if settings.precision == "float32" else 2
+    # Of a block, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two projections, and
+    # twice the wide layer of the MLP.
+    kept = config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp
+    return rows * settings.context * (config.n_layer * kept * width + 2 * config.n_embd * 4)
 
 
 def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -> float:

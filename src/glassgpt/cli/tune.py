@@ -1,0 +1,150 @@
+"""`glassgpt tune my.txt`: a model learns to write like a text of yours."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from glassgpt.cli import terminal
+from glassgpt.cli.parse import flag
+from glassgpt.cli.train import duration, sample, show_plan, stopping_kindly, tell
+from glassgpt.errors import SettingError
+
+if TYPE_CHECKING:
+    from glassgpt.train.tune import Tuning
+
+PROMPT_TOKENS = 12
+
+
+def command(
+    files: Annotated[
+        Positional[tuple[str, ...]],
+        flag("your text: files, folders or patterns, of all kinds that prepare reads", "FILE...", default=""),
+    ],
+    *,
+    model: Annotated[str, flag("the model to start from", "NAME")] = "default",
+    out: Annotated[
+        str | None, flag("the folder for the tuned model", "DIR", short="-o", default="FILE-tuned")
+    ] = None,
+    lora: Annotated[
+        bool, flag("learn a thin correction, at most 2%% of the numbers: less memory", default="")
+    ] = False,
+    minutes: Annotated[float, flag("the most time to take for learning", "N")] = 10.0,
+    prompt: Annotated[
+        str | None, flag("begin the samples with this", "TEXT", default="from the held-out part")
+    ] = None,
+    seed: Annotated[int, flag("decides the order of the text", "N")] = 0,
+    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
+    json: Annotated[bool, flag("print the figures as one line of JSON", default="")] = False,
+) -> int:
+    """Fine-tune a model on your own text. The end of the text is held out: it says when to stop and how much
+    was gained. Everything else is picked. Ctrl-C keeps the best so far."""
+    if not files:
+        raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
+    if not 0 < minutes < math.inf:
+        raise SettingError(f"--minutes {minutes} is not a number above 0.")
+    target = free_target(files, out)
+
+    from glassgpt.model.backend import choose_device
+    from glassgpt.train.sources import find_sources
+    from glassgpt.train.tune import prepare_tuning, tune
+    from glassgpt.weights import load_checkpoint
+
+    where = choose_device(device)
+    find_sources(files)  # a missing file is noticed before a model is fetched
+    checkpoint = load_checkpoint(model)
+    with terminal.waiting("reading the text and trying a few steps"):
+        tuning = prepare_tuning(checkpoint, files, where, lora=lora, seconds=60 * minutes, seed=seed)
+    tell_plan(tuning, where.type)
+    if dry_run:
+        return 0
+    assert checkpoint.tokenizer is not None
+    if prompt is None:
+        prompt = checkpoint.tokenizer.decode(tuning.held_out.read(0, PROMPT_TOKENS).tolist())
+    written = [sample(tuning.model, checkpoint.tokenizer, prompt)]
+
+    begun = time.monotonic()
+    with stopping_kindly() as asked, terminal.progress("tuning", tuning.settings.steps) as advance:
+        done = 0
+        for record in tune(tuning, target, 60 * minutes, lambda: bool(asked)):
+            advance(record["step"] - done)
+            done = record["step"]
+            if "val_loss" in record:
+                tell(record)
+    taken = time.monotonic() - begun
+    if asked:
+        kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
+        terminal.note(f"stopped after {tuning.steps} steps{kept}")
+    if tuning.best_step == 0:
+        terminal.note(
+            "the held-out part did not become likelier than it was before, so nothing was written. "
+            "Give more text or more --minutes."
+        )
+        return 1
+    from glassgpt.model import load_model
+
+    tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
+    written.append(sample(tuned, checkpoint.tokenizer, prompt))
+    report(tuning, target, taken, written, json)
+    return 0
+
+
+def free_target(files: tuple[str, ...], out: str | None) -> Path:
+    """Where the tuned model goes: a place where nothing is yet."""
+    first = Path(files[0]).expanduser()
+    target = Path(f"{first.name.split('.')[0]}-tuned") if out is None else Path(out).expanduser()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise SettingError(f"{target} exists already. Name another folder with --out.")
+    return target
+
+
+def tell_plan(tuning: Tuning, device: str) -> None:
+    from glassgpt.train.lora import learned_parameters
+    from glassgpt.train.tune import free_memory
+
+    learned, all_of_it = learned_parameters(tuning.model), tuning.checkpoint.config.n_parameters
+    show_plan(tuning.plan, tuning.settings, len(tuning.text), device)
+    terminal.note(
+        f"learning {learned:,} numbers ({learned / all_of_it:.1%} of the model) from {len(tuning.text):,} "
+        f"tokens, in updates of {tuning.settings.rows} windows ({tuning.settings.micro_rows} at once), at a "
+        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out"
+    )
+    if tuning.plan.memory > free_memory(tuning.model.wte.weight.device) + tuning.plan.weights:
+        terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
+
+
+def report(tuning: Tuning, out: Path, seconds: float, written: list[str], json: bool) -> None:
+    before, after = math.exp(tuning.before), math.exp(tuning.best)
+    if json:
+        from glassgpt.train.lora import learned_parameters
+
+        figures = {
+            "out": str(out),
+            "perplexity_before": round(before, 3),
+            "perplexity_after": round(after, 3),
+            "held_out_tokens": len(tuning.held_out),
+            "learned_parameters": learned_parameters(tuning.model),
+            "parameters": tuning.checkpoint.config.n_parameters,
+            "best_step": tuning.best_step,
+            "steps": tuning.steps,
+            "epochs": round(tuning.epochs, 2),
+            "seconds": round(seconds, 1),
+        }
+        print(jsonlib.dumps(figures))
+        return
+    table = terminal.table("", ">perplexity", "sample")
+    for name, perplexity, text in zip(("before", "after"), (before, after), written, strict=True):
+        table.add_row(name, f"{perplexity:.2f}", terminal.harmless(text))
+    table.columns[2].no_wrap = False
+    terminal.show(table)
+    terminal.note(
+        f"{after / before - 1:+.1%} on the held-out part, best after step {tuning.best_step} of "
+        f"{tuning.steps} ({tuning.epochs:.1f} epochs), {duration(seconds)}"
+    )
+    terminal.note(f"done: glassgpt generate --model {out}")

@@ -1,0 +1,247 @@
+"""Tuning: a trained model learns the manner of one text. Every number that `train` asks for is picked here.
+
+The end of the text is held out. It says when to stop (a small text is soon learned by heart, and then the
+held-out part becomes less likely again) and how much was gained. Whenever it is likelier than ever before,
+the model is written, so what lies on the disk is always the best so far.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassgpt.config import Config
+from glassgpt.errors import SettingError
+from glassgpt.model import GPT2, load_model
+from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.loader import Loader
+from glassgpt.train.loop import evaluate, train
+from glassgpt.train.lora import add_low_rank, merged_state, rank_within
+from glassgpt.train.plan import Plan, activation_bytes, make_plan
+from glassgpt.train.settings import TrainSettings
+from glassgpt.train.shards import Part, Shards
+from glassgpt.train.sources import divide, find_sources, read_pieces
+from glassgpt.weights import Checkpoint, save_checkpoint
+
+UNIT = 1 << 26  # bytes of text read in one go
+HELD_OUT_SHARE = 0.1
+HELD_OUT_MOST = 1 << 15  # tokens: more would not make the figure better, only each look slower
+TOKENS_A_STEP = 4096
+STEPS_AN_EPOCH = 16  # at least, where the text is short: fewer, larger steps would learn less
+EPOCHS = 12  # at most
+LOOKS = 16  # at the held-out part, in the whole run
+FIRST_LOOK = 10  # steps between looks at least: the first steps of AdamW are taken half blind
+PATIENCE = 3  # looks without a new best before it is over
+
+# The peak rates for a width of 192, measured on the shipped model (docs/tuning.md). The rate that a full
+# tuning bears falls faster than the width: with its square these give 6e-5 for GPT-2 small, as is usual.
+RATE_WIDTH = 192
+FULL_RATE = 1e-3
+LORA_RATE = 1e-2
+
+
+def read_text(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
+    """All texts as one row of tokens, each document after an `<|endoftext|>`, as `prepare` writes them."""
+    eot = [] if tokenizer.eot_id is None else [tokenizer.eot_id]
+    parts: list[np.ndarray] = []
+    starts: list[int] = []
+    length = 0
+    for unit in divide(find_sources(files), UNIT):
+        for piece in read_pieces(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
+            text = piece.content
+            ids = tokenizer.encode_array(text) if isinstance(text, str) else text
+            if piece.begins:
+                starts.append(length)
+                parts.append(np.array(eot, np.uint32))
+                length += len(eot)
+            parts.append(ids.astype(np.uint32))
+            length += len(ids)
+    return Shards.of(np.concatenate([np.zeros(0, np.uint32), *parts]), starts)
+
+
+def split(tokens: Shards, context: int) -> tuple[Part, Part]:
+    """What is learned, and the end, which is held out: at least one window each."""
+    window = context + 1
+    if len(tokens) < 2 * window:
+        raise SettingError(
+            f"the text has {len(tokens):,} tokens; two windows of {window:,} are the least to learn from one "
+            "and check with the other. Give more text."
+        )
+    held_out = max(window, min(int(len(tokens) * HELD_OUT_SHARE), HELD_OUT_MOST))
+    cut = len(tokens) - held_out
+    return Part(tokens, 0, cut), Part(tokens, cut, len(tokens))
+
+
+def held_out_windows(held_out: Part, settings: TrainSettings) -> list[Tensor]:
+    """All windows of the held-out part, in batches; one that would run over its end is left out."""
+    loader = Loader(held_out, settings.context, 1, shuffle=False)
+    whole = [
+        i for i, s in enumerate(loader.starts(0, loader.windows)) if s + settings.context < len(held_out)
+    ]
+    rows = settings.rows if settings.micro_rows is None else settings.micro_rows
+    batches = torch.cat([loader.batch(i) for i in whole]).split(rows)  # type: ignore[no-untyped-call]
+    return list(batches)
+
+
+def pick_settings(
+    config: Config, n_tokens: int, *, lora: bool, precision: str = "float32", seed: int = 0
+) -> TrainSettings:
+    """Everything but the time there is: see `within_time`."""
+    context = min(config.n_positions, 1024)
+    rows = power_of_two(min(TOKENS_A_STEP / context, n_tokens / context / STEPS_AN_EPOCH))
+    steps = max(1, EPOCHS * n_tokens // (rows * context))
+    rate = (LORA_RATE if lora else FULL_RATE) * (RATE_WIDTH / config.n_embd) ** 2
+    return paced(
+        TrainSettings(
+            steps=steps, rows=rows, context=context, lr=rate, weight_decay=0.0 if lora else 0.01,
+            precision=precision, seed=seed,
+        )
+    )  # fmt: skip
+
+
+def paced(settings: TrainSettings) -> TrainSettings:
+    """What depends on the number of steps. The loop itself saves nothing before the end: `tune` does."""
+    steps = settings.steps
+    return dataclasses.replace(
+        settings,
+        warmup=min(50, steps // 10),
+        eval_every=min(steps, max(FIRST_LOOK, steps // LOOKS)),
+        save_every=steps,
+    )
+
+
+def within_time(settings: TrainSettings, plan: Plan, held_out_tokens: int, seconds: float) -> TrainSettings:
+    """As many steps as there is time for. To look at the held-out part is a third of the work to learn it."""
+    looking = LOOKS * held_out_tokens / 3 / plan.tokens_per_s
+    steps = int(max(0.5 * seconds, seconds - looking) * plan.tokens_per_s / plan.tokens_per_step)
+    return paced(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))))
+
+
+def with_micro_batch(settings: TrainSettings, config: Config, free: int) -> TrainSettings:
+    """The largest micro-batch whose activations take at most half of the free memory."""
+    micro = settings.rows
+    while micro > 1 and activation_bytes(config, settings, micro) > free / 2:
+        micro //= 2
+    return dataclasses.replace(settings, micro_rows=micro)
+
+
+def power_of_two(at_most: float) -> int:
+    return 1 << max(0, int(at_most).bit_length() - 1)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows and macOS do not say
+        return 4 << 30
+
+
+@dataclass
+class Tuning:
+    """A tuning that is ready to begin, and what came of it."""
+
+    model: GPT2
+    checkpoint: Checkpoint  # where it starts from
+    text: Part
+    held_out: Part
+    windows: list[Tensor]
+    settings: TrainSettings
+    plan: Plan
+    before: float  # the held-out loss, nats per token
+    best: float
+    best_step: int = 0
+    steps: int = 0
+
+    @property
+    def epochs(self) -> float:
+        return self.steps * self.plan.tokens_per_step / len(self.text)
+
+
+def prepare_tuning(
+    checkpoint: Checkpoint,
+    files: Iterable[str | Path],
+    device: torch.device,
+    *,
+    lora: bool = False,
+    seconds: float = 600.0,
+    seed: int = 0,
+) -> Tuning:
+    """Read the text, pick the settings, try a few steps, and measure where it starts from."""
+    if checkpoint.tokenizer is None:
+        raise SettingError(
+            f"{checkpoint.source} has no tokenizer, so no text can be cut for it. Name a folder with one."
+        )
+    config = checkpoint.config
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    text, held_out = split(read_text(files, checkpoint.tokenizer), min(config.n_positions, 1024))
+    settings = pick_settings(config, len(text), lora=lora, precision=precision, seed=seed)
+    model = load_model(checkpoint, device="cpu", dtype="float32").requires_grad_(True)
+    if lora:
+        add_low_rank(model, rank_within(config), seed)
+    model = model.to(device)
+    settings = with_micro_batch(settings, config, free_memory(device))
+    windows = held_out_windows(held_out, settings)
+    plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
+    settings = within_time(settings, plan, sum(batch[:, 1:].numel() for batch in windows), seconds)
+    before = evaluate(model, windows, settings)
+    return Tuning(model, checkpoint, text, held_out, windows, settings, plan, before, best=before)
+
+
+def tune(
+    tuning: Tuning, out: Path, seconds: float, stop: Callable[[], bool] = lambda: False
+) -> Iterator[dict[str, Any]]:
+    """Learn, and write the model to `out` whenever it is better than ever; a record for each step.
+
+    It ends when the steps are done, the time is over, or the held-out part has not become likelier for some
+    time. `out` is not written if nothing made it likelier than it was before.
+    """
+    settings, device = tuning.settings, tuning.model.wte.weight.device
+    loader = Loader(tuning.text, settings.context, settings.rows, settings.seed)
+    deadline = time.monotonic() + seconds
+    looks_without = 0
+    with scratch(out) as run, loader.prefetch(0, device=device) as batches:
+        for record in train(
+            tuning.model, lambda step: iter(batches), tuning.windows, run, settings,
+            lambda: stop() or time.monotonic() > deadline,
+        ):  # fmt: skip
+            tuning.steps = record["step"]
+            if "val_loss" in record:
+                looks_without += tuning.steps > settings.warmup
+                if record["val_loss"] < tuning.best:
+                    tuning.best, tuning.best_step, looks_without = record["val_loss"], tuning.steps, 0
+                    write(tuning, out)
+            yield record
+            if looks_without >= PATIENCE:
+                return
+
+
+def write(tuning: Tuning, out: Path) -> None:
+    """The model as it stands, as a folder that `generate` and Hugging Face load."""
+    tensors = {name: tensor.numpy() for name, tensor in merged_state(tuning.model).items()}
+    start = tuning.checkpoint
+    save_checkpoint(Checkpoint(start.config, tensors, start.tokenizer, source=str(out)), out)
+
+
+@contextmanager
+def scratch(out: Path) -> Iterator[Path]:
+    """A folder beside `out` for what the loop keeps; gone afterwards."""
+    folder = out.with_name(f".{out.name}.tuning")
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

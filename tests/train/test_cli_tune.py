@@ -1,0 +1,149 @@
+"""`glassgpt tune` as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from glassgpt.cli import main
+
+QUICK = ["--device", "cpu", "--minutes", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of a manner of its own, which is soon learned."""
+    winds = ("north", "east", "west")
+    lines = [f"Day {n}. Wind {winds[n % 3]}, {n % 7} knots; mended the {n % 5}th net.\n" for n in range(700)]
+    file = tmp_path_factory.mktemp("tune") / "diary.txt"
+    file.write_text("".join(lines))
+    return file
+
+
+def perplexities(table: str) -> list[float]:
+    return [float(number) for number in re.findall(r"^(?:before|after) +([\d.]+) ", table, re.MULTILINE)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--lora"]])
+def test_the_shipped_model_learns_a_diary(
+    diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    out = tmp_path / "mine"
+    assert main(["tune", str(diary), "--out", str(out), *QUICK, *more, "--prompt", "Day 8."]) == 0
+    said = capsys.readouterr()
+    before, after = perplexities(said.out)
+    assert after < 0.7 * before
+    assert said.out.count("Day 8.") >= 2  # a sample before and one after
+    assert "memory" in said.err
+    assert "tokens/s on cpu" in said.err
+    learned = float(re.search(r"\(([\d.]+)% of the model\)", said.err)[1])
+    assert learned <= 2.0 if more else learned == 100.0
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in out.iterdir()}
+    assert list(tmp_path.iterdir()) == [out]
+    assert main(["generate", "Day 9.", "--model", str(out), "--max-new-tokens", "8", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("Day 9.")
+    assert main(["tune", str(diary), "--out", str(out), *QUICK]) == 2
+    assert "exists already. Name another folder with --out" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(
+    diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", str(diary), "--dry-run", "--device", "cpu", "--lora"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "learning 49,152 numbers (1.9% of the model)" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_figures_for_programs(diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine"
+    few = ["--device", "cpu", "--minutes", "0.03", "--lora"]
+    code = main(["tune", str(diary), "-o", str(out), *few, "--json"])
+    said = capsys.readouterr()
+    if code == 1:  # a machine so slow that two seconds teach nothing says so
+        assert "nothing was written" in said.err
+        assert not out.exists()
+        return
+    figures = json.loads(said.out)
+    assert figures["out"] == str(out)
+    assert figures["perplexity_after"] < figures["perplexity_before"]
+    assert figures["learned_parameters"] <= 0.02 * figures["parameters"]
+    assert 0 < figures["best_step"] <= figures["steps"]
+
+
+def write(folder: Path, name: str, content: bytes) -> str:
+    (folder / name).write_bytes(content)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "message"),
+    [
+        ("empty.txt", b"", [], "is empty"),
+        ("blank.txt", b"   \n", [], "the text has"),
+        ("tiny.txt", b"Only a few words.", [], "two windows of 257"),
+        ("latin.txt", b"caf\xe9 " * 4000, [], "is not UTF-8 (byte 0xe9"),
+        ("missing.txt", None, [], "does not exist"),
+        ("picture.png", b"png", [], "is no file that can be read"),
+        ("good.txt", b"word " * 4000, ["--model", "no-such-model"], "no-such-model"),
+        ("good.txt", b"word " * 4000, ["--minutes", "0"], "--minutes 0.0 is not a number above 0"),
+        ("good.txt", b"word " * 4000, ["--device", "tpu"], "device 'tpu'"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: bytes | None,
+    more: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file = str(tmp_path / name) if content is None else write(tmp_path, name, content)
+    assert main(["tune", file, "--out", str(tmp_path / "out"), *more]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert said.out == ""
+    assert [entry.name for entry in tmp_path.iterdir()] == ([] if content is None else [name])
+
+
+def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune"]) == 2
+    assert "FILE... is missing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_best_so_far(diary: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mine"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "glassgpt", "tune", str(diary), "--out", str(out), "--device", "cpu"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (out / "model.safetensors").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    assert "stopping after this step" in told
+    assert "stopped after" in told
+    assert f"kept in {out}" in told
+    before, after = perplexities(said)
+    assert after < before
+    assert list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,109 @@
+"""LoRA: nothing is changed at first, only the corrections learn, and merging gives one plain matrix."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from glassgpt.config import SIZES, Config
+from glassgpt.errors import SettingError
+from glassgpt.model import GPT2
+from glassgpt.train.lora import LowRank, add_low_rank, learned_parameters, merged_state, rank_within
+from glassgpt.train.loss import summed_loss
+
+CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
+RANK = 3
+
+
+def fresh() -> GPT2:
+    torch.manual_seed(5)
+    return GPT2(CONFIG).eval()
+
+
+def some_ids() -> torch.Tensor:
+    return torch.randint(61, (3, 12), generator=torch.Generator().manual_seed(1))
+
+
+def taught(steps: int = 5) -> GPT2:
+    model = add_low_rank(fresh(), RANK)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    ids = some_ids()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (summed_loss(model, ids[:, :-1], ids[:, 1:]) / 33).backward()
+        optimizer.step()
+    return model
+
+
+def test_doing_nothing_changes_nothing() -> None:
+    plain = fresh()
+    wanted = plain(some_ids())
+    model = add_low_rank(copy.deepcopy(plain), RANK)
+    assert sum(isinstance(module, LowRank) for module in model.modules()) == 4 * CONFIG.n_layer
+    assert torch.equal(model(some_ids()), wanted)
+    state = merged_state(model)
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == CONFIG.shapes()
+    assert all(torch.equal(state[name], tensor) for name, tensor in plain.state_dict().items())
+
+
+def test_only_the_corrections_learn() -> None:
+    before, after = fresh().state_dict(), taught().state_dict()
+    for name, tensor in after.items():
+        if name.endswith((".A", ".B")):
+            assert tensor.abs().sum() > 0
+        else:
+            assert torch.equal(tensor, before[name.replace(".plain.", ".")]), name
+    assert (merged_state(taught())["h.0.mlp.c_fc.weight"] != before["h.0.mlp.c_fc.weight"]).any()
+
+
+def test_the_merged_model_computes_the_same() -> None:
+    model = taught(20)
+    merged = GPT2(CONFIG).eval()
+    merged.load_state_dict(merged_state(model))
+    exact = copy.deepcopy(model).double()(some_ids())
+    reference = (model(some_ids()) - exact).abs().max()  # what float32 itself costs on the way
+    assert (merged(some_ids()) - exact).abs().max() < 4 * reference
+    assert (merged(some_ids()) - fresh()(some_ids())).abs().max() > 1000 * reference  # it did learn
+
+
+def test_merging_gives_the_same_bits_every_time() -> None:
+    model = taught()
+    first = merged_state(model)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        again = merged_state(taught())
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(torch.equal(first[name], tensor) for name, tensor in merged_state(model).items())
+
+
+def test_the_correction_has_the_rank_asked_for() -> None:
+    change = merged_state(taught(20))["h.1.attn.c_attn.weight"] - fresh().h[1].attn.c_attn.weight
+    sizes = torch.linalg.svdvals(change.detach().double())
+    assert sizes[RANK - 1] > 1e-4
+    assert sizes[RANK] < 1e-6  # float32's rounding of the sum
+
+
+@pytest.mark.parametrize(
+    "config", [Config(vocab_size=4096, n_positions=256, n_embd=192, n_layer=4, n_head=6)]
+)
+def test_at_most_two_percent_are_learned(config: Config) -> None:
+    rank = rank_within(config)
+    model = add_low_rank(GPT2(config), rank)
+    assert learned_parameters(model) <= 0.02 * config.n_parameters
+    assert learned_parameters(model) * (rank + 1) / rank > 0.02 * config.n_parameters
+
+
+def test_ranks_of_the_published_sizes() -> None:
+    for config in SIZES.values():
+        each = sum(sum(shape) for name, shape in config.shapes().items() if "c_" in name and len(shape) == 2)
+        assert 0.015 < rank_within(config) * each / config.n_parameters <= 0.02
+
+
+def test_a_model_too_small_is_refused() -> None:
+    with pytest.raises(SettingError, match="Leave out --lora"):
+        rank_within(CONFIG)

@@ -1,0 +1,196 @@
+"""What `tune` picks, and what it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.config import SIZES, Config
+from glassgpt.errors import SettingError
+from glassgpt.model import GPT2, load_model
+from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train import tune as tuning_room
+from glassgpt.train.loop import evaluate
+from glassgpt.train.plan import Plan
+from glassgpt.train.shards import Shards
+from glassgpt.train.tune import (
+    Tuning,
+    held_out_windows,
+    pick_settings,
+    prepare_tuning,
+    read_text,
+    split,
+    tune,
+    with_micro_batch,
+    within_time,
+)
+from glassgpt.weights import Checkpoint, load_checkpoint
+
+CONTEXT = 32
+CONFIG = Config(
+    vocab_size=ByteTokenizer().vocab_size, n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=2,
+    embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
+)  # fmt: skip
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "tides.txt"
+    file.write_text(
+        "".join(f"At {n % 24} o'clock the tide was {'in' if n % 2 else 'out'}.\n" for n in range(400))
+    )
+    return file
+
+
+def start() -> Checkpoint:
+    torch.manual_seed(0)
+    tensors = {name: value.numpy() for name, value in GPT2(CONFIG).state_dict().items()}
+    return Checkpoint(CONFIG, tensors, ByteTokenizer(), source="a small model")
+
+
+def prepared(text: Path, **more: object) -> Tuning:
+    tuning = prepare_tuning(start(), [text], CPU, **more)  # type: ignore[arg-type]
+    settings = tuning_room.paced(dataclasses.replace(tuning.settings, steps=60, lr=5e-3))
+    return dataclasses.replace(tuning, settings=settings)
+
+
+def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
+    (tmp_path / "more.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    tokenizer = ByteTokenizer()
+    tokens = read_text([text, tmp_path / "more.jsonl"], tokenizer)
+    bound = [] if tokenizer.eot_id is None else [tokenizer.eot_id]
+    parts = [text.read_text(), "one", "two"]
+    wanted = [id for part in parts for id in [*bound, *tokenizer.encode(part)]]
+    assert tokens.read(0, len(tokens)).tolist() == wanted
+    lengths = [len(bound) + len(tokenizer.encode(part)) for part in parts]
+    assert tokens.document_starts.tolist() == [0, lengths[0], lengths[0] + lengths[1]]
+
+
+@pytest.mark.parametrize("count", [2 * CONTEXT + 2, 500, 5000, 1_000_000])
+def test_the_end_is_held_out(count: int) -> None:
+    ids = np.arange(count, dtype=np.uint32)
+    text, held_out = split(Shards.of(ids), CONTEXT)
+    assert len(text) >= CONTEXT + 1
+    assert CONTEXT + 1 <= len(held_out) <= max(CONTEXT + 1, count // 10)
+    assert text.read(0, len(text)).tolist() == ids[: len(text)].tolist()
+    assert held_out.read(0, len(held_out)).tolist() == ids[len(text) :].tolist()
+    settings = pick_settings(CONFIG, len(text), lora=False)
+    windows = torch.cat(held_out_windows(held_out, settings))
+    assert len(windows) == (len(held_out) - 1) // CONTEXT
+    assert windows[0, 0] == len(text)
+    assert windows[-1, -1] < count
+    assert (windows[:, 1:] == windows[:, :-1] + 1).all()  # no window runs over the end
+
+
+def test_too_little_text_is_refused() -> None:
+    with pytest.raises(SettingError, match="the text has 65 tokens; two windows of 33"):
+        split(Shards.of(np.zeros(65, np.uint32)), CONTEXT)
+
+
+def test_what_is_picked() -> None:
+    small = pick_settings(SIZES["gpt2"], 300_000, lora=False)
+    assert (small.context, small.rows) == (1024, 4)
+    assert 3e-5 <= small.lr <= 1e-4
+    assert small.steps == tuning_room.EPOCHS * 300_000 // 4096
+    assert pick_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
+    assert pick_settings(SIZES["gpt2"], 300_000, lora=True).lr > small.lr
+    little = pick_settings(CONFIG, 20 * CONTEXT, lora=False)
+    assert little.rows == 1  # so that there are some updates
+
+
+def test_the_micro_batch_fits_into_memory() -> None:
+    settings = dataclasses.replace(pick_settings(SIZES["gpt2"], 10**6, lora=False), rows=8)
+    sizes = [
+        with_micro_batch(settings, SIZES["gpt2"], free).micro_rows for free in (1 << 28, 8 << 30, 1 << 40)
+    ]
+    assert sizes[0] == 1
+    assert sizes[2] == 8
+    assert sizes == sorted(sizes)
+
+
+def test_time_limits_the_steps() -> None:
+    plan = Plan(0, 0, 0, 0, 0, tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0)
+    settings = pick_settings(CONFIG, 1_000_000, lora=False)
+    limited = within_time(settings, plan, 300, seconds=100)
+    assert 40 <= limited.steps <= 50  # two seconds each
+    assert limited.warmup < limited.steps
+    assert within_time(settings, plan, 300, seconds=1e9).steps == settings.steps
+    assert within_time(settings, plan, 300, seconds=0.001).steps == 1
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_best_state_is_what_lies_on_the_disk(
+    text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning_room, "rank_within", lambda config: 2)
+    tuning, out = prepared(text, lora=lora), tmp_path / "out"
+    records = list(tune(tuning, out, 600))
+    losses = {r["step"]: r["val_loss"] for r in records if "val_loss" in r}
+    assert tuning.best == min(losses.values()) < tuning.before - 0.2
+    assert losses[tuning.best_step] == tuning.best
+    checkpoint = load_checkpoint(str(out))
+    model = load_model(checkpoint, device="cpu", dtype="float32")
+    found = evaluate(model, tuning.windows, tuning.settings)
+    assert found == pytest.approx(tuning.best, abs=2e-5)  # it was rounded to 5 places for the log
+    assert checkpoint.config == CONFIG
+    assert checkpoint.tokenizer is not None
+    assert checkpoint.tokenizer.hash == ByteTokenizer().hash
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_it_stops_when_the_held_out_part_gets_worse(text: Path, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, 400)  # what is held out has nothing to do with the text
+    tuning = prepared(text)
+    tuning.windows = [torch.from_numpy(noise[: 12 * 33]).view(12, 33)]
+    tuning.before = tuning.best = 0.1
+    tuning.settings = dataclasses.replace(tuning.settings, steps=1000, warmup=2)
+    records = list(tune(tuning, tmp_path / "out", 600))
+    looks = [record for record in records if "val_loss" in record]
+    assert len(looks) == tuning_room.PATIENCE
+    assert len(records) < 1000
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_time_is_kept(text: Path, tmp_path: Path) -> None:
+    tuning = prepared(text)
+    records = list(tune(tuning, tmp_path / "out", 0.0))
+    assert len(records) == 1  # the step that was begun is finished and looked at
+    assert "val_loss" in records[0]
+
+
+def test_stopping_keeps_the_best_so_far(text: Path, tmp_path: Path) -> None:
+    tuning, steps = prepared(text), iter(range(1000))
+    records = list(tune(tuning, tmp_path / "out", 600, lambda: next(steps) >= 24))
+    assert len(records) == 25
+    assert tuning.best_step == 25
+    assert load_checkpoint(str(tmp_path / "out")).config == CONFIG
+
+
+def test_the_same_seed_gives_the_same_file(text: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        tuning = prepared(text)
+        tuning.settings = dataclasses.replace(tuning.settings, steps=10)
+        list(tune(tuning, tmp_path / name, 600))
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_hugging_face_loads_it(text: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tuning, out = prepared(text), tmp_path / "out"
+    list(tune(tuning, out, 600))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(out)
+    assert type(theirs).__name__ == "GPT2LMHeadModel"
+    ids = torch.cat(tuning.windows)
+    with torch.no_grad():
+        logits = theirs(ids[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).item()
+    assert math.isclose(loss, tuning.best, abs_tol=1e-4)
+    assert json.loads((out / "config.json").read_text())["model_type"] == "gpt2"
