@@ -329,13 +329,59 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path, worker
         while process.poll() is None and files_in(part) <= before + more:
             time.sleep(0.0005)
         time.sleep(draw.uniform(0, 0.003))
-        kills += process.poll() is None
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        ended = process.wait()
+        assert ended in (0, -signal.SIGKILL)  # it never ends by itself with an error
+        kills += ended != 0
         went_on += any(part.glob("done-*.json"))
     assert kills >= 4
     assert went_on >= 3
     assert bits(out) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("val_share", [1e-7, 0.3, 1 - 1e-9])
+def test_stopped_before_and_after_every_change_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, val_share: float
+) -> None:
+    """Every rename and every removal, those of the clean-up at the end among them, one after the other."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*DOCUMENTS[:6], DOCUMENTS[2]]))
+    options = {"workers": 1, "val_share": val_share, "unit_bytes": 450}
+    prepare([tmp_path / "a.jsonl"], tmp_path / "whole", BYTES, **options)
+    expected = bits(tmp_path / "whole")
+    real = {"replace": os.replace, "unlink": os.unlink}
+    changes, stop_at = 0, -1
+
+    def stopping(name: str) -> Callable[..., None]:
+        def call(*args: object, **more: object) -> None:
+            nonlocal changes
+            changes += 1
+            if changes == stop_at // 2 and stop_at % 2 == 0:
+                raise KeyboardInterrupt
+            try:
+                real[name](*args, **more)
+            finally:  # also after the removal of what is not there
+                if changes == stop_at // 2:
+                    raise KeyboardInterrupt
+
+        return call
+
+    stops = 0
+    for stop_at in range(2, 1000):
+        changes = 0
+        out = tmp_path / f"out{stop_at}"
+        with monkeypatch.context() as patch:
+            for name in real:
+                patch.setattr(os, name, stopping(name))
+            try:
+                prepare([tmp_path / "a.jsonl"], out, BYTES, **options)
+                break
+            except KeyboardInterrupt:
+                stops += 1
+        if not out.exists():
+            prepare([tmp_path / "a.jsonl"], out, BYTES, **options)
+        assert bits(out) == expected, stop_at
+    assert stops >= 40  # the search did not end early: there are at least 20 changes, each stopped at twice
 
 
 def files_in(folder: Path) -> int:

@@ -214,11 +214,15 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def _do_units(job: Job, workers: int | None, advance: OnRead) -> None:
     todo = []
     for number, unit in enumerate(job.units):
-        if (job.folder / f"unit-{number:05d}.json").is_file():
+        if _is_done(job, number):
             advance(sum(_weight(stretch.source.size, unit) for stretch in unit))
         else:
             todo.append(number)
-    workers = min(len(todo), _cores() if workers is None else workers)
+    if workers is None:
+        # A worker starts for a second and more: it must have some 64 MiB of text to do.
+        weight = sum(s.source.size * (3 if s.source.packing else 1) for n in todo for s in job.units[n])
+        workers = min(_cores(), 1 + weight // UNIT)
+    workers = min(len(todo), workers)
     if workers <= 1:
         for number in todo:
             do_unit(job, number, advance)
@@ -240,6 +244,14 @@ def _do_units(job: Job, workers: int | None, advance: OnRead) -> None:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _is_done(job: Job, number: int) -> bool:
+    """All its records, too: a kill in the clean-up at the end may have left any part of them."""
+    marker = job.folder / f"unit-{number:05d}.json"
+    return marker.is_file() and all(
+        _record(job, number, chunk) is not None for chunk in range(read_json(marker)["chunks"])
+    )
 
 
 def _weight(size: int, unit: Unit) -> int:
@@ -285,6 +297,8 @@ def do_unit(job: Job, number: int, on_read: OnRead) -> None:
     for chunk, pieces in _chunks(job, number, on_read):
         chunks += 1
         if _record(job, number, chunk) is None:
+            # What is written now undoes what that record, left by a kill in the clean-up, tells of.
+            _remove(job.folder / _record_name(number, chunk, again=True))
             write_chunk(job, number, chunk, pieces, threshold(job.val_share))
     with writing(job.folder / f"unit-{number:05d}.json") as part:
         part.write_text(json.dumps({"chunks": chunks}), "utf-8")
