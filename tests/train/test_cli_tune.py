@@ -129,8 +129,9 @@ def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_best_so_far(diary: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine"
+    command = [sys.executable, "-m", "glassgpt", "tune", str(diary), "--out", str(out), "--device", "cpu"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "glassgpt", "tune", str(diary), "--out", str(out), "--device", "cpu"],
+        [*command, "--minutes", "1"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

@@ -113,6 +113,7 @@ def test_the_micro_batch_fits_into_memory() -> None:
     assert sizes[0] == 1
     assert sizes[2] == 8
     assert sizes == sorted(sizes)
+    assert with_micro_batch(settings, SIZES["gpt2"], 1 << 40, most_tokens=2500).micro_rows == 2
 
 
 def test_time_limits_the_steps() -> None:

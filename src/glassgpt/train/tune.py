@@ -8,6 +8,7 @@ the model is written, so what lies on the disk is always the best so far.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shutil
 import time
@@ -38,6 +39,7 @@ UNIT = 1 << 26  # bytes of text read in one go
 HELD_OUT_SHARE = 0.1
 HELD_OUT_MOST = 1 << 15  # tokens: more would not make the figure better, only each look slower
 TOKENS_A_STEP = 4096
+CACHED_TOKENS = 1024  # at once on a CPU, whose caches hold that much: a sixth faster than 4,096, measured
 STEPS_AN_EPOCH = 16  # at least, where the text is short: fewer, larger steps would learn less
 EPOCHS = 12  # at most
 LOOKS = 16  # at the held-out part, in the whole run
@@ -128,10 +130,14 @@ def within_time(settings: TrainSettings, plan: Plan, held_out_tokens: int, secon
     return paced(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))))
 
 
-def with_micro_batch(settings: TrainSettings, config: Config, free: int) -> TrainSettings:
+def with_micro_batch(
+    settings: TrainSettings, config: Config, free: int, most_tokens: float = math.inf
+) -> TrainSettings:
     """The largest micro-batch whose activations take at most half of the free memory."""
     micro = settings.rows
-    while micro > 1 and activation_bytes(config, settings, micro) > free / 2:
+    while micro > 1 and (
+        micro * settings.context > most_tokens or activation_bytes(config, settings, micro) > free / 2
+    ):
         micro //= 2
     return dataclasses.replace(settings, micro_rows=micro)
 
@@ -193,7 +199,8 @@ def prepare_tuning(
     if lora:
         add_low_rank(model, rank_within(config), seed)
     model = model.to(device)
-    settings = with_micro_batch(settings, config, free_memory(device))
+    most = CACHED_TOKENS if device.type == "cpu" else math.inf
+    settings = with_micro_batch(settings, config, free_memory(device), most)
     windows = held_out_windows(held_out, settings)
     plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
     settings = within_time(settings, plan, sum(batch[:, 1:].numel() for batch in windows), seconds)
