@@ -11,9 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from glassgpt.cli import main
+from glassgpt.cli.tune import free_target, opening
+from glassgpt.errors import SettingError
+from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train.shards import Part, Shards
 
 QUICK = ["--device", "cpu", "--minutes", "0.1"]
 
@@ -119,6 +124,37 @@ def test_a_mistake_gets_one_line(
     assert len(said.err.strip().splitlines()) == 1
     assert said.out == ""
     assert [entry.name for entry in tmp_path.iterdir()] == ([] if content is None else [name])
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        (("my.txt",), "my-tuned"),
+        (("letters/", "b.md"), "letters-tuned"),
+        (("deep/corpus.jsonl.xz",), "corpus-tuned"),
+        (("books/*.txt",), "text-tuned"),
+        ((".",), "here-tuned"),
+    ],
+)
+def test_where_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], wanted: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert free_target(files, None) == Path(wanted)
+    assert free_target(files, "elsewhere") == Path("elsewhere")
+    (tmp_path / "here" / "elsewhere").touch()
+    with pytest.raises(SettingError, match="exists already"):
+        free_target(files, "elsewhere")
+
+
+def test_samples_begin_with_words_of_the_held_out_part() -> None:
+    tokenizer = ByteTokenizer()
+    ids = [*"\u20ac".encode()[1:], *b"The tide was out and"]
+    shards = Shards.of(np.array(ids, np.uint32))
+    assert opening(Part(shards, 0, len(ids)), tokenizer) == "The tide w"
+    blank = Shards.of(np.array([32] * 40, np.uint32))
+    assert opening(Part(blank, 0, 40), tokenizer) is None
 
 
 def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:

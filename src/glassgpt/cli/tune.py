@@ -16,6 +16,8 @@ from glassgpt.cli.train import duration, sample, show_plan, stopping_kindly, tel
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
+    from glassgpt.train.shards import Part
     from glassgpt.train.tune import Tuning
 
 PROMPT_TOKENS = 12
@@ -66,7 +68,7 @@ def command(
         return 0
     assert checkpoint.tokenizer is not None
     if prompt is None:
-        prompt = checkpoint.tokenizer.decode(tuning.held_out.read(0, PROMPT_TOKENS).tolist())
+        prompt = opening(tuning.held_out, checkpoint.tokenizer)
     written = [sample(tuning.model, checkpoint.tokenizer, prompt)]
 
     begun = time.monotonic()
@@ -97,11 +99,20 @@ def command(
 
 def free_target(files: tuple[str, ...], out: str | None) -> Path:
     """Where the tuned model goes: a place where nothing is yet."""
-    first = Path(files[0]).expanduser()
-    target = Path(f"{first.name.split('.')[0]}-tuned") if out is None else Path(out).expanduser()
+    name = Path(files[0]).expanduser().resolve().name.split(".")[0]
+    if not name or any(sign in name for sign in "*?["):
+        name = "text"
+    target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise SettingError(f"{target} exists already. Name another folder with --out.")
     return target
+
+
+def opening(held_out: Part, tokenizer: Tokenizer) -> str | None:
+    """The first words of the held-out part, which the model has never seen; None if there are none."""
+    ids = [id for id in held_out.read(0, PROMPT_TOKENS).tolist() if id != tokenizer.eot_id]
+    text = tokenizer.decode(ids).strip("\ufffd")  # it may begin or end within a character
+    return text if text.strip() else None
 
 
 def tell_plan(tuning: Tuning, device: str) -> None:
