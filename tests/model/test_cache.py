@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.config import Config
 from glassgpt.model import GPT2, Cache, TorchBackend
 
 ROUNDING = 6e-5
@@ -94,6 +95,24 @@ def test_a_rows_numbers_do_not_depend_on_its_neighbours_bit_for_bit(small: GPT2)
         alone = play(TorchBackend(small, rows=8), {row: ids}, 12)[row]
         for a, b in zip(alone, together[row], strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nor_at_the_published_width_with_long_neighbours(threads: int) -> None:
+    torch.manual_seed(2)
+    model = GPT2(Config(n_layer=2, vocab_size=1000)).eval()
+    prompts = {0: [5] * 3, 1: [i % 1000 for i in range(700)], 2: [9] * 33, 4: [7] * 510, 8: [1, 2]}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together = play(TorchBackend(model, rows=9), prompts, 6)
+        for row, ids in prompts.items():
+            alone = play(TorchBackend(model, rows=9), {row: ids}, 6)[row]
+            for a, b in zip(alone, together[row], strict=True):
+                np.testing.assert_array_equal(a, b)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_idle_rows_keep_what_they_hold(small: GPT2) -> None:

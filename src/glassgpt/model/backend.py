@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.backend import Array
-from glassgpt.model.cache import Cache
+from glassgpt.model.cache import Cache, attend_each_row
 from glassgpt.model.gpt2 import GPT2, Projection
 from glassgpt.model.graph import Recorded, Recordings, on_device
 
@@ -26,14 +27,11 @@ DTYPES = {
     "float64": torch.float64,
 }
 
-# Measured with MKL on an AVX-512 CPU: rows of a matrix product come out bit for bit the same for any number
-# of rows from four on, and differently for one, two and three. So a backend made for several sequences never
-# multiplies fewer, and a sequence's numbers do not depend on its neighbours. One made for a single sequence
-# keeps the single-row product, which is twice as fast.
-FEWEST_ROWS = 4
-# Likewise for attention: a row's sum over its keys keeps its order when the number of keys looked at (the
-# masked ones weigh nothing) is a whole number of vector registers, whichever row is the longest.
-SPAN_STEP = 64
+# Measured with MKL on an AVX-512 CPU, one and two threads: a row of a matrix product comes out bit for bit
+# the same for any number of rows that is a multiple of four, differently where one to three are left over.
+# So a backend made for several sequences multiplies whole fours, and a sequence's numbers do not depend on
+# its neighbours. One made for a single sequence keeps the single-row product, which is twice as fast.
+ROWS_TOGETHER = 4
 
 
 class TorchBackend:
@@ -46,7 +44,7 @@ class TorchBackend:
         self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
         self.device = model.wte.weight.device
         self.dtype = model.wte.weight.dtype
-        allocated = rows if rows == 1 or self.device.type == "cuda" else max(rows, FEWEST_ROWS)
+        allocated = rows if rows == 1 or self.device.type == "cuda" else in_fours(rows)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
         self.recordings = Recordings(model, self.cache) if self.device.type == "cuda" else None
 
@@ -78,7 +76,7 @@ class TorchBackend:
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         width = self.cache.kv.shape[2]
         if self.recordings is None:  # a recorded step always runs the whole cache
-            width = max(max(rows) + 1, min(FEWEST_ROWS, width))
+            width = min(in_fours(max(rows) + 1), width)
         everyone = list(rows) == list(range(width))
         where = np.full(width, -1, np.int64)  # -1: padding, which keeps idle rows out of the way
         where[list(rows)] = positions
@@ -91,8 +89,7 @@ class TorchBackend:
         if self.recordings is not None:
             logits = self.recordings.decode(ids, where)  # (width, V)
         else:
-            span = min(-(-(max(positions) + 1) // SPAN_STEP) * SPAN_STEP, self.context)
-            view = self.cache.view(slice(0, width), span)
+            view = replace(self.cache.view(slice(0, width), self.context), attend_one=attend_each_row)
             logits = self.model(ids[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 
@@ -142,6 +139,10 @@ class TorchBackend:
     def _out(self, logits: Tensor) -> Array:
         """Logits leave in float32, as a numpy array unless they live on a CUDA device."""
         return logits.float() if logits.is_cuda else logits.float().cpu().numpy()
+
+
+def in_fours(rows: int) -> int:
+    return -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER
 
 
 def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None) -> GPT2:

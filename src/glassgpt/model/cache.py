@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from glassgpt.config import Config
 
-AttendOne = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]  # see kernels.py
+AttendOne = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]  # attend_each_row, or one of kernels.py
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,24 @@ class LayerCache(NamedTuple):
         keys[row, :, positions] = k.transpose(1, 2)  # one (T, H, D) slab for each row
         values[row, :, positions] = v.transpose(1, 2)
         return keys[:, :, : self.span], values[:, :, : self.span]
+
+
+def attend_each_row(qkv: Tensor, kv: Tensor, positions: Tensor, H: int, scale: float) -> Tensor:
+    """Attention of one new token per row, (B, 1, 3 C) -> (B, H, 1, D), each row by itself over what it holds.
+
+    No row's numbers depend on how long its neighbours are, and short rows do not pay for long ones.
+    """
+    B, D, context = len(qkv), kv.shape[4], kv.shape[3] - 1
+    q, k, v = qkv.view(B, 3, H, 1, D).unbind(dim=1)  # (B, H, 1, D) each
+    z = torch.zeros(B, H, 1, D, dtype=qkv.dtype, device=qkv.device)
+    for row, position in enumerate(positions[:, 0].tolist()):
+        if position < 0:  # an idle row
+            continue
+        keys, values = kv[:, row : row + 1]  # (1, H, context + 1, D) each
+        keys[:, :, position] = k[row : row + 1, :, 0]
+        values[:, :, position] = v[row : row + 1, :, 0]
+        seen = min(position + 1, context)
+        z[row] = F.scaled_dot_product_attention(
+            q[row : row + 1], keys[:, :, :seen], values[:, :, :seen], scale=scale
+        )[0]
+    return z

@@ -74,7 +74,8 @@ class GPT2(nn.Module):
         to call a block: a GPU's recorded step passes a compiled way.
         """
         mask = None  # plain causal: each token sees itself and all before it in the row
-        if positions is not None:
+        one_by_one = cache is not None and cache.attend_one is not None and ids.shape[1] == 1 and tap is None
+        if positions is not None and not one_by_one:
             mask = visible(positions, None if cache is None else cache.span)  # (B, 1, T, L)
         where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
 
@@ -172,7 +173,7 @@ class Attention(nn.Module):
             and T == 1
             and tap is None
         ):
-            # One new token on a GPU: all that follows down to z as a single kernel (kernels.py).
+            # One new token in each row: a quicker way from here to z (see attend_each_row, and kernels.py).
             return self.merge(past.attend_one(qkv, past.kv, positions, self.n_head, self.scale), tap)
         q, k, v = qkv.split(C, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
