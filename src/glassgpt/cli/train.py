@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ from glassgpt.errors import SettingError
 from glassgpt.train.settings import RECIPES, TrainSettings
 
 if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
     from glassgpt.model import GPT2
     from glassgpt.tokenizer import Tokenizer
     from glassgpt.train.plan import Plan
@@ -44,32 +48,63 @@ def command(
     dropout: Annotated[float, flag("of embeddings, attention and residuals", "X")] = 0.1,
     prompt: Annotated[str | None, flag("begin the samples with this", "TEXT", default="")] = None,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    parallel: Annotated[
+        str, flag("how torchrun's processes share the work: ddp (whole models), fsdp (shares of one)", "NAME")
+    ] = "ddp",
     resume: Annotated[bool, flag("go on with the run in RUN, exactly", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
 ) -> int:
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
-    import torch
-
     from glassgpt.model.backend import choose_device
-    from glassgpt.train.loader import Loader
-    from glassgpt.train.loop import train
-    from glassgpt.train.plan import make_plan
+    from glassgpt.train.parallel import check_plan, joined
     from glassgpt.train.run import checkpoints
-    from glassgpt.train.shards import train_and_held_out
 
     run = Path(out)
     settings = with_recipe(settings, recipe)
     begun = bool(checkpoints(run))
-    if begun and not resume:
+    # torchrun repeats the command when it starts the processes again after one has died. Where there are
+    # several machines not all are told so: there --resume is given from the start.
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    many = "TORCHELASTIC_RUN_ID" in os.environ
+    if begun and not resume and not again:
         raise SettingError(
             f"{run} holds a run already. Add --resume to go on with it, or name another --out."
         )
-    if resume and not begun:
+    if resume and not begun and not many:
         raise SettingError(f"{run} holds no checkpoint to go on from. Leave out --resume to begin.")
     if begun:
         settings = same_settings(settings, run)
+    check_plan(parallel, settings)
+    with joined(choose_device(device)) as (where, mesh):
+        return prepared_run(
+            data, run, settings, shape, start, dropout, prompt, where, mesh, parallel, begun, dry_run
+        )
 
-    where = choose_device(device)
+
+def prepared_run(
+    data: str,
+    run: Path,
+    settings: TrainSettings,
+    shape: str,
+    start: str | None,
+    dropout: float,
+    prompt: str | None,
+    where: torch.device,
+    mesh: DeviceMesh | None,
+    parallel: str,
+    begun: bool,
+    dry_run: bool,
+) -> int:
+    """The run, in each of its processes. The first one (or only one) speaks and writes."""
+    import torch
+
+    from glassgpt.train.loader import Loader
+    from glassgpt.train.loop import train
+    from glassgpt.train.plan import make_plan
+    from glassgpt.train.shards import train_and_held_out
+
+    rank, world = (0, 1) if mesh is None else (mesh.get_local_rank(), mesh.size())
+    leads = rank == 0
     shards, held_out = train_and_held_out(data)
     tokenizer = tokenizer_of(data)
     torch.manual_seed(settings.seed)
@@ -85,39 +120,47 @@ def command(
         )
     loader = Loader(shards, settings.context, settings.rows, settings.seed)
     windows = held_out_batches(held_out, settings)
-    with terminal.waiting("trying a few steps"):
-        plan = make_plan(model, settings, loader.batch(0))
-    show_plan(plan, settings, len(shards), where.type)
+    if mesh is None:
+        with terminal.waiting("trying a few steps"):
+            plan = make_plan(model, settings, loader.batch(0))
+        show_plan(plan, settings, len(shards), where.type)
+    elif leads:
+        terminal.note(f"{world} processes on {where.type} ({parallel}) share {settings.rows} rows a step")
     if dry_run:
         return 0
-    if not begun:
+    if not begun and leads:
         run.mkdir(parents=True, exist_ok=True)
         (run / "settings.json").write_text(json.dumps(settings.to_dict(), indent=2) + "\n", "utf-8")
         if tokenizer is not None:
             tokenizer.save(run)
 
     with contextlib.ExitStack() as stack:
-        asked = stack.enter_context(stopping_kindly())
-        advance = stack.enter_context(terminal.progress("training", settings.steps))
+        asked = stack.enter_context(stopping_kindly(alone=mesh is None))
+        if leads:
+            advance = stack.enter_context(terminal.progress("training", settings.steps))
         done = 0
         for record in train(
             model,
-            lambda step: stack.enter_context(loader.prefetch(step, device=where)),
+            lambda step: stack.enter_context(loader.prefetch(step, rank, world, where)),
             windows,
             run,
             settings,
             lambda: bool(asked),
+            mesh,
+            parallel,
         ):
+            if not leads:
+                continue
             advance(record["step"] - done)
             done = record["step"]
             if "val_loss" in record:
                 tell(record)
-                if tokenizer is not None:
+                if tokenizer is not None and parallel == "ddp":  # one process has no whole model otherwise
                     terminal.note(f"    {sample(model, tokenizer, prompt)}")
-    if asked:
-        terminal.note(f"stopped and saved; go on with --resume, or use it: glassgpt generate --model {out}")
-    else:
-        terminal.note(f"done: glassgpt generate --model {out}")
+    if leads and done < settings.steps:
+        terminal.note(f"stopped and saved; go on with --resume, or use it: glassgpt generate --model {run}")
+    elif leads:
+        terminal.note(f"done: glassgpt generate --model {run}")
     return 0
 
 
@@ -269,15 +312,20 @@ def sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> str:
 
 
 @contextlib.contextmanager
-def stopping_kindly() -> Iterator[list[int]]:
-    """Ctrl-C or SIGTERM asks the loop to finish its step and save; a second one ends the program at once."""
+def stopping_kindly(alone: bool = True) -> Iterator[list[int]]:
+    """Ctrl-C or SIGTERM asks the loop to finish its step and save; a second one ends the program at once.
+
+    One of many processes gets every Ctrl-C twice, from the terminal and from torchrun, which itself ends
+    those that take too long.
+    """
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if asked and alone:
             raise KeyboardInterrupt
         asked.append(number)
-        terminal.note("stopping after this step; once more to stop at once")
+        if alone:
+            terminal.note("stopping after this step; once more to stop at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

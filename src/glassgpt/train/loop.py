@@ -12,15 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.errors import UserError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import summed_loss
+from glassgpt.train.loss import IGNORED
 from glassgpt.train.optim import make_optimizers, set_rate
+from glassgpt.train.parallel import Team, check_plan
 from glassgpt.train.run import load_run, save_run
 from glassgpt.train.settings import TrainSettings
 
-# The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else.
+# The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
+# processes each has its own rows.
 Batches = Callable[[int], Iterator[Tensor]]
 
 
@@ -37,21 +40,27 @@ def train(
     out: Path,
     settings: TrainSettings,
     stop: Callable[[], bool] = lambda: False,
+    mesh: DeviceMesh | None = None,
+    plan: str = "ddp",
 ) -> Iterator[dict[str, Any]]:
     """Train until `settings.steps`, going on from `out` if a run is saved there; a record for each step.
 
     The records are also appended to `out/log.jsonl`; those of steps that a kill undid are dropped first.
-    When `stop()` says so, the step is finished, everything saved, and the run can go on later.
+    When `stop()` says so, the step is finished, everything saved, and the run can go on later. With a `mesh`
+    of processes all of them call this; the first one writes.
     """
+    check_plan(plan, settings)
     out.mkdir(parents=True, exist_ok=True)
+    team = Team(model, mesh, plan)
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    first, best = load_run(out, model, optimizers, scaler)
+    first, best = load_run(out, model, optimizers, scaler, team)
     if first == 0:
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(settings.seed + team.rank)  # each process drops out other numbers
     log = out / "log.jsonl"
-    keep_log_until(log, first)
+    if team.leads:
+        keep_log_until(log, first)
     run_block = torch.compile(nn.Module.__call__) if settings.compile else None
 
     stream = batches(first)
@@ -60,10 +69,10 @@ def train(
         begun = time.perf_counter()
         set_rate(optimizers, settings.rate(step))
         model.train()
-        loss = learn(model, batch.to(device), settings, scaler, run_block)
+        loss = learn(model, batch.to(device), settings, scaler, run_block, team)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip).item()
+        norm = team.clip(settings.clip)
         # In float16 a gradient may overflow now and then: the scaler then skips the step by itself.
         if not math.isfinite(loss) or not (math.isfinite(norm) or scaler.is_enabled()):
             raise NonFiniteLossError(
@@ -79,16 +88,17 @@ def train(
             "loss": round(loss, 5),
             "lr": optimizers[0].param_groups[0]["lr"],
             "grad_norm": round(norm, 4),
-            "tokens_per_s": round(batch[:, 1:].numel() / (time.perf_counter() - begun)),
+            "tokens_per_s": round(settings.rows * settings.context / (time.perf_counter() - begun)),
         }
-        last = step + 1 == settings.steps or stop()
+        last = step + 1 == settings.steps or team.any(stop())
         if last or (step + 1) % settings.eval_every == 0:
-            record["val_loss"] = round(evaluate(model, held_out, settings), 5)
-        with log.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
+        if team.leads:
+            with log.open("a") as file:
+                file.write(json.dumps(record) + "\n")
         if last or (step + 1) % settings.save_every == 0:
             best = save_run(
-                out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep
+                out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep, team
             )
         yield record
         if last:
@@ -96,34 +106,49 @@ def train(
 
 
 def learn(
-    model: GPT2, batch: Tensor, settings: TrainSettings, scaler: torch.amp.GradScaler, run_block: Any
+    model: GPT2,
+    batch: Tensor,
+    settings: TrainSettings,
+    scaler: torch.amp.GradScaler,
+    run_block: Any,
+    team: Team | None = None,
 ) -> float:
     """Put the gradient of the batch's mean loss into the parameters; the loss in nats per token.
 
-    The mean is over all tokens of the update, however it is divided into micro-batches.
+    The mean is over all tokens of the update, however it is divided into micro-batches and processes.
     """
+    team = Team(model) if team is None else team
     micro = settings.rows if settings.micro_rows is None else settings.micro_rows
-    tokens = batch[:, 1:].numel()
+    inputs, targets = team.evened(batch, settings.rows)  # (B, T) each
+    tokens = team.total((targets != IGNORED).sum())
     total = torch.zeros((), device=batch.device)
-    for part in batch.split(micro):  # type: ignore[no-untyped-call]
-        with computing_in(settings.precision, batch.device):
-            loss = summed_loss(model, part[:, :-1], part[:, 1:], run_block) / tokens
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    parts = list(zip(inputs.split(micro), targets.split(micro), strict=True))  # type: ignore[no-untyped-call]
+    for number, (ids, wanted) in enumerate(parts, start=1):
+        with team.accumulating(more=number < len(parts)):
+            with computing_in(settings.precision, batch.device):
+                loss = team.surprise(ids, wanted, run_block) / tokens
+            # The wrappers take the mean over the processes of gradients whose sum is wanted.
+            scaler.scale(loss * team.world).backward()
         total += loss.detach()
-    return total.item()
+    return team.total(total).item()
 
 
 @torch.no_grad()
-def evaluate(model: GPT2, held_out: Sequence[Tensor], settings: TrainSettings) -> float:
+def evaluate(
+    model: GPT2, held_out: Sequence[Tensor], settings: TrainSettings, team: Team | None = None
+) -> float:
     """The mean loss on the same held-out windows every time; draws no random number of the training's."""
+    team = Team(model) if team is None else team
+    device = model.wte.weight.device
     total, tokens = 0.0, 0
     with evaluating(model):
         for batch in held_out:
-            batch = batch.to(model.wte.weight.device)
-            with computing_in(settings.precision, batch.device):
-                total += summed_loss(model, batch[:, :-1], batch[:, 1:]).item()
+            ids, wanted = team.evened(team.mine(batch).to(device), len(batch))
+            with computing_in(settings.precision, device):
+                total += team.surprise(ids, wanted).item()
             tokens += batch[:, 1:].numel()
-    return total / tokens
+    team.evaluated()
+    return team.sum(total) / tokens
 
 
 def computing_in(precision: str, device: torch.device) -> torch.autocast:

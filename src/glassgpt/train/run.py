@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 
 from glassgpt.errors import FileFormatError
 from glassgpt.model import GPT2
+from glassgpt.train.parallel import Team, share, whole
 from glassgpt.weights.safe import writing
 
 STATE = "training.safetensors"
@@ -41,19 +42,35 @@ def save_run(
     val_loss: float | None,
     best: tuple[float, int] | None,
     keep: int,
+    team: Team | None = None,
 ) -> tuple[float, int] | None:
-    """Keep everything after `step` steps; the lowest validation loss so far and its step."""
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    """Keep everything after `step` steps; the lowest validation loss so far and its step.
+
+    Of many processes all call this, as weights of which each holds a share are gathered one by one; the first
+    one writes. So the files of every run are alike, and it can go on with any number of processes.
+    """
+    team = Team(model) if team is None else team
+    weights: dict[str, Tensor] = {}
+
+    def put(into: dict[str, Tensor], name: str, value: Tensor) -> None:
+        value = whole(value)
+        if team.leads:
+            into[name] = value.detach().cpu().contiguous()
+
+    for name, value in model.state_dict().items():
+        put(weights, name, value)
     state: dict[str, Tensor] = {f"model.{name}": value for name, value in weights.items()}
     for number, optimizer in enumerate(optimizers):
         for index, memory in optimizer.state_dict()["state"].items():
             for key, value in memory.items():
-                state[f"optimizer.{number}.{index}.{key}"] = torch.as_tensor(value).cpu()
-    state["rng.cpu"] = torch.get_rng_state()
-    if model.wte.weight.is_cuda:
-        state["rng.cuda"] = torch.cuda.get_rng_state(model.wte.weight.device)
+                put(state, f"optimizer.{number}.{index}.{key}", torch.as_tensor(value))
+    for kind, value in random_states(model).items():
+        for rank, of_rank in enumerate(team.gathered(value)):
+            put(state, rng_name(kind, rank), of_rank)
     if val_loss is not None and (best is None or val_loss < best[0]):
         best = (val_loss, step)
+    if not team.leads:
+        return best
     facts = {"step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict())}
     folder = checkpoint_folder(out, step)
     with writing(folder, folder=True) as part:
@@ -72,27 +89,53 @@ def save_run(
 
 
 def load_run(
-    out: Path, model: GPT2, optimizers: Sequence[Optimizer], scaler: torch.amp.GradScaler
+    out: Path,
+    model: GPT2,
+    optimizers: Sequence[Optimizer],
+    scaler: torch.amp.GradScaler,
+    team: Team | None = None,
 ) -> tuple[int, tuple[float, int] | None]:
     """Put everything back as it was at the last save; its step (0 if there is none) and the best so far."""
     found = checkpoints(out)
     if not found:
         return 0, None
     state, facts = read_newest(found)
-    model.load_state_dict({name[6:]: value for name, value in state.items() if name.startswith("model.")})
+    team = Team(model) if team is None else team
+    weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
+    model.load_state_dict(
+        weights | {k: share(weights[k], v) for k, v in model.state_dict().items() if k in weights}
+    )
     for number, optimizer in enumerate(optimizers):
         memory: dict[int, dict[str, Tensor]] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for name, value in state.items():
             if name.startswith(f"optimizer.{number}."):
                 index, key = name.split(".")[2:]
-                memory.setdefault(int(index), {})[key] = value
+                memory.setdefault(int(index), {})[key] = share(value, parameters[int(index)])
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
-    torch.set_rng_state(state["rng.cpu"])
-    if "rng.cuda" in state and model.wte.weight.is_cuda:
-        torch.cuda.set_rng_state(state["rng.cuda"], model.wte.weight.device)
+    if (
+        rng_name("cpu", team.rank) not in state
+    ):  # the run had fewer processes: this one begins a row of its own
+        torch.manual_seed(int(facts["step"]) * 1009 + team.rank)
+    else:
+        torch.set_rng_state(state[rng_name("cpu", team.rank)])
+        if rng_name("cuda", team.rank) in state and model.wte.weight.is_cuda:
+            torch.cuda.set_rng_state(state[rng_name("cuda", team.rank)], model.wte.weight.device)
     best = json.loads(facts["best"])
+    team.wait()  # nobody writes to the folder while another still reads
     return int(facts["step"]), None if best is None else (best[0], best[1])
+
+
+def random_states(model: GPT2) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if model.wte.weight.is_cuda:
+        states["cuda"] = torch.cuda.get_rng_state(model.wte.weight.device)
+    return states
+
+
+def rng_name(kind: str, rank: int) -> str:
+    return f"rng.{kind}" if rank == 0 else f"rng.{kind}.{rank}"
 
 
 def read_newest(found: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, str]]:
