@@ -199,6 +199,22 @@ def test_settings_that_cannot_be(change: dict[str, object], message: str) -> Non
         TrainSettings(**{"steps": 5, **change})
 
 
+@pytest.mark.slow
+def test_a_compiled_step_is_the_same_step(tmp_path: Path) -> None:
+    """To rounding: compiled code may sum in another order. Without dropout, whose numbers it draws otherwise."""
+
+    def losses(name: str, compile: bool) -> list[float]:
+        torch.manual_seed(3)
+        config = Config(
+            vocab_size=23, n_positions=16, n_embd=32, n_layer=2, n_head=2,
+            embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
+        )  # fmt: skip
+        settings = TrainSettings(**{**vars(SETTINGS), "compile": compile, "steps": 4})
+        return [record["loss"] for record in run(GPT2(config), tmp_path / name, settings)]
+
+    assert losses("compiled", True) == pytest.approx(losses("plain", False), abs=1e-4)
+
+
 def test_the_loss_in_stretches_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(5)
     model = fresh().eval().double()

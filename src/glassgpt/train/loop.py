@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.errors import UserError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED
+from glassgpt.train.loss import IGNORED, Compiled
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import Team, check_plan
 from glassgpt.train.run import load_run, save_run
@@ -61,7 +61,7 @@ def train(
     log = out / "log.jsonl"
     if team.leads:
         keep_log_until(log, first)
-    run_block = torch.compile(nn.Module.__call__) if settings.compile else None
+    compiled = Compiled.make() if settings.compile else None
 
     stream = batches(first)
     for step in range(first, settings.steps):
@@ -69,7 +69,7 @@ def train(
         begun = time.perf_counter()
         set_rate(optimizers, settings.rate(step))
         model.train()
-        loss = learn(model, batch.to(device), settings, scaler, run_block, team)
+        loss = learn(model, batch.to(device), settings, scaler, compiled, team)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         norm = team.clip(settings.clip)
@@ -110,7 +110,7 @@ def learn(
     batch: Tensor,
     settings: TrainSettings,
     scaler: torch.amp.GradScaler,
-    run_block: Any,
+    compiled: Any,
     team: Team | None = None,
 ) -> float:
     """Put the gradient of the batch's mean loss into the parameters; the loss in nats per token.
@@ -126,7 +126,7 @@ def learn(
     for number, (ids, wanted) in enumerate(parts, start=1):
         with team.accumulating(more=number < len(parts)):
             with computing_in(settings.precision, batch.device):
-                loss = team.surprise(ids, wanted, run_block) / tokens
+                loss = team.surprise(ids, wanted, compiled) / tokens
             # The wrappers take the mean over the processes of gradients whose sum is wanted.
             scaler.scale(loss * team.world).backward()
         total += loss.detach()
