@@ -201,7 +201,7 @@ def test_settings_that_cannot_be(change: dict[str, object], message: str) -> Non
 
 @pytest.mark.slow
 def test_a_compiled_step_is_the_same_step(tmp_path: Path) -> None:
-    """To rounding: compiled code may sum in another order. Without dropout, whose numbers it draws otherwise."""
+    """To rounding: compiled code may sum in another order. (Without dropout, which it draws otherwise.)"""
 
     def losses(name: str, compile: bool) -> list[float]:
         torch.manual_seed(3)
