@@ -63,23 +63,23 @@ class _HeadAndLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, with_gradient: Any) -> Tensor:
         total = torch.zeros((), device=x.device, dtype=torch.float32)
-        learning = any(ctx.needs_input_grad)
+        learning_x, learning_weight = ctx.needs_input_grad[:2]  # a frozen head needs no gradient
         grad_x = torch.empty_like(x)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if learning_weight else None
         with torch.autocast(x.device.type, enabled=False):
             for start in range(0, len(x), STRETCH):
                 some = slice(start, start + STRETCH)
                 logits = F.linear(x[some], weight)  # (stretch, V)
                 loss, grad = with_gradient(logits, targets[some])
                 total += loss
-                if learning:
+                if learning_x:
                     grad_x[some] = grad @ weight
+                if grad_weight is not None:
                     grad_weight += grad.t() @ x[some]
-        if learning:
-            ctx.save_for_backward(grad_x, grad_weight.to(weight.dtype))
+        ctx.save_for_backward(grad_x, None if grad_weight is None else grad_weight.to(weight.dtype))
         return total
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         grad_x, grad_weight = ctx.saved_tensors
-        return grad_x * upstream[0], grad_weight * upstream[0], None, None
+        return grad_x * upstream[0], None if grad_weight is None else grad_weight * upstream[0], None, None
