@@ -21,7 +21,7 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.loader import Loader
 from glassgpt.train.loop import train
-from glassgpt.train.parallel import joined
+from glassgpt.train.parallel import joined, leave
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.shards import Shards
 
@@ -60,6 +60,8 @@ def work(data: Path, out: Path, plan: str, until: int, changes: dict[str, object
             if record["step"] == until:
                 break
     (out / f"seen-{until}-{rank}.json").write_text(json.dumps(seen))
+    if world > 1:
+        leave()
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def command(
 ) -> int:
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
     from glassgpt.model.backend import choose_device
-    from glassgpt.train.parallel import check_plan, joined
+    from glassgpt.train.parallel import check_plan, joined, leave
     from glassgpt.train.run import checkpoints
 
     run = Path(out)
@@ -76,9 +76,12 @@ def command(
         settings = same_settings(settings, run)
     check_plan(parallel, settings)
     with joined(choose_device(device)) as (where, mesh):
-        return prepared_run(
+        code = prepared_run(
             data, run, settings, shape, start, dropout, prompt, where, mesh, parallel, begun, dry_run
         )
+    if mesh is not None:
+        leave()
+    return code
 
 
 def prepared_run(
