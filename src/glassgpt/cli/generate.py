@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional
 
 from glassgpt.cli import terminal
-from glassgpt.cli.loading import load
+from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt
 from glassgpt.generate.generation import Interrupted
@@ -28,13 +28,9 @@ def command(
     ] = None,
     *,
     settings: OmitArgPrefixes[Settings],
-    model: Annotated[
-        str, flag("a name (default, gpt2, owner/name), a folder or a file", "MODEL")
-    ] = "default",
-    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
-    dtype: Annotated[
-        str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")
-    ] = None,
+    model: Model = "default",
+    device: Device = None,
+    dtype: Dtype = None,
     allow_special: Annotated[
         bool, flag("take <|endoftext|> in the prompt as that one token", default="")
     ] = False,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import glassgpt
 from glassgpt.cli import terminal
+from glassgpt.cli.parse import flag
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
+# The flags of every command that runs a model.
+Model = Annotated[str, flag("a name (default, gpt2, owner/name), a folder or a file", "MODEL")]
+Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")]
+Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")]
 
 # Numbers multiplied per step below which a second CPU thread costs more in meeting than it saves in work, and
 # ruins the speed where another program wants that core (measured on two busy cores: 337 tokens/s became 30).

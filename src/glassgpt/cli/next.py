@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
-from glassgpt.cli.loading import load
+from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt, visible
 from glassgpt.errors import UserError
@@ -39,13 +39,9 @@ def command(
             short="-k",
         ),
     ] = None,
-    model: Annotated[
-        str, flag("a name (default, gpt2, owner/name), a folder or a file", "MODEL")
-    ] = "default",
-    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
-    dtype: Annotated[
-        str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")
-    ] = None,
+    model: Model = "default",
+    device: Device = None,
+    dtype: Dtype = None,
     allow_special: Annotated[
         bool, flag("take <|endoftext|> in the text as that one token", default="")
     ] = False,
