@@ -38,10 +38,7 @@ class Sample:
         self.length = 0  # positions of the row that are filled
         self.drawn = 0  # tokens that were drawn, read or not
         self.step = 0  # of the engine, when the last one was drawn
-        self.latest: tuple[Any, int] = (
-            None,
-            0,
-        )  # the flight that carries the last token, and its place there
+        self.latest: tuple[Any, int] = (None, 0)  # the flight of the last token, and its place there
         self.holds_prompt = False  # the row begins with the whole prompt, for other samples to copy
         self.slid = False
         self.finished = False

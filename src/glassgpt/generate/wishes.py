@@ -129,9 +129,10 @@ def _spellings(word: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
 def collect(wishes: Sequence[Wishes], array: Callable[[np.ndarray], Array]) -> Edits | None:
     """The changes of several rows side by side; None if there are none."""
     rows = [list(wish.changes().items()) if wish.any else [] for wish in wishes]
-    width = max(len(row) for row in rows)
-    if width == 0:
+    most = max(len(row) for row in rows)
+    if most == 0:
         return None
+    width = 1 << (most - 1).bit_length()  # few different widths: a device records its steps by shape
     ids = np.zeros((len(rows), width), np.int64)
     scale = np.ones((len(rows), width), np.float32)
     shift = np.zeros((len(rows), width), np.float32)

@@ -64,9 +64,7 @@ class TorchBackend:
         if self.recordings is not None:
             return self.recordings.prefill(rows, prompts)
         found = []
-        for row, ids in zip(
-            rows, prompts, strict=True
-        ):  # each by itself: no prompt's numbers touch another's
+        for row, ids in zip(rows, prompts, strict=True):  # each alone: none touches another's numbers
             own = self.cache.view(slice(row, row + 1), len(ids))
             x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
             found.append(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head

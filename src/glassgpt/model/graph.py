@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,10 @@ from glassgpt.model.gpt2 import ACTIVATION, GPT2, gelu_tanh
 FEW_ROWS = 4  # up to here our own vector kernels beat matrix products and their launches
 SHORT, LONG = (8, 64), (1, 512)  # (prompts read side by side, tokens of each at once)
 LONG_PROMPT = 128  # from more tokens than this on a prompt is read by itself
+
+# A recording takes some 20 ms to make and holds on to memory: it must be worth it, and there must be an end.
+WORTH_RECORDING = 4  # calls of one kind
+MOST_RECORDINGS = 16
 
 
 class Recordings:
@@ -173,11 +178,13 @@ class Recorded:
 
     `function(*arguments)` gets tensors, tuples of them, and other values that are the same at every call of
     the same kind; it returns a tuple of tensors. Rows must not depend on each other: the recording is for a
-    power of two of them, and what the unused ones hold is left from earlier calls.
+    power of two of them, and what the unused ones hold is left from earlier calls. A kind that comes a few
+    times only is not recorded, and of those that are, the ones not used for longest are dropped.
     """
 
     def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
         self.function = function
+        self.calls: Counter[tuple[Any, ...]] = Counter()
         self.kinds: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], Recording, list[Tensor]]] = {}
 
     def __call__(self, *arguments: Any) -> list[Tensor]:
@@ -191,14 +198,27 @@ class Recorded:
             *((leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
         )
         if kind not in self.kinds:
+            if len(self.calls) > 100 * MOST_RECORDINGS:
+                self.calls.clear()  # kinds that came once and never again
+            self.calls[kind] += 1
+            if self.calls[kind] < WORTH_RECORDING:
+                return list(self.function(*arguments))
+            self.make_room(given[0].device)
             self.kinds[kind] = self.record(arguments, given, width)
-        buffers, latest, recording, outputs = self.kinds[kind]
+        self.kinds[kind] = buffers, latest, recording, outputs = self.kinds.pop(kind)  # the last used is last
         for i, tensor in enumerate(given):
             if latest[i] is not tensor:  # settings stay the same for many steps
                 buffers[i][:rows].copy_(tensor)
                 latest[i] = tensor
         recording.replay()
         return [output[:rows].clone() for output in outputs]
+
+    def make_room(self, device: torch.device) -> None:
+        self.calls.clear()
+        if len(self.kinds) >= MOST_RECORDINGS:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # it may still be running
+            self.kinds.pop(next(iter(self.kinds)))
 
     def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Recording, Any]:
         buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in given]

@@ -36,16 +36,6 @@ def file_size(path: str | Path) -> int:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
 
 
-def require_bytes(path: str | Path, needed: int, what: str) -> None:
-    """Refuse a file too short to hold what its header promises, before anything is allocated for it."""
-    size = file_size(path)
-    if needed > size:
-        raise FileFormatError(
-            f"{path} promises {what} ({needed:,} bytes) but is {size:,} bytes long: "
-            "truncated or forged. Get the file again."
-        )
-
-
 def read_json(path: str | Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
     """The object in a JSON file of bounded size."""
     size = file_size(path)
