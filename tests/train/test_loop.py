@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from glassgpt.train.optim import make_optimizers
 from glassgpt.train.run import checkpoints
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import load_checkpoint
+from glassgpt.weights.safe import writing
 
 SETTINGS = TrainSettings(
     steps=12, rows=4, context=16, lr=1e-2, muon_lr=0.02, warmup=3, eval_every=4, eval_rows=6, save_every=4
@@ -107,6 +109,25 @@ def test_a_run_is_a_model_that_loads(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(str(tmp_path))
     for name, value in model.state_dict().items():
         np.testing.assert_array_equal(checkpoint.tensors[name], value.numpy())
+
+
+def test_whoever_finds_a_checkpoint_finds_the_model_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may fall between any two files of a save. (CI once hit the gap before config.json.)"""
+    moments: list[bool] = []
+
+    @contextmanager
+    def watched(path: Path, **more: bool) -> Iterator[Path]:
+        with writing(path, **more) as part:
+            yield part
+        if checkpoints(tmp_path):
+            moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
+
+    monkeypatch.setattr("glassgpt.train.run.writing", watched)
+    run(fresh(), tmp_path, stop=4)
+    assert moments
+    assert all(moments)
 
 
 def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -> None:

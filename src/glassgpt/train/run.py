@@ -72,15 +72,16 @@ def save_run(
     if not team.leads:
         return best
     facts = {"step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict())}
+    # The checkpoint comes last: wherever there is one to go on from, its config is there to go on with.
+    with writing(out / "config.json") as part:
+        part.write_text(json.dumps(model.config.to_dict(), indent=2) + "\n", "utf-8")
+    with writing(out / "model.safetensors") as part:
+        save_file(weights, part, {"format": "pt"})
     folder = checkpoint_folder(out, step)
     with writing(folder, folder=True) as part:
         save_file(state, part / STATE, facts)
         done = {"bytes": (part / STATE).stat().st_size, "crc32": checksum(part / STATE)}
         (part / "DONE").write_text(json.dumps(done) + "\n", "utf-8")
-    with writing(out / "model.safetensors") as part:
-        save_file(weights, part, {"format": "pt"})
-    with writing(out / "config.json") as part:
-        part.write_text(json.dumps(model.config.to_dict(), indent=2) + "\n", "utf-8")
     kept = {checkpoint_folder(out, best[1])} if best is not None else set()
     for old in checkpoints(out)[:-keep]:
         if old not in kept:
