@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.parse import flag
-from glassgpt.cli.train import duration, sample, show_plan, stopping_kindly, tell
+from glassgpt.cli.train import duration, show_plan, stopping_kindly, tell
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def command(
     target = free_target(files, out)
 
     from glassgpt.model.backend import choose_device
+    from glassgpt.train.samples import sample
     from glassgpt.train.sources import find_sources
     from glassgpt.train.tune import prepare_tuning, tune
     from glassgpt.weights import load_checkpoint
