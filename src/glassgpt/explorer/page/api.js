@@ -1,0 +1,180 @@
+// Every question to the server goes through here, so that an exported page can answer from what it carries.
+
+const ROOT = "/api/v1";
+const KEPT = 200;
+
+/** A mistake that the server explained. */
+export class ApiError extends Error {
+  /** @param {string} message @param {string | null} [field] @param {number} [status] */
+  constructor(message, field = null, status = 0) {
+    super(message);
+    this.field = field;
+    this.status = status;
+  }
+}
+
+/** What an exported page carries: key -> answer. Null when there is a server. */
+const offline = readOffline();
+
+/** @type {Map<string, unknown>} answers, the latest used last: what a trace says never changes */
+const kept = new Map();
+
+/** @type {Map<string, AbortController>} the one request under way in each slot */
+const slots = new Map();
+
+/** @returns {Record<string, unknown> | null} */
+function readOffline() {
+  const carried = document.getElementById("glass-offline");
+  return carried ? JSON.parse(carried.textContent ?? "{}") : null;
+}
+
+/**
+ * The name of a question: the path with its query and, after a space, the body as JSON with sorted keys.
+ * @param {string} path
+ * @param {unknown} [body]
+ */
+export function keyOf(path, body) {
+  return body === undefined ? path : `${path} ${sorted(body)}`;
+}
+
+/** @param {unknown} value @returns {string} */
+function sorted(value) {
+  if (Array.isArray(value)) return `[${value.map(sorted).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  const pairs = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  pairs.sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${pairs.map(([name, inner]) => `${JSON.stringify(name)}:${sorted(inner)}`).join(",")}}`;
+}
+
+/**
+ * Big arrays come as base64 of little-endian numbers; make them typed arrays.
+ * @param {unknown} value
+ * @returns {unknown}
+ */
+export function decode(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
+  const found = /** @type {Record<string, unknown>} */ (value);
+  if (typeof found.data === "string" && Array.isArray(found.shape)) {
+    const bytes = Uint8Array.from(atob(found.data), (char) => char.charCodeAt(0));
+    return { shape: found.shape, data: found.dtype === "u8" ? bytes : new Float32Array(bytes.buffer) };
+  }
+  return Object.fromEntries(Object.entries(found).map(([name, inner]) => [name, decode(inner)]));
+}
+
+/** @param {string} key @param {unknown} answer */
+function keep(key, answer) {
+  kept.delete(key);
+  kept.set(key, answer);
+  if (kept.size > KEPT) kept.delete(/** @type {string} */ (kept.keys().next().value));
+}
+
+/**
+ * @param {string} path
+ * @param {unknown} body
+ * @param {AbortSignal} [signal]
+ */
+async function send(path, body, signal) {
+  /** @type {RequestInit} */
+  const init = body === undefined ? { signal } : { signal, method: "POST", body: JSON.stringify(body) };
+  if (body !== undefined) init.headers = { "Content-Type": "application/json" };
+  let response;
+  try {
+    response = await fetch(ROOT + path, init);
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    throw new ApiError("The server does not answer. Is `glassgpt explore` still running?");
+  }
+  if (response.ok) return response;
+  const answer = await response.json().catch(() => null);
+  const message = answer?.error?.message ?? `The server answered ${response.status}.`;
+  throw new ApiError(message, answer?.error?.field ?? null, response.status);
+}
+
+/**
+ * @param {string} path
+ * @param {unknown} body
+ * @param {{slot?: string}} options
+ * @returns {Promise<any>}
+ */
+async function ask(path, body, { slot }) {
+  if (slot !== undefined) slots.get(slot)?.abort();
+  const key = keyOf(path, body);
+  if (kept.has(key)) {
+    keep(key, kept.get(key));
+    return kept.get(key);
+  }
+  if (offline) {
+    if (!(key in offline)) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
+    keep(key, decode(offline[key]));
+    return kept.get(key);
+  }
+  const stop = new AbortController();
+  if (slot !== undefined) slots.set(slot, stop);
+  try {
+    const answer = decode(await (await send(path, body, stop.signal)).json());
+    keep(key, answer);
+    return answer;
+  } catch (error) {
+    // The server holds only so many traces: have a dropped one made again; who asked will hear of the new one.
+    if (error instanceof ApiError && error.status === 404 && path.startsWith("/trace/")) {
+      api.expired();
+      throw new DOMException("the trace is made anew", "AbortError");
+    }
+    throw error;
+  } finally {
+    if (slot !== undefined && slots.get(slot) === stop) slots.delete(slot);
+  }
+}
+
+/** Was this error only a request that a newer one replaced? @param {unknown} error */
+export function isAbort(error) {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/**
+ * Server-sent events of a POST, one by one.
+ * @param {string} path
+ * @param {unknown} body
+ * @param {AbortSignal} [signal]
+ * @returns {AsyncGenerator<any>}
+ */
+async function* events(path, body, signal) {
+  if (offline) throw new ApiError("An exported page cannot generate. Start `glassgpt explore` for that.");
+  const response = await send(path, body, signal);
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let buffer = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      buffer += decoder.decode(value, { stream: true });
+      const parts = buffer.split("\n\n");
+      buffer = /** @type {string} */ (parts.pop());
+      for (const part of parts) {
+        if (part.startsWith("data:")) yield JSON.parse(part.slice(5));
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+export const api = {
+  /** True in an exported page, where there is nobody to ask. */
+  offline: offline !== null,
+  /**
+   * The answer to a GET. A `slot` names who asks: a newer question in the same slot ends the older one.
+   * @param {string} path @param {{slot?: string}} [options]
+   */
+  get: (path, options = {}) => ask(path, undefined, options),
+  /** The answer to a POST, kept like that of a GET. @param {string} path @param {unknown} body @param {{slot?: string}} [options] */
+  post: (path, body, options = {}) => ask(path, body, options),
+  /** What was answered before, at once, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
+  peek: (path, body) => kept.get(keyOf(path, body)),
+  /** Forget an answer. @param {string} path @param {unknown} [body] */
+  forget: (path, body) => kept.delete(keyOf(path, body)),
+  /** Called when the server no longer holds a trace; the store sets it. */
+  expired: () => {},
+  events,
+};

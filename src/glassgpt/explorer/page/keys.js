@@ -1,0 +1,43 @@
+// What the keys do. Views add theirs; "?" lists them all.
+
+/** @typedef {{keys: string[], what: string, run: (event: KeyboardEvent) => void}} Binding */
+
+/** @type {Binding[]} */
+const bindings = [];
+
+/**
+ * Let keys do something. `keys` are names as in KeyboardEvent.key; returns how to take it back.
+ * @param {string[]} keys @param {string} what @param {(event: KeyboardEvent) => void} run
+ */
+export function bind(keys, what, run) {
+  const binding = { keys, what, run };
+  bindings.push(binding);
+  return () => void bindings.splice(bindings.indexOf(binding), 1);
+}
+
+/** All that is bound at the moment. */
+export function bound() {
+  return [...bindings];
+}
+
+/** Does the focused element want this key for itself? @param {KeyboardEvent} event */
+function isTaken(event) {
+  const target = event.target;
+  if (!(target instanceof HTMLElement)) return false;
+  if (target.closest("dialog[open]")) return true;
+  if (target.matches("textarea, select, [contenteditable]")) return true;
+  const arrow = event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
+  if (target instanceof HTMLInputElement) {
+    const moves = target.type === "range" || target.type === "radio";
+    return moves ? arrow : !["checkbox", "button"].includes(target.type);
+  }
+  return arrow && target.closest("[role=tablist], [role=listbox], [role=radiogroup]") !== null;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event)) return;
+  const binding = bindings.findLast(({ keys }) => keys.includes(event.key));
+  if (!binding) return;
+  event.preventDefault();
+  binding.run(event);
+});

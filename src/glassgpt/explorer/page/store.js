@@ -1,0 +1,218 @@
+// The one state of the page. Views read it, change it with `set`, and hear of changes; the URL holds all of it.
+
+import { ApiError, api, isAbort } from "./api.js";
+
+/** @typedef {import("./types.js").State} State */
+/** @typedef {keyof State | "trace" | "info" | "status"} Topic */
+/** @typedef {(changed: Set<Topic>) => void} Listener */
+
+/** @type {State} */
+const DEFAULTS = {
+  text: "A robot must obey the orders given it",
+  ids: null,
+  model: 0,
+  checkpoint: null,
+  token: -1,
+  layer: 0,
+  head: 0,
+  view: "block",
+  temperature: 1,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  edits: [],
+  second: "",
+  compare: null,
+  tour: null,
+  theme: "auto",
+  mask: true,
+  part: "attention",
+  pattern: "matrix",
+  filter: "",
+};
+
+/** What another trace depends on. */
+const TRACED = /** @type {const} */ (["text", "ids", "model", "checkpoint"]);
+
+/** The address is written this long after the last change: browsers allow only so many a second. */
+const WRITE_AFTER_MS = 150;
+
+class Store {
+  /** @type {State} */ #state = { ...DEFAULTS };
+  /** @type {Set<Listener>} */ #listeners = new Set();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #writing;
+  /** @type {Record<string, unknown>} what the present trace was asked with */ #traced = {};
+
+  /** @type {import("./types.js").Trace | null} the trace of the present text, or of the last one while a new one is made */
+  trace = null;
+  /** @type {import("./types.js").ModelInfo | null} */
+  info = null;
+  /** @type {"loading" | "ready" | "error"} */
+  status = "loading";
+  /** @type {string} what went wrong, for people */
+  error = "";
+
+  get() {
+    return this.#state;
+  }
+
+  get defaults() {
+    return DEFAULTS;
+  }
+
+  /** The shape of the present model. */
+  get config() {
+    return this.info?.models[this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
+  }
+
+  /** The cursor, with every part where it can be: token -1 is the last one, layer -1 the embedding. */
+  get cursor() {
+    const { token, layer, head } = this.#state;
+    const last = (this.trace?.tokens.length ?? 1) - 1;
+    const config = this.config;
+    return {
+      token: token < 0 || token > last ? last : token,
+      layer: Math.max(-1, Math.min(layer, (config?.n_layer ?? 1) - 1)),
+      head: Math.max(0, Math.min(head, (config?.n_head ?? 1) - 1)),
+    };
+  }
+
+  /** @param {Listener} listener @returns {() => void} to stop listening */
+  subscribe(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** @param {Set<Topic>} changed */
+  #tell(changed) {
+    for (const listener of [...this.#listeners]) listener(changed);
+  }
+
+  /**
+   * Merge a change into the state. A new list of ids (a token was appended) becomes a step in the browser's
+   * history, so that Back undoes it; other changes replace the present step unless `push` says otherwise.
+   * @param {Partial<State>} patch
+   * @param {{push?: boolean}} [options]
+   */
+  set(patch, options = {}) {
+    /** @type {Set<Topic>} */
+    const changed = new Set();
+    for (const [name, value] of Object.entries(patch)) {
+      const key = /** @type {keyof State} */ (name);
+      if (JSON.stringify(this.#state[key]) !== JSON.stringify(value)) changed.add(key);
+    }
+    if (changed.size === 0) return;
+    const push = options.push ?? changed.has("ids");
+    if (push) this.flush();
+    this.#state = { ...this.#state, ...patch };
+    if (push) history.pushState(null, "", this.address());
+    else this.#writeSoon();
+    this.#tell(changed);
+    if (TRACED.some((key) => changed.has(key))) void this.load();
+  }
+
+  /** Append a token to the text, exactly this one. @param {number} id */
+  append(id) {
+    if (this.trace) this.set({ ids: [...this.trace.tokens.map((token) => token.id), id], token: -1, edits: [] });
+  }
+
+  /** The address of the present state: only what differs from the defaults. */
+  address() {
+    const parts = new URLSearchParams();
+    for (const [name, value] of Object.entries(this.#state)) {
+      const key = /** @type {keyof State} */ (name);
+      if (key === "text" && this.#state.ids) continue;
+      if (JSON.stringify(value) === JSON.stringify(DEFAULTS[key])) continue;
+      parts.set(name, typeof DEFAULTS[key] === "string" ? String(value) : JSON.stringify(value));
+    }
+    return `#${parts}`;
+  }
+
+  #writeSoon() {
+    clearTimeout(this.#writing);
+    this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
+  }
+
+  /** Write the address now. */
+  flush() {
+    clearTimeout(this.#writing);
+    if (location.hash !== this.address()) history.replaceState(null, "", this.address());
+  }
+
+  /** Take the state from the address. What is missing or makes no sense has its default. */
+  read() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    /** @type {Record<string, unknown>} */
+    const found = { ...DEFAULTS };
+    for (const [name, value] of parts) {
+      if (Object.hasOwn(DEFAULTS, name)) found[name] = readValue(/** @type {keyof State} */ (name), value);
+    }
+    const before = this.#state;
+    this.#state = /** @type {State} */ (/** @type {unknown} */ (found));
+    const keys = /** @type {Topic[]} */ (Object.keys(DEFAULTS));
+    this.#tell(new Set(keys));
+    const same = TRACED.every((key) => JSON.stringify(before[key]) === JSON.stringify(this.#state[key]));
+    if (!same || this.trace === null) void this.load();
+  }
+
+  /** Ask for the trace of the present text; `anew` when the server has dropped the one it had made. */
+  async load(anew = false) {
+    const { text, ids, model, checkpoint } = this.#state;
+    this.status = "loading";
+    this.#tell(new Set(/** @type {Topic[]} */ (["status"])));
+    /** @type {Record<string, unknown>} */
+    const body = ids ? { ids } : { text };
+    if (model) body.model = model;
+    if (checkpoint !== null) body.checkpoint = checkpoint;
+    try {
+      this.info ??= await api.get("/model");
+      if (anew) api.forget("/trace", body);
+      const grown = anew ? null : await this.#appended(body);
+      this.trace = grown ?? (await api.post("/trace", body, { slot: "trace" }));
+      this.#traced = body;
+      this.status = "ready";
+      this.error = "";
+      this.#tell(new Set(/** @type {Topic[]} */ (["trace", "info", "status"])));
+    } catch (error) {
+      if (isAbort(error)) return;
+      this.status = "error";
+      this.error = error instanceof Error ? error.message : String(error);
+      this.#tell(new Set(/** @type {Topic[]} */ (["status"])));
+    }
+  }
+
+  /**
+   * One token more than the present trace: the server goes on with its cache. Null when that is not so.
+   * @param {Record<string, unknown>} body
+   * @returns {Promise<import("./types.js").Trace | null>}
+   */
+  async #appended(body) {
+    const had = this.trace?.tokens.map((token) => token.id);
+    const ids = /** @type {number[] | undefined} */ (body.ids);
+    if (api.offline || !this.trace || !had || ids?.length !== had.length + 1) return null;
+    const sameModel = body.model === this.#traced.model && body.checkpoint === this.#traced.checkpoint;
+    if (!sameModel || had.some((id, place) => id !== ids[place])) return null;
+    try {
+      return await api.post(`/trace/${this.trace.id}/append`, { token: ids[had.length] }, { slot: "trace" });
+    } catch (error) {
+      if (error instanceof ApiError) return null;
+      throw error;
+    }
+  }
+}
+
+/** @param {keyof State} name @param {string} value @returns {unknown} */
+function readValue(name, value) {
+  const usual = DEFAULTS[name];
+  if (typeof usual === "string") return value;
+  try {
+    const found = JSON.parse(value);
+    const wanted = name === "ids" || name === "edits" ? Array.isArray(found) : name === "compare" || typeof found === typeof (usual ?? 0);
+    return wanted ? found : usual;
+  } catch {
+    return usual;
+  }
+}
+
+export const store = new Store();
+api.expired = () => void store.load(true);

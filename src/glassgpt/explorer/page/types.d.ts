@@ -1,0 +1,154 @@
+// What the page's modules hand to each other, and what the server answers (docs/explorer.md describes the requests).
+
+export interface Edit {
+  kind: "head" | "neuron" | "attn" | "mlp" | "block" | "patch" | "steer";
+  layer?: number;
+  head?: number;
+  neuron?: number;
+  how?: "zero" | "mean";
+  tap?: string;
+  source?: string;
+  positions?: number[];
+  token?: number;
+  strength?: number;
+}
+
+/** Everything the URL holds. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
+export interface State {
+  text: string;
+  ids: number[] | null;
+  model: number;
+  checkpoint: number | null;
+  token: number;
+  layer: number;
+  head: number;
+  view: string;
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  edits: Edit[];
+  second: string;
+  compare: { a?: Source; b?: Source } | null;
+  tour: number | null;
+  theme: "auto" | "light" | "dark";
+  mask: boolean;
+  part: string;
+  pattern: "matrix" | "lines";
+  filter: string;
+}
+
+export interface Source {
+  model?: number;
+  checkpoint?: number;
+}
+
+export interface ModelConfig {
+  n_layer: number;
+  n_head: number;
+  n_embd: number;
+  d_head: number;
+  vocab_size: number;
+  n_positions: number;
+  d_mlp: number;
+}
+
+export interface ModelInfo {
+  models: { name: string; config: ModelConfig; parameters: number }[];
+  checkpoints: { name: string; step: number }[];
+  limits: { tokens: number; traces: number };
+  version: string;
+}
+
+export interface Token {
+  id: number;
+  text: string;
+  bytes: number[];
+  word: number;
+}
+
+export interface Word {
+  text: string;
+  first: number;
+  last: number;
+  merges: string[][];
+}
+
+export interface Surprise {
+  p: number;
+  rank: number;
+  entropy: number;
+}
+
+export interface Lens {
+  ids: number[][];
+  texts: string[][];
+  p: number[][];
+}
+
+export interface Trace {
+  id: string;
+  model: number;
+  tokens: Token[];
+  words: Word[];
+  surprise: (Surprise | null)[];
+  lens: Lens;
+  norms: number[][];
+}
+
+export interface Floats {
+  shape: number[];
+  data: Float32Array;
+}
+
+export interface Bytes {
+  shape: number[];
+  data: Uint8Array;
+}
+
+export interface Head {
+  x: number[];
+  ln_1: number[];
+  q: number[];
+  k: number[][];
+  v: number[][];
+  scores: number[];
+  scaled: number[];
+  masked: (number | null)[];
+  weights: number[];
+  unmasked: number[];
+  z: number[];
+  merged: number[];
+  projected: number[];
+  x_mid: number[];
+}
+
+export interface Mlp {
+  x_mid: number[];
+  ln_2: number[];
+  pre: number[];
+  post: number[];
+  out: number[];
+  x_out: number[];
+}
+
+export interface Intervention {
+  logits: Floats;
+  before: Floats;
+  kl: number;
+  moved: { id: number; text: string; before: number; after: number }[];
+  lens: Lens;
+  kl_per_token: number[];
+}
+
+/** A custom element that shows one view. */
+export interface View extends HTMLElement {
+  toSVG?(): string;
+}
+
+export interface ViewEntry {
+  name: string;
+  title: string;
+  hint: string;
+  key: string;
+}
