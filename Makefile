@@ -46,9 +46,9 @@ clean:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
 	@echo "installing into .venv (torch is large: this may take a few minutes)"
-	$(PIP) -e '.[torch]'
+	$(PIP) -e '.[torch,serve]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	$(PIP) -e '.[torch,dev]'
+	$(PIP) -e '.[torch,serve,dev]'
 	@touch $@

@@ -43,6 +43,14 @@ VERBS = {
             'glassgpt next "The capital of France is" --json --model gpt2',
         ),
     ),
+    "explore": Verb(
+        "see inside: a text on its way through the model, in the browser",
+        (
+            'glassgpt explore "A robot must obey"',
+            'glassgpt explore "The capital of France is" --model gpt2 --compare gpt2-medium',
+            "glassgpt explore --model runs/mine --port 9000 --no-browser",
+        ),
+    ),
     "tokens": Verb(
         "show how a text is cut into tokens, merge by merge",
         (

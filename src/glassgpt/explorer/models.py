@@ -1,0 +1,139 @@
+"""The models a server has open: one, or two to compare, and the checkpoints of a training run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError
+from glassgpt.gpt import GPT
+from glassgpt.http.errors import Refusal
+from glassgpt.tokenizer import Tokenizer
+
+CHECKPOINTS_OPEN = 3  # a slider goes back and forth between neighbours
+
+
+class Model:
+    """A model, how its tokens look, and the other states of it that a training run kept."""
+
+    def __init__(self, gpt: GPT) -> None:
+        self.gpt = gpt
+        self.folders = checkpoints_of(gpt.name)
+        self._open: OrderedDict[int, GPT] = OrderedDict()
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.gpt.tokenizer  # type: ignore[return-value]  # what weights/ reads is always one of these
+
+    def at(self, step: int | None) -> GPT:
+        """The model as it is, or as it was after a step of its training."""
+        if step is None:
+            return self.gpt
+        if step not in self.folders:
+            known = ", ".join(map(str, self.folders))
+            there = f"There are: {known}." if known else "This model is no training run."
+            raise Refusal(404, f"There is no checkpoint of step {step}. {there}", "checkpoint")
+        if step not in self._open:
+            self._open[step] = open_checkpoint(self.gpt, self.folders[step])
+            while len(self._open) > CHECKPOINTS_OPEN:
+                self._open.popitem(last=False)
+        self._open.move_to_end(step)
+        return self._open[step]
+
+    def token_text(self, token: int) -> str:
+        """A token for the eye; where there is no vocabulary, its number."""
+        return self.texts[token]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return [self._text(token) for token in range(self.gpt.config.vocab_size)]
+
+    def _text(self, token: int) -> str:
+        data = self.token_bytes(token)
+        return str(token) if data is None else data.decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes | None:
+        if self.tokenizer is None:
+            return None
+        try:
+            return self.tokenizer.token_bytes(token)
+        except ValueError:  # a row of the embedding that no token uses (padding to a round number)
+            return None
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; for a model without a vocabulary the text is the numbers themselves."""
+        if self.tokenizer is not None:
+            return self.tokenizer.encode(text)
+        words = text.replace(",", " ").split()
+        if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+            raise Refusal(422, "This model has no vocabulary: write token ids, such as 0 1 2.", "text")
+        return [int(word) for word in words]
+
+    def decode(self, ids: list[int]) -> str:
+        if self.tokenizer is None:
+            return " ".join(map(str, ids))
+        return b"".join(self.token_bytes(i) or b"" for i in ids).decode("utf-8", "replace")
+
+    def describe(self) -> dict[str, Any]:
+        config = self.gpt.config
+        names = ("n_layer", "n_head", "n_embd", "d_head", "vocab_size", "n_positions", "d_mlp")
+        return {
+            "name": self.gpt.name,
+            "config": {name: getattr(config, name) for name in names},
+            "parameters": config.n_parameters,
+            "has_vocabulary": self.tokenizer is not None,
+        }
+
+
+@dataclass
+class Models:
+    """What `model` and `checkpoint` of a request mean."""
+
+    all: list[Model]
+
+    def __getitem__(self, number: int) -> Model:
+        if number >= len(self.all):
+            raise Refusal(
+                404,
+                f"There is no model {number}. A second one is opened with: glassgpt explore --compare MODEL",
+                "model",
+            )
+        return self.all[number]
+
+
+def checkpoints_of(name: str) -> dict[int, Path]:
+    """The states that a training run kept, by step."""
+    if not (Path(name) / "checkpoints").is_dir():
+        return {}
+    from glassgpt.train.run import checkpoints
+
+    return {int(folder.name.removeprefix("step-")): folder for folder in checkpoints(Path(name))}
+
+
+def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
+    """The same model with the weights of another moment."""
+    import torch
+
+    from glassgpt.model import GPT2, TorchBackend
+    from glassgpt.model.backend import Undrawn, arrange
+    from glassgpt.train.run import read_checkpoint
+
+    state, _ = read_checkpoint(folder)
+    like: torch.Tensor = gpt.backend.model.wte.weight  # type: ignore[attr-defined]
+    with torch.device("meta"), Undrawn():
+        model = GPT2(gpt.config)
+    weights = {
+        name[6:]: value.to(like.device, like.dtype)
+        for name, value in state.items()
+        if name.startswith("model.")
+    }
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError:
+        raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.") from None
+    return GPT(
+        TorchBackend(arrange(model.requires_grad_(False))), gpt.tokenizer, name=f"{gpt.name} at {folder.name}"
+    )
