@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.train.loss import Compiled, summed_loss
+from glassgpt.train.loss import Way, summed_loss
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
 
@@ -91,14 +91,14 @@ def baseline(config: Config, batch: Tensor) -> Callable[[], Tensor]:
 def ours(config: Config, batch: Tensor) -> Callable[[], Tensor]:
     with torch.device("cuda"):
         model = GPT2(config)
-    settings = TrainSettings(steps=1, lr=6e-4)
+    settings = TrainSettings(steps=1, lr=6e-4, compile=True)
     optimizers = make_optimizers(model, settings)
-    compiled = Compiled.make()
+    way = Way.of(settings)
     tokens = batch[:, 1:].numel()
 
     def step() -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            loss = summed_loss(model, batch[:, :-1], batch[:, 1:], compiled) / tokens
+            loss = summed_loss(model, batch[:, :-1], batch[:, 1:], way) / tokens
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         for optimizer in optimizers:

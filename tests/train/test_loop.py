@@ -212,6 +212,8 @@ def test_half_precision_learns_too(tmp_path: Path, precision: str) -> None:
         ({"rows": 6, "micro_rows": 4}, "micro_rows 4 does not divide rows 6. Choose one of 1, 2, 3, 6"),
         ({"lr": -1.0}, "lr is -1.0"),
         ({"precision": "int3"}, "precision 'int3' is not one of float32, bfloat16, float16"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
+        ({"z_loss": -1.0}, "z_loss is -1.0"),
         ({"schedule": "linear"}, "schedule 'linear' is not one of"),
     ],
 )
@@ -236,24 +238,64 @@ def test_a_compiled_step_is_the_same_step(tmp_path: Path) -> None:
     assert losses("compiled", True) == pytest.approx(losses("plain", False), abs=1e-4)
 
 
-def test_the_loss_in_stretches_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "wanted", [{}, {"z_loss": 0.01}, {"label_smoothing": 0.1}, {"z_loss": 0.02, "label_smoothing": 0.2}]
+)
+def test_the_loss_in_stretches_is_the_loss(monkeypatch: pytest.MonkeyPatch, wanted: dict[str, float]) -> None:
+    """In float64 beside torch's own. The loss that is told is the plain one, whatever else is learned."""
     torch.manual_seed(5)
     model = fresh().eval().double()
     ids, targets = torch.randint(0, 23, (5, 16)), torch.randint(0, 23, (5, 16))
     targets[0, :7] = loss.IGNORED
-    plain = torch.nn.functional.cross_entropy(
-        model(ids).flatten(0, 1), targets.flatten(), ignore_index=loss.IGNORED, reduction="sum"
+    logits = 20 * model(ids).flatten(0, 1)  # far from uniform, so that a wrong factor shows
+    told, learned = (
+        torch.nn.functional.cross_entropy(
+            logits, targets.flatten(), ignore_index=loss.IGNORED, reduction="sum", label_smoothing=smoothing
+        )
+        for smoothing in (0.0, wanted.get("label_smoothing", 0.0))
     )
-    plain.backward()
+    counted = logits[targets.flatten() != loss.IGNORED]
+    (learned + wanted.get("z_loss", 0.0) * counted.logsumexp(-1).square().sum()).backward()
     expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     monkeypatch.setattr(loss, "STRETCH", 13)
-    ours = loss.summed_loss(model, ids, targets)
+
+    def judge(scores: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        value, gradient = way.judge(20 * scores, right)
+        return value, 20 * gradient
+
+    way = loss.Way.of(TrainSettings(steps=1, **wanted))
+    ours = loss.summed_loss(model, ids, targets, way._replace(judge=judge))
     ours.backward()
-    # The softmax is taken in float32 whatever the weights are.
-    assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
+    assert ours.item() == pytest.approx(told.item(), rel=1e-12)
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
+
+
+def test_recomputed_blocks_give_the_same_run(tmp_path: Path) -> None:
+    """Bit for bit, with dropout: the second time a block draws the numbers of the first."""
+    plain, again = fresh(), fresh()
+    expected = run(plain, tmp_path / "plain")
+    settings = TrainSettings(**{**vars(SETTINGS), "recompute": True})
+    assert strip(run(again, tmp_path / "again", settings)) == strip(expected)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_recomputing_keeps_less_for_the_backward_pass() -> None:
+    def kept(recompute: bool) -> int:
+        seen: dict[int, int] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            seen[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        model, way = fresh(), loss.Way.of(TrainSettings(steps=1, recompute=recompute))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss.summed_loss(model, *HELD_OUT[0][:, :-1].split(2), way)
+        return sum(seen.values())
+
+    assert kept(True) < kept(False) / 3
 
 
 def test_decay_pulls_on_matrices_only() -> None:

@@ -114,7 +114,7 @@ def alone(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"micro_rows": 1}])
+@pytest.mark.parametrize("changes", [{}, {"micro_rows": 1, "recompute": True}])
 @pytest.mark.parametrize("plan", ["ddp", "fsdp"])
 def test_two_processes_train_what_one_would(
     data: Path, alone: Path, tmp_path: Path, plan: str, changes: dict[str, object]

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.errors import UserError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED, Compiled
+from glassgpt.train.loss import IGNORED, Way
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import Team, check_plan
 from glassgpt.train.run import load_run, save_run
@@ -61,7 +61,7 @@ def train(
     log = out / "log.jsonl"
     if team.leads:
         keep_log_until(log, first)
-    compiled = Compiled.make() if settings.compile else None
+    way = Way.of(settings)
 
     stream = batches(first)
     for step in range(first, settings.steps):
@@ -69,7 +69,7 @@ def train(
         begun = time.perf_counter()
         set_rate(optimizers, settings.rate(step))
         model.train()
-        loss = learn(model, batch.to(device), settings, scaler, compiled, team)
+        loss = learn(model, batch.to(device), settings, scaler, way, team)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         norm = team.clip(settings.clip)
@@ -110,7 +110,7 @@ def learn(
     batch: Tensor,
     settings: TrainSettings,
     scaler: torch.amp.GradScaler,
-    compiled: Any,
+    way: Way,
     team: Team | None = None,
 ) -> float:
     """Put the gradient of the batch's mean loss into the parameters; the loss in nats per token.
@@ -126,7 +126,7 @@ def learn(
     for number, (ids, wanted) in enumerate(parts, start=1):
         with team.accumulating(more=number < len(parts)):
             with computing_in(settings.precision, batch.device):
-                loss = team.surprise(ids, wanted, compiled) / tokens
+                loss = team.surprise(ids, wanted, way) / tokens
             # The wrappers take the mean over the processes of gradients whose sum is wanted.
             scaler.scale(loss * team.world).backward()
         total += loss.detach()

@@ -16,7 +16,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED, summed_loss
+from glassgpt.train.loss import IGNORED, PLAIN, Way, summed_loss
 from glassgpt.train.settings import TrainSettings
 
 PLANS = ("ddp", "fsdp")
@@ -57,8 +57,8 @@ class Surprise(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: Tensor, targets: Tensor, compiled: Any = None) -> Tensor:
-        return summed_loss(self.model, ids, targets, compiled)
+    def forward(self, ids: Tensor, targets: Tensor, way: Way = PLAIN) -> Tensor:
+        return summed_loss(self.model, ids, targets, way)
 
 
 def parallelize(model: GPT2, plan: str, mesh: DeviceMesh) -> nn.Module:

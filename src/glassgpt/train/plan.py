@@ -11,6 +11,7 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.loop import learn
+from glassgpt.train.loss import Way
 from glassgpt.train.settings import TrainSettings
 
 
@@ -70,8 +71,10 @@ def activation_bytes(config: Config, settings: TrainSettings, rows: int) -> int:
     width = 4 if settings.precision == "float32" else 2
     # Of a block, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two projections, and
     # twice the wide layer of the MLP.
-    kept = config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp
-    return rows * settings.context * (config.n_layer * kept * width + 2 * config.n_embd * 4)
+    kept = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width
+    # Recomputed, a block keeps its input, and one block at a time everything.
+    blocks = config.n_layer * config.n_embd * 4 + kept if settings.recompute else config.n_layer * kept
+    return rows * settings.context * (blocks + 2 * config.n_embd * 4)
 
 
 def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -> float:
@@ -82,10 +85,11 @@ def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         model.train()
-        learn(model, batch, settings, scaler, None)  # the first one is slower
+        way = Way.of(settings)
+        learn(model, batch, settings, scaler, way)  # the first one is slower: it may compile
         begun, done = time.perf_counter(), 0
         while done < 2 or time.perf_counter() - begun < seconds:
-            learn(model, batch, settings, scaler, None)
+            learn(model, batch, settings, scaler, way)
             done += 1
         taken = time.perf_counter() - begun
     model.zero_grad(set_to_none=True)

@@ -29,6 +29,9 @@ class TrainSettings:
     clip: float = 1.0  # the largest norm a gradient keeps
     precision: str = "float32"  # of the products: float32, bfloat16 or float16; weights stay float32
     compile: bool = False  # let torch compile the blocks
+    recompute: bool = False  # keep no activations within blocks (checkpointing): less memory, a third slower
+    z_loss: float = 0.0  # keeps the softmax's sum near 1 (PaLM: 1e-4); the loss that is told stays plain
+    label_smoothing: float = 0.0  # the share of each target given to all tokens; the loss stays plain, too
     seed: int = 0  # decides the first weights, the order of the data and dropout
     eval_every: int = 200  # steps between looks at the held-out text
     eval_rows: int = 64  # held-out windows, the same every time
@@ -50,6 +53,10 @@ class TrainSettings:
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingError(f"{name} is {getattr(self, name)}; write a number above 0.")
+        if not 0 <= self.z_loss < math.inf:
+            raise SettingError(f"z_loss is {self.z_loss}; write 0 (off) or a small number such as 1e-4.")
+        if not 0 <= self.label_smoothing < 1:
+            raise SettingError(f"label_smoothing is {self.label_smoothing}; write a share from 0 to below 1.")
         for name, choices in (("precision", PRECISIONS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
