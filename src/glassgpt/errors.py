@@ -25,3 +25,7 @@ class ModelNotFoundError(UserError, LookupError):
 
 class SettingError(UserError, ValueError):
     """A generation setting out of its range, such as temperature -1."""
+
+
+class PlaceError(UserError, IndexError):
+    """A layer, head, position, neuron or step that this model or this text does not have."""

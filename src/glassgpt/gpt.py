@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from glassgpt.generate.engine import Engine, checked_prompt
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
+
+if TYPE_CHECKING:
+    from glassgpt.inspect.trace import Trace
 
 Prompt = str | Sequence[int]
 
@@ -160,6 +163,12 @@ class GPT:
                 )
             checked_prompt(ids, self.backend, self.tokenizer)
         return self.backend.logits(rows)
+
+    def trace(self, text: Prompt) -> Trace:
+        """The inside of the model for a text (or token ids): attention, residual stream, logit lens, ..."""
+        from glassgpt.inspect.trace import Trace
+
+        return Trace.of(self, self._ids(text))
 
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]

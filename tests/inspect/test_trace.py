@@ -1,0 +1,242 @@
+"""Traces: the numbers are the model's, nothing is kept that was not asked for, mistakes are named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.config import Config
+from glassgpt.errors import PlaceError, SettingError, UserError
+from glassgpt.gpt import GPT
+from glassgpt.inspect import live
+from glassgpt.inspect.places import all_steps
+from glassgpt.inspect.trace import Trace
+from glassgpt.model import TorchBackend
+
+from .conftest import SMALL, random_model, some_ids, weights_of
+from .plain import forward, softmax
+
+VARIANTS = [
+    SMALL,
+    Config(
+        vocab_size=57, n_positions=16, n_embd=24, n_layer=2, n_head=3, tie_word_embeddings=False, n_inner=40
+    ),
+]
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+@pytest.mark.parametrize("count", [1, 2, 13])
+def test_every_step_equals_plain_numpy(config: Config, count: int) -> None:
+    gpt = random_model(config)
+    ids = some_ids(count, config=config)
+    expected = forward(weights_of(gpt), config, ids)
+    trace = gpt.trace(ids)
+    assert set(all_steps(config)) == set(expected)
+    for name, values in expected.items():
+        # Float32 against float64: some dozen roundings of numbers of this size.
+        scale = max(1.0, np.abs(values[np.isfinite(values)]).max())
+        assert trace[name].dtype == np.float32
+        np.testing.assert_allclose(trace[name], values, atol=5e-6 * scale, rtol=0, err_msg=name)
+
+
+def test_attributes_are_the_steps(gpt: GPT) -> None:
+    trace = gpt.trace(some_ids(9))
+    for attribute, step in {
+        "attention": "weights", "q": "q", "k": "k", "v": "v", "z": "z",
+        "scores": "scores", "scaled": "scaled", "masked": "masked",
+    }.items():  # fmt: skip
+        view = getattr(trace, attribute)
+        np.testing.assert_array_equal(view[2, 3], trace[f"h.2.attn.{step}"][3])
+        np.testing.assert_array_equal(view[-1], trace[f"h.2.attn.{step}"])
+        np.testing.assert_array_equal(view[1, -1, 4], trace[f"h.1.attn.{step}"][-1, 4])
+        assert len(view) == 3
+        assert len(list(view)) == 3
+    for attribute, step in {
+        "ln_1": "ln_1", "ln_2": "ln_2", "merged": "attn.merged", "projected": "attn.proj",
+        "residual_mid": "resid_mid",
+    }.items():  # fmt: skip
+        np.testing.assert_array_equal(getattr(trace, attribute)[1], trace[f"h.1.{step}"])
+    np.testing.assert_array_equal(trace.residual[0], trace["embedding"])
+    np.testing.assert_array_equal(trace.residual[3], trace["h.2.resid_post"])
+    assert len(trace.residual) == 4
+    for values, step in zip(trace.mlp[1], ("fc", "gelu", "proj"), strict=True):
+        np.testing.assert_array_equal(values, trace[f"h.1.mlp.{step}"])
+    np.testing.assert_allclose(trace.attention[0].sum(-1), 1, atol=1e-6)
+    assert np.isneginf(trace.masked[0, 0][0, 1:]).all()
+
+
+def test_surprise_lens_and_norms(gpt: GPT) -> None:
+    ids = some_ids(11, seed=3)
+    weights = weights_of(gpt)
+    seen = forward(weights, SMALL, ids)
+    trace = gpt.trace(ids)
+    p = softmax(seen["logits"])
+    surprise = trace.surprise
+    assert np.isnan([surprise.p[0], surprise.rank[0], surprise.entropy[0]]).all()
+    for t in range(1, len(ids)):
+        assert surprise.p[t] == pytest.approx(p[t - 1, ids[t]], rel=1e-4)
+        assert surprise.rank[t] == 1 + (p[t - 1] > p[t - 1, ids[t]]).sum()
+        assert surprise.entropy[t] == pytest.approx(-(p[t - 1] * np.log(p[t - 1])).sum(), rel=1e-4)
+    assert surprise.nats[1] == pytest.approx(-np.log(p[0, ids[1]]), rel=1e-4)
+    lens, top = trace.lens(), trace.lens(5)
+    streams = [seen["embedding"], *(seen[f"h.{i}.resid_post"] for i in range(3))]
+    for i, stream in enumerate(streams):
+        from .plain import norm
+
+        said = softmax(norm(stream, weights, "ln_f") @ weights["wte.weight"].T.astype(np.float64))
+        np.testing.assert_array_equal(lens.ids[i], said.argmax(-1))
+        np.testing.assert_allclose(lens.p[i], said.max(-1), rtol=1e-4)
+        np.testing.assert_allclose(top.p[i], -np.sort(-said, axis=-1)[:, :5], rtol=1e-4)
+        np.testing.assert_allclose(trace.norms[i], np.linalg.norm(stream, axis=-1), rtol=1e-5)
+    assert top.ids.shape == top.texts.shape == (4, 11, 5)
+    np.testing.assert_array_equal(trace.lens(2).ids, top.ids[..., :2])
+    assert lens.texts[0, 0] == str(lens.ids[0, 0])  # no tokenizer: the number itself
+
+
+def test_one_position_has_the_bits_of_all(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "ROWS", 4)
+    import glassgpt.inspect.trace as room
+
+    monkeypatch.setattr(room, "ROWS", 4)
+    ids = some_ids(11)
+    for position in range(-11, 11):
+        row = gpt.trace(ids).logits_at(position)
+        np.testing.assert_array_equal(row, gpt.trace(ids).logits[position])
+    assert gpt.trace(ids).p_at(3).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_agrees_with_ordinary_use(shipped: GPT) -> None:
+    text = "The old house stood at the"
+    trace = shipped.trace(text)
+    assert trace.texts == ["The", " old", " house", " stood", " at", " the"]
+    # The fused kernel rounds differently; verify allows as much (7.7e-5 at the logits).
+    np.testing.assert_allclose(trace.logits, shipped.logits([trace.tokens])[0], atol=1e-4)
+    best, p = shipped.next(text, k=1)[0]
+    assert trace.lens().texts[-1, -1] == best
+    assert trace.lens().p[-1, -1] == pytest.approx(p, rel=1e-4)
+
+
+def test_looking_at_one_layer_keeps_only_that(gpt: GPT) -> None:
+    trace = gpt.trace(some_ids(40))
+    assert trace._live is not None
+    assert trace._live._streams is None, "nothing runs before it is asked for"
+    trace.attention[1, 2]
+    assert set(trace._live._kept) == {"h.1.attn.weights"}
+    assert trace._live.kept_bytes == 4 * 40 * 40 * 4
+    trace.surprise, trace.lens(), trace.norms
+    assert set(trace._live._kept) == {"h.1.attn.weights"}, "no logits are kept"
+
+
+def test_what_is_kept_is_bounded(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEPT_BYTES", 60_000)
+    trace = gpt.trace(some_ids(40))
+    for layer in range(3):
+        for view in (trace.scores, trace.attention, trace.q):
+            view[layer]
+            assert trace._live is not None
+            assert trace._live.kept_bytes <= 60_000
+
+
+def test_a_block_is_run_once_for_several_steps(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = gpt.trace(some_ids(5))
+    trace.norms  # noqa: B018
+    runs = []
+    block = gpt.backend.model.h[1]
+    original = type(block).forward
+    monkeypatch.setattr(
+        type(block), "forward", lambda self, *args: runs.append(self) or original(self, *args)
+    )
+    found = trace.read("h.1.attn.q", "h.1.mlp.gelu", "h.1.attn.scores", "ln_f", "wte")
+    assert runs == [block]
+    assert found["h.1.mlp.gelu"].shape == (5, 128)
+    trace.q[1], trace.scores[1]
+    assert len(runs) == 1, "what was read is remembered"
+
+
+def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
+    ids = some_ids(12)
+    trace = gpt.trace(ids[:5])
+    sibling = trace.append(7).append(8)  # another continuation shares the cache for a while
+    for token in ids[5:]:
+        trace = trace.append(token)
+    fresh = gpt.trace(ids)
+    for name in all_steps(SMALL):
+        values = fresh[name]
+        scale = max(1.0, np.abs(values[np.isfinite(values)]).max())
+        np.testing.assert_allclose(trace[name], values, atol=5e-6 * scale, rtol=0, err_msg=name)
+    np.testing.assert_array_equal(trace.lens().ids, fresh.lens().ids)
+    other = sibling.append(9)
+    np.testing.assert_allclose(other.logits, gpt.trace([*ids[:5], 7, 8, 9]).logits, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda t: t.attention[3, 0], "layer 3 is not there: this goes from 0 to 2"),
+        (lambda t: t.attention[-4, 0], "layer -4"),
+        (lambda t: t.q[0, 4], "head 4 is not there: this goes from 0 to 3"),
+        (lambda t: t.q[0, 1, 6], "does not fit attn.q"),
+        (lambda t: t.residual[4], "residual 4 is not there: this goes from 0 to 3"),
+        (lambda t: t.mlp[True], "layer True is not a whole number"),
+        (lambda t: t.attention["x", 0], "layer 'x' is not a whole number"),
+        (lambda t: t.attention[:, 0], "one layer at a time"),
+        (lambda t: t["h.9.ln_1"], "layer 9"),
+        (lambda t: t["h.0.attn.Q"], "'h.0.attn.Q' is not a step"),
+        (lambda t: t.logits_at(6), "position 6 is not there: this goes from 0 to 5"),
+    ],
+)
+def test_index_mistakes(gpt: GPT, ask: Callable[[Trace], object], says: str) -> None:
+    with pytest.raises(PlaceError, match=re.escape(says)) as caught:
+        ask(gpt.trace(some_ids(6)))
+    assert isinstance(caught.value, IndexError)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_mistakes(gpt: GPT) -> None:
+    with pytest.raises(SettingError, match="49 tokens, and this model reads at most 48"):
+        gpt.trace([1] * 49)
+    with pytest.raises(SettingError, match="token id 101"):
+        gpt.trace([101])
+    with pytest.raises(UserError, match="tokenizer"):
+        gpt.trace("text")
+    with pytest.raises(SettingError, match="k is 0"):
+        gpt.trace([1]).lens(0)
+    with pytest.raises(SettingError, match="no token id"):
+        gpt.trace([1]).append(-1)
+    with pytest.raises(SettingError, match="fills all 48"):
+        gpt.trace([1] * 48).append(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_dtypes_give_float32(gpt: GPT, dtype: torch.dtype) -> None:
+    import copy
+
+    other = GPT(TorchBackend(copy.deepcopy(gpt.backend.model).to(dtype)))
+    trace, exact = other.trace(some_ids(8)), gpt.trace(some_ids(8))
+    assert trace.logits.dtype == trace.attention[0, 0].dtype == trace.norms.dtype == np.float32
+    np.testing.assert_allclose(trace.norms, exact.norms, rtol=0.02)
+
+
+def golden(folder: Path) -> tuple[GPT, dict[str, torch.Tensor]]:
+    from tests.model.test_golden import nano, tensors
+
+    model = nano(tensors(folder / "gpt-nano-sort-model.json"), "gelu_new").requires_grad_(False)
+    return GPT(TorchBackend(model)), tensors(folder / "gpt-nano-sort-t0-partials.json")
+
+
+def test_the_golden_model(shared: Path) -> None:
+    from tests.model.test_golden import STEPS
+
+    gpt, expected = golden(shared / "golden" / "llm_viz_gpt_nano")
+    for row, ids in enumerate(expected["idx"].long().tolist()):
+        trace = gpt.trace(ids)
+        for ours, theirs in STEPS.items():
+            values = expected[theirs].numpy()
+            values = values[row] if theirs != "pos_emb" else values.reshape(trace[ours].shape)
+            scale = max(1.0, float(np.abs(values).max()))
+            np.testing.assert_allclose(trace[ours], values, atol=2e-6 * scale, rtol=0, err_msg=ours)
