@@ -29,3 +29,9 @@ class SettingError(UserError, ValueError):
 
 class PlaceError(UserError, IndexError):
     """A layer, head, position, neuron or step that this model or this text does not have."""
+
+
+class NonFiniteLossError(UserError):
+    """The loss became NaN or infinite; the weights were not moved."""
+
+    exit_code = 3

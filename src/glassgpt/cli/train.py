@@ -97,6 +97,7 @@ def carry_out(job: Job, prompt: str | None) -> None:
             lambda: bool(asked),
             job.mesh,
             job.parallel,
+            job.loader.identity,
         ):
             if not job.leads:
                 continue

@@ -97,10 +97,12 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            handle, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            handle, path = tempfile.mkstemp(".part", f".{name}.", folder)
             temporary[name] = Path(path)
             with open(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(path, 0o666 & ~umask)  # mkstemp makes files that only their owner may read

@@ -25,6 +25,7 @@ from glassgpt.train.run import checkpoints
 from glassgpt.train.settings import RECIPES, TrainSettings
 from glassgpt.train.shards import Part, Shards, train_and_held_out
 from glassgpt.weights import load_checkpoint
+from glassgpt.weights.safe import writing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +80,8 @@ class Job:
         """What the folder of a new run holds before its first save."""
         if self.begun or not self.leads:
             return
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "settings.json").write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n", "utf-8")
+        with writing(self.out / "settings.json") as part:
+            part.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n", "utf-8")
         if self.tokenizer is not None:
             self.tokenizer.save(self.out)
 

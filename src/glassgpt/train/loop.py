@@ -14,23 +14,19 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from glassgpt.errors import UserError
+from glassgpt.errors import NonFiniteLossError
 from glassgpt.model import GPT2
 from glassgpt.train.loss import IGNORED, Way
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import Team, check_plan
-from glassgpt.train.run import load_run, save_run
+from glassgpt.train.run import LOG, Identity, load_run, save_run
+from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
+from glassgpt.weights.safe import writing
 
 # The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
 # processes each has its own rows.
 Batches = Callable[[int], Iterator[Tensor]]
-
-
-class NonFiniteLossError(UserError):
-    """The loss became NaN or infinite; the weights were not moved."""
-
-    exit_code = 3
 
 
 def train(
@@ -42,12 +38,14 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     mesh: DeviceMesh | None = None,
     plan: str = "ddp",
+    data: Identity | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Train until `settings.steps`, going on from `out` if a run is saved there; a record for each step.
 
     The records are also appended to `out/log.jsonl`; those of steps that a kill undid are dropped first.
     When `stop()` says so, the step is finished, everything saved, and the run can go on later. With a `mesh`
-    of processes all of them call this; the first one writes.
+    of processes all of them call this; the first one writes. `data` says what the batches are made of: a run
+    does not go on with others than it began with.
     """
     check_plan(plan, settings)
     out.mkdir(parents=True, exist_ok=True)
@@ -55,54 +53,59 @@ def train(
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    first, best = load_run(out, model, optimizers, scaler, team)
+    first, best = load_run(out, model, optimizers, scaler, team, data)
     if first == 0:
         torch.manual_seed(settings.seed + team.rank)  # each process drops out other numbers
-    log = out / "log.jsonl"
+    log = out / LOG
     if team.leads:
         keep_log_until(log, first)
     way = Way.of(settings)
 
     stream = batches(first)
-    for step in range(first, settings.steps):
-        batch = next(stream)
-        begun = time.perf_counter()
-        set_rate(optimizers, settings.rate(step))
-        model.train()
-        loss = learn(model, batch.to(device), settings, scaler, way, team)
-        for optimizer in optimizers:
-            scaler.unscale_(optimizer)
-        norm = team.clip(settings.clip)
-        # In float16 a gradient may overflow now and then: the scaler then skips the step by itself.
-        if not math.isfinite(loss) or not (math.isfinite(norm) or scaler.is_enabled()):
-            raise NonFiniteLossError(
-                f"the loss of step {step} is {loss}, its gradient's norm {norm}; the weights were not moved. "
-                f"Go on from {out} with a lower learning rate than {settings.lr}."
-            )
-        for optimizer in optimizers:
-            scaler.step(optimizer)
-            optimizer.zero_grad(set_to_none=True)
-        scaler.update()
-        record: dict[str, Any] = {
-            "step": step + 1,
-            "loss": round(loss, 5),
-            "lr": optimizers[0].param_groups[0]["lr"],
-            "grad_norm": round(norm, 4),
-            "tokens_per_s": round(settings.rows * settings.context / (time.perf_counter() - begun)),
-        }
-        last = step + 1 == settings.steps or team.any(stop())
-        if last or (step + 1) % settings.eval_every == 0:
-            record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
-        if team.leads:
-            with log.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-        if last or (step + 1) % settings.save_every == 0:
-            best = save_run(
-                out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep, team
-            )
-        yield record
-        if last:
-            return
+    with Saver() as saver:
+        for step in range(first, settings.steps):
+            saver.check()
+            batch = next(stream)
+            begun = time.perf_counter()
+            set_rate(optimizers, settings.rate(step))
+            model.train()
+            loss = learn(model, batch.to(device), settings, scaler, way, team)
+            for optimizer in optimizers:
+                scaler.unscale_(optimizer)
+            norm = team.clip(settings.clip)
+            # In float16 a gradient may overflow now and then: the scaler then skips the step by itself.
+            if not math.isfinite(loss) or not (math.isfinite(norm) or scaler.is_enabled()):
+                raise NonFiniteLossError(
+                    f"the loss of step {step} is {loss}, its gradient's norm {norm}; the weights were not "
+                    f"moved. Go on from {out} with a lower learning rate than {settings.lr}."
+                )
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+                optimizer.zero_grad(set_to_none=True)
+            scaler.update()
+            record: dict[str, Any] = {
+                "step": step + 1,
+                "loss": round(loss, 5),
+                "lr": optimizers[0].param_groups[0]["lr"],
+                "grad_norm": round(norm, 4),
+                "tokens_per_s": round(settings.rows * settings.context / (time.perf_counter() - begun)),
+            }
+            last = step + 1 == settings.steps or team.any(stop())
+            if last or (step + 1) % settings.eval_every == 0:
+                record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
+            if team.leads:
+                with log.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+            if last or (step + 1) % settings.save_every == 0:
+                best = save_run(
+                    out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep,
+                    saver, team, data,
+                )  # fmt: skip
+            if last:
+                saver.wait()
+            yield record
+            if last:
+                return
 
 
 def learn(
@@ -178,4 +181,5 @@ def keep_log_until(log: Path, step: int) -> None:
             break
         if record["step"] <= step:
             kept.append(line + "\n")
-    log.write_text("".join(kept), "utf-8")
+    with writing(log) as part:
+        part.write_text("".join(kept), "utf-8")

@@ -13,24 +13,33 @@ A checkpoint that was damaged later is noticed by its checksum, named, and passe
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import safetensors
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from glassgpt.errors import FileFormatError
+from glassgpt.config import Config
+from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.parallel import Team, share, whole
-from glassgpt.weights.safe import writing
+from glassgpt.train.saving import Saver
+from glassgpt.weights.safe import flush, remove, unfinished, writing
+from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
 STATE = "training.safetensors"
+LOG = "log.jsonl"
+
+# What decides which tokens a run sees in which order, as `Loader.identity` gives it.
+Identity = Mapping[str, int | str]
 
 
 def save_run(
@@ -42,51 +51,114 @@ def save_run(
     val_loss: float | None,
     best: tuple[float, int] | None,
     keep: int,
+    saver: Saver,
     team: Team | None = None,
+    data: Identity | None = None,
 ) -> tuple[float, int] | None:
     """Keep everything after `step` steps; the lowest validation loss so far and its step.
 
     Of many processes all call this, as weights of which each holds a share are gathered one by one; the first
-    one writes. So the files of every run are alike, and it can go on with any number of processes.
+    one writes. So the files of every run are alike, and it can go on with any number of processes. The loop
+    may go on as soon as this returns: the saver writes.
     """
     team = Team(model) if team is None else team
-    weights: dict[str, Tensor] = {}
+    saver.wait()
+    state: dict[str, Tensor] = {}
 
-    def put(into: dict[str, Tensor], name: str, value: Tensor) -> None:
+    def put(name: str, value: Tensor) -> None:
         value = whole(value)
         if team.leads:
-            into[name] = value.detach().cpu().contiguous()
+            state[name] = saver.copy(name, value)
 
     for name, value in model.state_dict().items():
-        put(weights, name, value)
-    state: dict[str, Tensor] = {f"model.{name}": value for name, value in weights.items()}
+        put(f"model.{name}", value)
     for number, optimizer in enumerate(optimizers):
         for index, memory in optimizer.state_dict()["state"].items():
             for key, value in memory.items():
-                put(state, f"optimizer.{number}.{index}.{key}", torch.as_tensor(value))
+                put(f"optimizer.{number}.{index}.{key}", torch.as_tensor(value))
     for kind, value in random_states(model).items():
         for rank, of_rank in enumerate(team.gathered(value)):
-            put(state, rng_name(kind, rank), of_rank)
+            put(rng_name(kind, rank), of_rank)
     if val_loss is not None and (best is None or val_loss < best[0]):
         best = (val_loss, step)
-    if not team.leads:
-        return best
-    facts = {"step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict())}
-    # The checkpoint comes last: wherever there is one to go on from, its config is there to go on with.
+    if team.leads:
+        facts = {
+            "step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict()),
+            "data": json.dumps(data),
+        }  # fmt: skip
+        kept = None if best is None else best[1]
+        saver.start(lambda: write_run(out, model.config, state, facts, step, kept, keep))
+    return best
+
+
+def write_run(
+    out: Path,
+    config: Config,
+    state: Mapping[str, Tensor],
+    facts: Mapping[str, str],
+    step: int,
+    best: int | None,
+    keep: int,
+) -> None:
+    """Write a save, then remove the checkpoints that it makes superfluous."""
+    tensors = [outgoing(name, value) for name, value in state.items()]
+    for tensor in tensors:
+        if tensor.dtype.kind != "u" and not np.isfinite(tensor.array()).all():
+            raise NonFiniteLossError(
+                f"{tensor.name} is not finite after step {step}, so nothing was saved. Go on with --resume "
+                f"from the save before it."
+            )
+    # The checkpoint comes last: wherever there is one to go on from, all it needs besides is there.
     with writing(out / "config.json") as part:
-        part.write_text(json.dumps(model.config.to_dict(), indent=2) + "\n", "utf-8")
-    with writing(out / "model.safetensors") as part:
-        save_file(weights, part, {"format": "pt"})
-    folder = checkpoint_folder(out, step)
-    with writing(folder, folder=True) as part:
-        save_file(state, part / STATE, facts)
+        part.write_text(json.dumps(config.to_dict(), indent=2) + "\n", "utf-8")
+    weights = [
+        Outgoing(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
+    ]
+    with writing(out / "model.safetensors", needs=size_of(weights)) as part:
+        write_tensors(part, weights, {"format": "pt"})
+    if (out / LOG).exists():
+        flush(out / LOG)
+    with writing(checkpoint_folder(out, step), folder=True, needs=size_of(tensors)) as part:
+        write_tensors(part / STATE, tensors, facts)
         done = {"bytes": (part / STATE).stat().st_size, "crc32": checksum(part / STATE)}
         (part / "DONE").write_text(json.dumps(done) + "\n", "utf-8")
-    kept = {checkpoint_folder(out, best[1])} if best is not None else set()
-    for old in checkpoints(out)[:-keep]:
-        if old not in kept:
+    # One of a later step was found damaged when this run went on from an earlier one: it does not count.
+    upto = [folder for folder in checkpoints(out) if folder <= checkpoint_folder(out, step)]
+    for old in upto[:-keep]:
+        if best is None or old != checkpoint_folder(out, best):
+            (old / "DONE").unlink()  # first: a kill between the two leaves nothing that looks complete
             shutil.rmtree(old)
-    return best
+
+
+def outgoing(name: str, value: Tensor) -> Outgoing:
+    array = (
+        value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # numpy has none of its own
+        if value.dtype == torch.bfloat16
+        else value.numpy()
+    )
+    return Outgoing(name, array.shape, array.dtype, lambda: array)
+
+
+def tidy(out: Path) -> None:
+    """Remove what a kill left half-written. Only in a folder where nobody is writing now.
+
+    A folder that is written anew is first moved aside. If the kill fell between that and the move of the new
+    one, nothing has its name: the new one takes it, or else the old one.
+    """
+    inside = out / "checkpoints"
+    left = unfinished(inside)
+    moved_aside = {name for name, path in left if path.suffix == ".old"}
+    for suffix in (".part", ".old"):
+        for name, path in left:
+            nameless = name in moved_aside and not (inside / name).exists()
+            if nameless and path.suffix == suffix and (path / "DONE").exists():
+                path.rename(inside / name)
+    for folder in (out, inside):
+        for _, path in unfinished(folder):
+            remove(path)
+    for folder in inside.glob("step-*"):
+        if re.fullmatch(r"step-\d{8,}", folder.name) and not (folder / "DONE").exists():
+            remove(folder)
 
 
 def load_run(
@@ -95,13 +167,18 @@ def load_run(
     optimizers: Sequence[Optimizer],
     scaler: torch.amp.GradScaler,
     team: Team | None = None,
+    data: Identity | None = None,
 ) -> tuple[int, tuple[float, int] | None]:
     """Put everything back as it was at the last save; its step (0 if there is none) and the best so far."""
+    team = Team(model) if team is None else team
+    if team.leads:
+        tidy(out)
+    team.wait()
     found = checkpoints(out)
     if not found:
         return 0, None
     state, facts = read_newest(found)
-    team = Team(model) if team is None else team
+    check_identity(out, json.loads(facts.get("data", "null")), data)
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     model.load_state_dict(
         weights | {k: share(weights[k], v) for k, v in model.state_dict().items() if k in weights}
@@ -126,6 +203,22 @@ def load_run(
     best = json.loads(facts["best"])
     team.wait()  # nobody writes to the folder while another still reads
     return int(facts["step"]), None if best is None else (best[0], best[1])
+
+
+def check_identity(out: Path, saved: Identity | None, present: Identity | None) -> None:
+    """A run goes on with the tokens it would have seen, or not at all."""
+    if saved is None or present is None:
+        return
+    differing = [
+        "the tokens of --data are others" if name == "data" else f"{name} was {saved[name]} and is {value}"
+        for name, value in present.items()
+        if saved.get(name, value) != value
+    ]
+    if differing:
+        raise SettingError(
+            f"{out} did not learn from this data: {', '.join(differing)}. Name what it began with, or begin "
+            f"a new run from its weights with --start {out}."
+        )
 
 
 def random_states(model: GPT2) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from glassgpt.errors import FileFormatError, UserError
 JSON_LIMIT = 2**20
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+# What is being written has a name of this form, so that what a kill left behind is known for ours.
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.[0-9a-z_]{8}\.(part|old)")
 
 
 def file_size(path: str | Path) -> int:
@@ -76,10 +80,12 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
         if folder:
             part.mkdir()
         yield part
-        _flush(part)
+        flush(part)
         _move_into_place(part, path)
+        for parent in (path.parent, *(parent.parent for parent in made)):
+            _flush_folder(parent)  # a name is durable when the folder that holds it is
     except BaseException as error:
-        _remove(part)
+        remove(part)
         with suppress(OSError):  # somebody else may have put something there meanwhile
             for parent in reversed(made):
                 parent.rmdir()
@@ -89,11 +95,37 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
         raise
 
 
-def _flush(part: Path) -> None:
-    """Make the bytes durable before the rename: a rename may reach the disk before the data does."""
-    for file in [part] if part.is_file() else [p for p in part.rglob("*") if p.is_file()]:
-        with open(file, "rb+") as handle:
+def unfinished(folder: Path) -> list[tuple[str, Path]]:
+    """What `writing` was about when its process was killed: the name it would have become, and where it is.
+
+    Only for a folder in which nobody is writing now.
+    """
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        match = _UNFINISHED.fullmatch(path.name)
+        if match is not None:
+            found.append((match["name"], path))
+    return found
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or all of a folder, is on the disk: a rename may get there before the data."""
+    if path.is_file():
+        with open(path, "rb+") as handle:
             os.fsync(handle.fileno())
+    elif path.is_dir():
+        for inner in path.iterdir():
+            flush(inner)
+        _flush_folder(path)
+
+
+def _flush_folder(folder: Path) -> None:
+    with suppress(OSError):  # Windows opens no folders, and some network disks flush none
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _move_into_place(part: Path, path: Path) -> None:
@@ -107,10 +139,10 @@ def _move_into_place(part: Path, path: Path) -> None:
     except BaseException:
         os.replace(old, path)
         raise
-    _remove(old)
+    remove(old)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

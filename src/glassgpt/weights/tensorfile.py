@@ -198,7 +198,7 @@ def write_tensors(path: str | Path, tensors: list[Outgoing], metadata: Mapping[s
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for tensor in tensors:
-            array = np.ascontiguousarray(tensor.array())
+            array = np.asarray(tensor.array(), order="C")
             if array.shape != tensor.shape or array.dtype != tensor.dtype:
                 raise AssertionError(f"{tensor.name} changed while being written")
             file.write(array.reshape(-1).view(np.uint8).data)

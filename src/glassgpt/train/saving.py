@@ -1,0 +1,83 @@
+"""Saving beside the training: what is to be saved is copied at once, and written by a thread.
+
+The loop goes on as soon as the copy is made. There is one copy, so a save waits for the one before it to be
+written. On a GPU not even the copy is waited for: it stands in line between the steps, and goes into pinned
+memory, which is kept for the next save (to pin memory takes longer than to copy into it).
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from glassgpt.errors import UserError
+
+
+class Saver:
+    """One save at a time, in the background. What goes wrong there is raised by the next call of any method.
+
+    Leaving its `with` waits for the last save.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[str, Tensor] = {}
+        self._gpu: torch.device | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def copy(self, name: str, value: Tensor) -> Tensor:
+        """The value as it is now, in memory that stays as it is until the next `copy` of that name."""
+        copy = self._copies.get(name)
+        if copy is None or copy.shape != value.shape or copy.dtype != value.dtype:
+            copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
+            self._copies[name] = copy
+        if value.is_cuda:
+            self._gpu = value.device
+        return copy.copy_(value.detach(), non_blocking=value.is_cuda)
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Let a thread write what was copied."""
+        self.wait()
+        copied = None if self._gpu is None else torch.cuda.current_stream(self._gpu).record_event()
+
+        def work() -> None:
+            try:
+                if copied is not None:
+                    copied.synchronize()
+                write()
+            except BaseException as error:  # whatever it is, the loop must hear of it
+                self._error = error
+
+        self._thread = threading.Thread(target=work, daemon=True, name="saving")
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if anything did."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.wait()
+        except UserError as failure:
+            if kind is None:
+                raise
+            warnings.warn(str(failure), stacklevel=2)  # what ended the run is told first
