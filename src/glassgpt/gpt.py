@@ -19,6 +19,8 @@ from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
 
 if TYPE_CHECKING:
+    from glassgpt.inspect.edits import Edit
+    from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
 
 Prompt = str | Sequence[int]
@@ -169,6 +171,18 @@ class GPT:
         from glassgpt.inspect.trace import Trace
 
         return Trace.of(self, self._ids(text))
+
+    def intervene(
+        self, text: Prompt | Trace, edits: Edit | Sequence[Edit] = (), position: int = -1
+    ) -> Intervention:
+        """The text once more with changes inside: heads switched off, activations patched, a vector added.
+
+        Edits are `AblateHead`, `AblateNeuron`, `AblateAttention`, `AblateMLP`, `AblateBlock`, `Patch`,
+        `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the answers at `position`.
+        """
+        from glassgpt.inspect.intervene import intervene
+
+        return intervene(self, text, edits, position)
 
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]

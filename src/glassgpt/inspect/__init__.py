@@ -1,1 +1,65 @@
-"""Model -> insight: what a model is made of and whether it computes what it should."""
+"""Model -> insight. Read places.py (the steps by name), live.py and trace.py, then edits.py and intervene.py,
+attribute.py, and picture.py for how it all shows itself; tally.py and verify.py stand by themselves."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glassgpt.inspect.edits import (
+        AblateAttention,
+        AblateBlock,
+        AblateHead,
+        AblateMLP,
+        AblateNeuron,
+        Edit,
+        Patch,
+        Steer,
+        SteerToken,
+        edit_from_dict,
+    )
+    from glassgpt.inspect.intervene import Intervention
+    from glassgpt.inspect.tally import Tally
+    from glassgpt.inspect.trace import Lens, Surprise, Trace
+
+_HOME = {
+    "AblateAttention": "edits",
+    "AblateBlock": "edits",
+    "AblateHead": "edits",
+    "AblateMLP": "edits",
+    "AblateNeuron": "edits",
+    "Edit": "edits",
+    "Intervention": "intervene",
+    "Lens": "trace",
+    "Patch": "edits",
+    "Steer": "edits",
+    "SteerToken": "edits",
+    "Surprise": "trace",
+    "Tally": "tally",
+    "Trace": "trace",
+    "edit_from_dict": "edits",
+}
+__all__ = [
+    "AblateAttention",
+    "AblateBlock",
+    "AblateHead",
+    "AblateMLP",
+    "AblateNeuron",
+    "Edit",
+    "Intervention",
+    "Lens",
+    "Patch",
+    "Steer",
+    "SteerToken",
+    "Surprise",
+    "Tally",
+    "Trace",
+    "edit_from_dict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: the tally needs no torch, and `glassgpt info` must not wait for it.
+    if name in _HOME:
+        from importlib import import_module
+
+        return getattr(import_module(f"glassgpt.inspect.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'glassgpt.inspect' has no attribute {name!r}")

@@ -41,6 +41,8 @@ class Live:
         self.ids = list(ids)
         self.change = change
         self.memory: Memory | None = None
+        self.start: Tensor | None = None  # streams known already, (some, T, C): those before the first change
+        self.grown = False  # token by token: the same numbers up to rounding, but not bit for bit
         self._kept: OrderedDict[str, Tensor] = OrderedDict()
         self._streams: Tensor | None = None
 
@@ -58,9 +60,23 @@ class Live:
         if self._streams is None:
             wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             seen: dict[str, Tensor] = {}
-            self.model.hidden(self._input, tap=self._catching(wanted, seen))
-            self._streams = torch.stack([seen[name] for name in wanted])
+            tap = self._catching(wanted, seen)
+            if self.start is None:
+                self.model.hidden(self._input, tap=tap)
+                self._streams = torch.stack([seen[name] for name in wanted])
+            else:
+                found = list(self.start)
+                for i in range(len(found) - 1, self.config.n_layer):
+                    found.append(self._block(i, found[i], tap))
+                self._streams = torch.stack(found)
         return self._streams
+
+    def _block(self, layer: int, stream: Tensor, tap: Tap) -> Tensor:
+        """One block by itself: from the stream that enters it, (T, C), to the one that leaves it."""
+        block = self.model.h[layer]
+        assert isinstance(block, Block)
+        left: Tensor = block(stream[None], None, None, None, within(tap, f"h.{layer}"))
+        return left[0]
 
     def read(self, names: Sequence[str]) -> dict[str, Tensor]:
         """What the steps hold for this text, without the batch axis. One run of a block serves all of its."""
@@ -101,10 +117,7 @@ class Live:
             found[f"h.{layer}.resid_post"] = self.streams()[layer + 1]
         rest = [name for name in names if name not in found]
         if rest:
-            block = self.model.h[layer]
-            assert isinstance(block, Block)
-            tap = within(self._catching(rest, found), f"h.{layer}")
-            block(self.streams()[layer][None], None, None, None, tap)
+            self._block(layer, self.streams()[layer], self._catching(rest, found))
         return found
 
     def _normed(self) -> Tensor:
@@ -118,10 +131,10 @@ class Live:
         yield from (self.model.head(piece) for piece in torch.split(self._normed(), ROWS)[rows])
 
     @torch.no_grad()
-    def lens_logits(self) -> Iterator[Tensor]:
-        """As if each stream but the last were the last one: (n_layer * T, V) in pieces, layer by layer."""
-        vectors = self.streams()[:-1].flatten(0, 1)  # (n_layer * T, C)
-        yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(vectors, ROWS))
+    def lens_logits(self, first: int = 0) -> Iterator[Tensor]:
+        """As if each stream but the last were the last one: (T, V) for each from `first` on, in pieces."""
+        for stream in self.streams()[first:-1]:
+            yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(stream, ROWS))
 
     @torch.no_grad()
     def extended(self, token: int) -> Live:
@@ -140,6 +153,7 @@ class Live:
         )
         memory.ids = longer.ids
         column = torch.stack([seen[name] for name in wanted])  # (n_layer + 1, 1, C)
+        longer.grown = True
         longer._streams = torch.cat([self.streams(), column], dim=1)
         return longer
 

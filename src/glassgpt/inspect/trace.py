@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +73,7 @@ class Trace:
         self._live = live
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, tuple[Array, Array]] = {}
+        self._begins_as: tuple[Trace, int] | None = None  # a trace whose first streams, so many, are ours
 
     @classmethod
     def of(cls, gpt: GPT, tokens: Sequence[int], change: Tap | None = None) -> Trace:
@@ -270,14 +271,19 @@ class Trace:
             raise UserError(
                 f"this file holds fewer than {k} tokens a layer. Trace.load(path, gpt) computes more."
             )
+        other, same = (None, 0) if self._begins_as is None else self._begins_as
+        same = min(same, self.config.n_layer)  # the last row is the answer itself
         tops = [
             self._log_p(piece).topk(k, dim=-1)
-            for pieces in (self._live.lens_logits(), self._live.final_logits())
+            for pieces in (self._live.lens_logits(same), self._live.final_logits())
             for piece in pieces
         ]
-        shape = (self.config.n_layer + 1, len(self), k)
+        shape = (self.config.n_layer + 1 - same, len(self), k)
         ids = torch.cat([top.indices for top in tops]).view(shape).cpu().numpy()
         p = _array(torch.cat([top.values for top in tops]).view(shape).exp())
+        if other is not None and same:
+            known_ids, known_p = other._lens(k)
+            ids, p = np.concatenate([known_ids[:same], ids]), np.concatenate([known_p[:same], p])
         self._lenses[k] = ids, p
         return ids, p
 
@@ -325,6 +331,23 @@ class Trace:
 
         return load(path, gpt)
 
+    def final_log_p(self) -> Iterator[Tensor]:
+        """The log-probabilities after every position, (at most ROWS, tokens) at a time, in float64."""
+        return (self._log_p(piece if piece.is_mps else piece.double()) for piece in self._final())
+
+    def is_plain_pass_of(self, gpt: GPT) -> bool:
+        """Whether its streams come, or will come, from one unchanged pass of that very model."""
+        live = self._live
+        if live is None or live.grown or live.change is not None:
+            return False
+        return live.model is getattr(gpt.backend, "model", None)
+
+    def begin_as(self, other: Trace, first: int | None) -> None:
+        """Take over another trace's streams of the same text, up to the one that enters block `first`."""
+        if first is not None and self._live is not None and other._live is not None:
+            self._live.start = other._live.streams()[: first + 1]
+            self._begins_as = other, first + 1
+
     def _final(self) -> Any:
         if self._live is not None:
             return self._live.final_logits()
@@ -332,7 +355,8 @@ class Trace:
 
     def _log_p(self, logits: Tensor) -> Tensor:
         """Log-probabilities of the ids that stand for text: a padded vocabulary has more rows than tokens."""
-        return logits[..., : self.vocabulary.size].float().log_softmax(dim=-1)
+        logits = logits[..., : self.vocabulary.size]
+        return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(dim=-1)
 
 
 class Vocabulary:

@@ -1,0 +1,282 @@
+"""Interventions: doing nothing changes nothing, and a whole patch reproduces the other prompt."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glassgpt.config import Config
+from glassgpt.errors import PlaceError, SettingError, UserError
+from glassgpt.gpt import GPT
+from glassgpt.inspect import (
+    AblateAttention,
+    AblateBlock,
+    AblateHead,
+    AblateMLP,
+    AblateNeuron,
+    Edit,
+    Patch,
+    Steer,
+    SteerToken,
+    Trace,
+    edit_from_dict,
+)
+from glassgpt.inspect.places import BLOCK_STEPS, all_steps
+from glassgpt.model import GPT2
+
+from .conftest import SMALL, random_model, some_ids
+
+A, B = some_ids(9, seed=1), some_ids(9, seed=2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 40])
+def test_doing_nothing_changes_nothing(gpt: GPT, size: int) -> None:
+    ids = some_ids(size)
+    plain = gpt.trace(ids)
+    edits: list[list[Edit]] = [[], [Steer("h.1.resid_post", np.zeros(32))], [Patch("h.0.attn.z", ids)]]
+    for done in [Trace.of(gpt, ids, lambda name, x: x), *(gpt.intervene(ids, edit).after for edit in edits)]:
+        for name in all_steps(SMALL):
+            np.testing.assert_array_equal(done[name], plain[name], err_msg=name)
+        np.testing.assert_array_equal(done.lens(3).p, plain.lens(3).p)
+    nothing = gpt.intervene(ids)
+    assert nothing.kl == 0
+    assert not nothing.kl_per_token.any()
+    assert nothing.moved() == []
+    np.testing.assert_array_equal(nothing.logits, nothing.logits_before)
+
+
+@pytest.mark.parametrize("step", ["embedding", "wte", *(f"h.{i}.resid_post" for i in range(3)), "ln_f"])
+def test_a_whole_patch_reproduces_the_other_prompt(gpt: GPT, step: str) -> None:
+    done = gpt.intervene(A, Patch(step, B))
+    np.testing.assert_array_equal(done.after.logits, gpt.trace(B).logits)  # bit for bit
+    assert done.kl > 0.01
+
+
+@pytest.mark.slow
+def test_the_same_with_the_shipped_model(shipped: GPT) -> None:
+    one = shipped.trace("The old house stood at the end of the lane")
+    other = shipped.trace("She had never seen so many people in one")
+    other = other if len(other) == len(one) else shipped.trace(other.tokens[: len(one)])
+    one = shipped.trace(one.tokens[: len(other)])
+    for layer in range(4):
+        done = shipped.intervene(one, Patch(f"h.{layer}.resid_post", other))
+        np.testing.assert_array_equal(done.after.logits, other.logits)
+
+
+def test_patching_all_heads_one_by_one_is_patching_z(gpt: GPT) -> None:
+    heads = [Patch("h.1.attn.z", B, head=head) for head in range(4)]
+    whole = gpt.intervene(A, Patch("h.1.attn.z", B))
+    np.testing.assert_array_equal(gpt.intervene(A, heads).after.logits, whole.after.logits)
+    assert gpt.intervene(A, heads[:3]).kl != whole.kl
+
+
+def test_patching_positions(gpt: GPT) -> None:
+    source = gpt.trace(B)
+    done = gpt.intervene(A, Patch("h.1.resid_post", source, positions=(2, -1)))
+    stream, before = done.after.residual[2], done.before.residual[2]
+    np.testing.assert_array_equal(stream[[2, 8]], source.residual[2][[2, 8]])
+    rest = [0, 1, 3, 4, 5, 6, 7]
+    np.testing.assert_array_equal(stream[rest], before[rest])
+    np.testing.assert_array_equal(done.after.logits[:2], done.before.logits[:2])  # no looking ahead
+    elsewhere = Patch("h.1.resid_post", source, positions=(4,), source_positions=(0,))
+    np.testing.assert_array_equal(gpt.intervene(A, elsewhere).after.residual[2][4], source.residual[2][0])
+    longer = some_ids(20, seed=5)
+    np.testing.assert_array_equal(
+        gpt.intervene(A, Patch("h.0.mlp.gelu", longer, positions=(1,))).after.mlp[0].post[1],
+        gpt.trace(longer).mlp[0].post[1],
+    )
+
+
+def by_hand(gpt: GPT, ids: list[int], steps: dict[str, Any]) -> np.ndarray:
+    """The same with a bare tap of the model."""
+
+    def tap(name: str, x: torch.Tensor) -> torch.Tensor:
+        return steps[name](x.clone()) if name in steps else x
+
+    model: GPT2 = gpt.backend.model
+    with torch.no_grad():
+        return model(torch.tensor([ids]), tap=tap)[0].numpy()
+
+
+def zero_head(x: torch.Tensor) -> torch.Tensor:
+    x[:, 2] = 0
+    return x
+
+
+def mean_neuron(x: torch.Tensor) -> torch.Tensor:
+    x[0, :, 77] = x[0, :, 77].mean()
+    return x
+
+
+CASES: list[tuple[Edit, dict[str, Any]]] = [
+    (AblateHead(1, 2), {"h.1.attn.z": zero_head}),
+    (AblateNeuron(0, 77, "mean"), {"h.0.mlp.gelu": mean_neuron}),
+    (AblateAttention(-1), {"h.2.attn.proj": lambda x: x * 0}),
+    (AblateMLP(1, "mean"), {"h.1.mlp.proj": lambda x: x.mean(1, keepdim=True).expand_as(x)}),
+    (AblateBlock(0), {"h.0.attn.proj": lambda x: x * 0, "h.0.mlp.proj": lambda x: x * 0}),
+    (Steer("h.1.resid_mid", np.arange(32), 0.5), {"h.1.resid_mid": lambda x: x + torch.arange(32) / 2}),
+]
+
+
+@pytest.mark.parametrize(("edit", "steps"), CASES, ids=lambda value: type(value).__name__)
+def test_edits_are_what_they_say(gpt: GPT, edit: Edit, steps: dict[str, Any]) -> None:
+    done = gpt.intervene(A, edit)
+    np.testing.assert_allclose(done.after.logits, by_hand(gpt, A, steps), atol=2e-5)
+    p, q = done.p_before.astype(np.float64), done.p.astype(np.float64)
+    assert done.kl == pytest.approx((p * np.log(p / q)).sum(), rel=1e-3, abs=1e-6)
+    assert done.kl_per_token.shape == (9,)
+    assert done.kl > 1e-6
+    moved = done.moved(5)
+    change = np.abs(p - q)
+    assert [m.id for m in moved] == np.argsort(-change)[:5].tolist()
+    assert moved[0].after == pytest.approx(q[moved[0].id])
+    np.testing.assert_allclose(
+        done.lens().p[-1], [row.max() for row in softmax(done.after.logits)], rtol=1e-4
+    )
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_an_ablated_block_hands_its_stream_on(gpt: GPT) -> None:
+    after = gpt.intervene(A, AblateBlock(1)).after
+    np.testing.assert_array_equal(after.residual[2], after.residual[1])
+    assert not np.array_equal(after.residual[3], after.residual[2])
+
+
+def test_the_mean_of_another_text(gpt: GPT) -> None:
+    done = gpt.intervene(A, AblateHead(1, 0, "mean", reference=B))
+    expected = gpt.trace(B).z[1, 0].mean(0)
+    np.testing.assert_allclose(done.after.z[1, 0], np.tile(expected, (9, 1)), rtol=1e-6)
+
+
+def test_steering_towards_a_token_raises_it(gpt: GPT) -> None:
+    up = gpt.intervene(A, SteerToken(2, 40, 2.0))
+    down = gpt.intervene(A, SteerToken(2, 40, -2.0))
+    assert down.p[40] < up.p_before[40] < up.p[40]
+    only_last = gpt.intervene(A, SteerToken(2, 40, 2.0, positions=(-1,)))
+    assert not only_last.kl_per_token[:-1].any()
+    assert only_last.kl > 0
+
+
+def test_edits_compose_in_order(gpt: GPT) -> None:
+    off_then_on = gpt.intervene(A, [AblateMLP(1), Patch("h.1.mlp.proj", A)])
+    np.testing.assert_array_equal(off_then_on.after.logits, off_then_on.before.logits)
+    on_then_off = gpt.intervene(A, [Patch("h.1.mlp.proj", A), AblateMLP(1)])
+    assert not on_then_off.after.mlp[1].out.any()
+
+
+def test_a_grown_trace_is_read_afresh(gpt: GPT) -> None:
+    grown = gpt.trace(A[:5])
+    for token in A[5:]:
+        grown = grown.append(token)
+    assert gpt.intervene(grown).kl == 0
+    np.testing.assert_array_equal(
+        gpt.intervene(grown, Patch("embedding", B)).after.logits, gpt.trace(B).logits
+    )
+    with pytest.raises(UserError, match="has edits in it"):
+        gpt.intervene(A, AblateMLP(1)).after.append(3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    step=st.sampled_from([*BLOCK_STEPS, "wte", "wpe", "embedding", "ln_f"]),
+    layer=st.integers(0, 1),
+    positions=st.none() | st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True),
+)
+def test_a_patch_is_found_where_it_was_put(step: str, layer: int, positions: list[int] | None) -> None:
+    config = Config(vocab_size=31, n_positions=8, n_embd=12, n_layer=2, n_head=3)
+    gpt = TINY.setdefault("gpt", random_model(config))
+    one, other = some_ids(7, 1, config), some_ids(7, 2, config)
+    name = f"h.{layer}.{step}" if step in BLOCK_STEPS else step
+    where = None if positions is None else tuple(positions)
+    done = gpt.intervene(one, Patch(name, other, positions=where))
+    rows = list(range(7)) if positions is None else positions
+    np.testing.assert_array_equal(done.after[name][..., rows, :], gpt.trace(other)[name][..., rows, :])
+    left = [row for row in range(7) if row not in rows]
+    np.testing.assert_array_equal(done.after[name][..., left, :], done.before[name][..., left, :])
+
+
+TINY: dict[str, GPT] = {}
+
+
+@pytest.mark.parametrize(
+    ("values", "edit"),
+    [
+        ({"kind": "head", "layer": 2, "head": 3, "how": "mean"}, AblateHead(2, 3, "mean")),
+        ({"kind": "head", "layer": 2, "head": 3, "positions": [1]}, AblateHead(2, 3, positions=(1,))),
+        ({"kind": "neuron", "layer": 0, "neuron": 9, "how": "zero"}, AblateNeuron(0, 9)),
+        ({"kind": "attn", "layer": 1, "how": "zero"}, AblateAttention(1)),
+        ({"kind": "mlp", "layer": 1, "how": "mean"}, AblateMLP(1, "mean")),
+        ({"kind": "block", "layer": 1}, AblateBlock(1)),
+        ({"kind": "steer", "layer": 1, "token": 5, "strength": 2}, SteerToken(1, 5, 2.0)),
+        (
+            {"kind": "patch", "tap": "h.0.attn.z", "source": [1, 2], "head": 1, "positions": [0, 1]},
+            Patch("h.0.attn.z", [1, 2], 1, (0, 1)),
+        ),
+    ],
+)
+def test_edits_as_plain_data(values: dict[str, Any], edit: Edit) -> None:
+    assert edit_from_dict(values) == edit
+
+
+def test_a_source_by_its_name(gpt: GPT) -> None:
+    trace = gpt.trace(B)
+    edit = edit_from_dict({"kind": "patch", "tap": "embedding", "source": "t1"}, {"t1": trace})
+    np.testing.assert_array_equal(gpt.intervene(A, edit).after.logits, trace.logits)
+    with pytest.raises(SettingError, match="'t2'"):
+        edit_from_dict({"kind": "patch", "tap": "embedding", "source": "t2"}, {"t1": trace})
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "kind None"),
+        ("head", "kind 'head' is not known"),
+        ({"kind": "head", "layer": 1}, "needs 'head'"),
+        ({"kind": "head", "layer": 1, "head": 1.5}, "head is 1.5"),
+        ({"kind": "head", "layer": True, "head": 1}, "layer is True"),
+        ({"kind": "head", "layer": 1, "head": 1, "how": "half"}, "how is 'half'"),
+        ({"kind": "head", "layer": 1, "head": 1, "neuron": 4}, "has no 'neuron'"),
+        ({"kind": "mlp", "layer": 1, "positions": ["a"]}, "positions is ['a']"),
+        ({"kind": "steer", "layer": 1, "token": 1, "strength": float("nan")}, "strength is nan"),
+        ({"kind": "patch", "tap": 3, "source": "x"}, "tap is 3"),
+    ],
+)
+def test_plain_data_that_makes_no_sense(values: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(says)):
+        edit_from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("edit", "error", "says"),
+    [
+        (AblateHead(3, 0), PlaceError, "layer 3"),
+        (AblateHead(0, 4), PlaceError, "head 4 is not there: this goes from 0 to 3"),
+        (AblateNeuron(0, 128), PlaceError, "neuron 128 is not there: this goes from 0 to 127"),
+        (AblateMLP(0, positions=(9,)), PlaceError, "position 9"),
+        (AblateMLP(0, "most"), SettingError, "how is 'most'"),  # type: ignore[arg-type]
+        (Patch("h.0.resid", B), PlaceError, "'h.0.resid' is not a step"),
+        (Patch("logits", B), PlaceError, "logits are the answer itself"),
+        (Patch("ln_f", B, head=1), PlaceError, "not divided into heads"),
+        (Patch("ln_f", B[:4]), SettingError, "9 tokens and the source of the patch 4"),
+        (Patch("ln_f", B, positions=(1, 2), source_positions=(1,)), SettingError, "does not fit"),
+        (Patch("h.0.attn.scores", some_ids(12), positions=(1,)), SettingError, "does not fit"),
+        (Steer("ln_f", [1.0, 2.0]), SettingError, "shape (2,)"),
+        (Steer("ln_f", np.zeros(32), float("inf")), SettingError, "strength is inf"),
+        (SteerToken(0, 101), PlaceError, "token id 101"),
+        ("head", SettingError, "is no edit"),
+        ([3], SettingError, "3 is no edit"),
+    ],
+)
+def test_edits_that_do_not_fit(gpt: GPT, edit: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=re.escape(says)):
+        gpt.intervene(A, edit).logits  # noqa: B018
