@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError
+from glassgpt.generate.engine import n_tokens
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import Refusal
 from glassgpt.tokenizer import Tokenizer
@@ -43,13 +44,18 @@ class Model:
         self._open.move_to_end(step)
         return self._open[step]
 
-    def token_text(self, token: int) -> str:
-        """A token for the eye; where there is no vocabulary, its number."""
-        return self.texts[token]
+    @property
+    def n_tokens(self) -> int:
+        """How many ids stand for something; a model may have more rows, to make a round number."""
+        return n_tokens(self.gpt.backend, self.tokenizer)
 
     @cached_property
     def texts(self) -> list[str]:
-        return [self._text(token) for token in range(self.gpt.config.vocab_size)]
+        """Every token for the eye; where there is no vocabulary, its number."""
+        return [self._text(token) for token in range(self.n_tokens)]
+
+    def text(self, token: int) -> str:
+        return self.texts[token]
 
     def _text(self, token: int) -> str:
         data = self.token_bytes(token)
@@ -60,7 +66,7 @@ class Model:
             return None
         try:
             return self.tokenizer.token_bytes(token)
-        except ValueError:  # a row of the embedding that no token uses (padding to a round number)
+        except ValueError:  # a gap in the vocabulary
             return None
 
     def encode(self, text: str) -> list[int]:

@@ -105,3 +105,12 @@ class GenerateWanted(Which):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 40
+
+
+class ExportWanted(Which):
+    """What the exported page shows first (the address's part after #), and the questions it can answer."""
+
+    text: Text | None = None
+    ids: Ids | None = None
+    hash: Annotated[str, Field(max_length=MOST_CHARACTERS)] = ""
+    questions: Annotated[list[Annotated[str, Field(max_length=MOST_CHARACTERS)]], Field(max_length=400)] = []

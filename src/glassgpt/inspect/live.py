@@ -191,6 +191,9 @@ class Live:
         while self._kept and self.kept_bytes > KEPT_BYTES:
             self._kept.popitem(last=False)
 
+    def forget(self) -> None:
+        self._kept.clear()
+
     @property
     def kept_bytes(self) -> int:
         return sum(values.nbytes for values in self._kept.values())

@@ -318,6 +318,11 @@ class Trace:
             live=self._live.extended(token),
         )
 
+    def forget(self) -> None:
+        """Give back the memory of what was computed inside blocks; it is computed again when asked for."""
+        if self._live is not None:
+            self._live.forget()
+
     def save(self, path: str | Path, steps: str | Sequence[str] = "*") -> None:
         """Write one safetensors file that `Trace.load` opens, with the steps that the patterns name."""
         from glassgpt.inspect.files import save

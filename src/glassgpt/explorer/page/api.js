@@ -1,5 +1,7 @@
 // Every question to the server goes through here, so that an exported page can answer from what it carries.
 
+import { answer } from "./offline.js";
+
 const ROOT = "/api/v1";
 const KEPT = 200;
 
@@ -13,7 +15,7 @@ export class ApiError extends Error {
   }
 }
 
-/** What an exported page carries: key -> answer. Null when there is a server. */
+/** What an exported page carries. Null when there is a server. */
 const offline = readOffline();
 
 /** @type {Map<string, unknown>} answers, the latest used last: what a trace says never changes */
@@ -22,10 +24,12 @@ const kept = new Map();
 /** @type {Map<string, AbortController>} the one request under way in each slot */
 const slots = new Map();
 
-/** @returns {Record<string, unknown> | null} */
+/** @returns {import("./offline.js").Carried | null} */
 function readOffline() {
-  const carried = document.getElementById("glass-offline");
-  return carried ? JSON.parse(carried.textContent ?? "{}") : null;
+  const block = document.getElementById("glass-offline");
+  if (!block) return null;
+  const found = JSON.parse(block.textContent ?? "{}");
+  return { ...found, streams: found.streams.map(decode), layers: found.layers.map(decode) };
 }
 
 /**
@@ -52,7 +56,7 @@ function sorted(value) {
  * @returns {unknown}
  */
 export function decode(value) {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
+  if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value)) return value;
   const found = /** @type {Record<string, unknown>} */ (value);
   if (typeof found.data === "string" && Array.isArray(found.shape)) {
     const bytes = Uint8Array.from(atob(found.data), (char) => char.charCodeAt(0));
@@ -104,8 +108,9 @@ async function ask(path, body, { slot }) {
     return kept.get(key);
   }
   if (offline) {
-    if (!(key in offline)) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
-    keep(key, decode(offline[key]));
+    const known = answer(offline, key);
+    if (known === undefined) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
+    keep(key, decode(known));
     return kept.get(key);
   }
   const stop = new AbortController();
@@ -172,6 +177,8 @@ export const api = {
   post: (path, body, options = {}) => ask(path, body, options),
   /** What was answered before, at once, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
   peek: (path, body) => kept.get(keyOf(path, body)),
+  /** The questions whose answers are kept, for an export to carry. */
+  questions: () => [...kept.keys()],
   /** Forget an answer. @param {string} path @param {unknown} [body] */
   forget: (path, body) => kept.delete(keyOf(path, body)),
   /** Called when the server no longer holds a trace; the store sets it. */

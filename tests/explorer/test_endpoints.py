@@ -1,0 +1,261 @@
+"""Every number that an endpoint gives is the one that Python gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glassgpt
+from glassgpt.explorer.app import make_app
+from glassgpt.gpt import GPT
+from tests.explorer.conftest import API, TEXT, Client, array, refusal
+
+# JSON carries a float32 exactly, so equal means equal. Appended columns are computed through the cache, in
+# products of other shapes: a few roundings of float32 apart (measured: below 3e-6 of the largest).
+APPENDED = 2e-5
+
+
+def test_the_model_is_described(client: Client, gpt: GPT) -> None:
+    found = client.get("/model")
+    assert [model["name"] for model in found["models"]] == ["default", "disturbed"]
+    config = found["models"][0]["config"]
+    assert config == {name: getattr(gpt.config, name) for name in config}
+    assert found["models"][0]["parameters"] == gpt.config.n_parameters
+    assert found["limits"] == {"tokens": 256, "traces": 32}
+    assert found["version"] == glassgpt.__version__
+
+
+def test_the_vocabulary_is_every_tokens_text(client: Client, gpt: GPT) -> None:
+    texts = client.get("/vocabulary", model=0)["texts"]
+    assert len(texts) == gpt.config.vocab_size
+    assert all(texts[i] == gpt.decode([i]) for i in range(0, len(texts), 37))
+
+
+def test_a_trace_is_the_python_trace(client: Client, gpt: GPT) -> None:
+    found, trace = client.trace(), gpt.trace(TEXT)
+    assert [token["id"] for token in found["tokens"]] == trace.tokens == gpt.encode(TEXT)
+    assert "".join(token["text"] for token in found["tokens"]) == found["text"] == TEXT
+    assert bytes(byte for token in found["tokens"] for byte in token["bytes"]) == TEXT.encode()
+    assert found["surprise"][0] is None
+    for name in ("p", "rank", "entropy"):
+        here = np.array([each[name] for each in found["surprise"][1:]], np.float32)
+        assert np.array_equal(here, getattr(trace.surprise, name)[1:])
+    lens = trace.lens()
+    assert found["lens"]["ids"] == lens.ids.tolist()
+    assert found["lens"]["texts"] == lens.texts.tolist()
+    assert np.array_equal(np.float32(found["lens"]["p"]), lens.p)
+    assert np.array_equal(np.float32(found["norms"]), trace.norms)
+
+
+def test_words_carry_their_merges(client: Client, gpt: GPT) -> None:
+    found = client.trace("unbelievable robots 🙂")
+    assert [word["text"] for word in found["words"]] == [w.text for w in gpt.tokenizer.explain(found["text"])]
+    for number, word in enumerate(found["words"]):
+        own = [token for token in found["tokens"] if token["word"] == number]
+        assert len(own) == word["last"] - word["first"] + 1 == len(word["merges"][-1])
+        assert len(word["merges"][0]) == len(word["text"].encode())
+        if word["text"].isascii():
+            assert all("".join(state) == word["text"] for state in word["merges"])
+    assert "<f0>" in found["words"][-1]["merges"][0]
+
+
+def test_ids_that_the_text_would_not_give_are_words_of_their_own(client: Client, gpt: GPT) -> None:
+    ids = [*gpt.encode("A rob"), *gpt.encode("b"), *gpt.encode("o")]
+    found = client.post("/trace", ids=ids)
+    assert [token["id"] for token in found["tokens"]] == ids
+    assert found["words"][-1]["first"] == found["words"][-1]["last"] == len(ids) - 1
+
+
+def test_an_empty_text_is_the_beginning_of_a_document(client: Client, gpt: GPT) -> None:
+    assert [token["id"] for token in client.trace("")["tokens"]] == [gpt.tokenizer.eot_id]
+
+
+def test_appending_equals_a_fresh_trace(client: Client, gpt: GPT) -> None:
+    ids = gpt.encode(TEXT)
+    here = client.trace()
+    for token in gpt.encode(" by human beings"):
+        here = client.post(f"/trace/{here['id']}/append", token=token)
+        ids.append(token)
+        assert [each["id"] for each in here["tokens"]] == ids
+    fresh = gpt.trace(ids)
+    assert here["lens"]["ids"] == fresh.lens().ids.tolist()
+    for found, expected in (
+        (here["lens"]["p"], fresh.lens().p),
+        (here["norms"], fresh.norms),
+        ([each["p"] for each in here["surprise"][1:]], fresh.surprise.p[1:]),
+    ):
+        assert np.abs(np.float32(found) - expected).max() <= APPENDED * np.abs(expected).max()
+    logits = array(client.get(f"/trace/{here['id']}/next", token=len(ids) - 1)["logits"])
+    assert np.abs(logits - fresh.logits[-1]).max() <= APPENDED * np.abs(fresh.logits[-1]).max()
+    head = client.get(f"/trace/{here['id']}/head", layer=3, head=2, token=len(ids) - 1)
+    assert np.abs(np.float32(head["weights"]) - fresh.attention[3, 2][-1]).max() <= APPENDED
+
+
+def test_branches_of_one_text_do_not_mix(client: Client, gpt: GPT) -> None:
+    start = client.trace("Two roads")
+    left, right = (client.post(f"/trace/{start['id']}/append", token=token) for token in (11, 260))
+    again = client.post(f"/trace/{left['id']}/append", token=500)
+    fresh = gpt.trace([*gpt.encode("Two roads"), 11, 500])
+    assert np.abs(np.float32(again["norms"]) - fresh.norms).max() <= APPENDED * fresh.norms.max()
+    assert left["id"] != right["id"]
+
+
+def test_patterns_are_the_attention(client: Client, gpt: GPT) -> None:
+    id, trace = client.trace()["id"], gpt.trace(TEXT)
+    for layer in range(gpt.config.n_layer):
+        found = array(client.get(f"/trace/{id}/patterns", layer=layer)["weights"])
+        assert np.array_equal(found, np.rint(255 * trace[f"h.{layer}.attn.weights"]))
+
+
+def test_a_head_step_by_step(client: Client, gpt: GPT) -> None:
+    id, trace = client.trace()["id"], gpt.trace(TEXT)
+    layer, head, token = 2, 4, 3
+    found = client.get(f"/trace/{id}/head", layer=layer, head=head, token=token)
+    expected = {
+        "x": trace.residual[layer][token],
+        "ln_1": trace.ln_1[layer][token],
+        "q": trace.q[layer, head][token],
+        "k": trace.k[layer, head],
+        "v": trace.v[layer, head],
+        "scores": trace.scores[layer, head][token],
+        "scaled": trace.scaled[layer, head][token],
+        "weights": trace.attention[layer, head][token],
+        "z": trace.z[layer, head][token],
+        "merged": trace.merged[layer][token],
+        "projected": trace.projected[layer][token],
+        "x_mid": trace.residual_mid[layer][token],
+    }
+    for name, values in expected.items():
+        assert np.array_equal(np.float32(found[name]), values), name
+    seen = token + 1
+    assert found["masked"][:seen] == found["scaled"][:seen]
+    assert found["masked"][seen:] == [None] * (len(trace) - seen)
+    assert sum(found["unmasked"]) == pytest.approx(1, abs=1e-6)
+    assert min(found["unmasked"]) > 0
+    assert set(found) == {*expected, "masked", "unmasked"}
+
+
+def test_an_mlp_step_by_step(client: Client, gpt: GPT) -> None:
+    id, trace = client.trace()["id"], gpt.trace(TEXT)
+    found = client.get(f"/trace/{id}/mlp", layer=1, token=5)
+    pre, post, out = trace.mlp[1]
+    expected = {
+        "x_mid": trace.residual_mid[1],
+        "ln_2": trace.ln_2[1],
+        "pre": pre,
+        "post": post,
+        "out": out,
+        "x_out": trace.residual[2],
+    }
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert np.array_equal(np.float32(found[name]), values[5]), name
+
+
+def test_next_is_the_whole_distribution(client: Client, gpt: GPT) -> None:
+    id, trace = client.trace()["id"], gpt.trace(TEXT)
+    for token in range(len(trace)):
+        found = array(client.get(f"/trace/{id}/next", token=token)["logits"])
+        assert np.array_equal(found, trace.logits[token])
+    p = np.exp(found - found.max(), dtype=np.float64)
+    best = np.argsort(-p)[:10]
+    assert [gpt.decode([i]) for i in best] == [text for text, _ in gpt.next(TEXT)]
+    assert p[best] / p.sum() == pytest.approx([p for _, p in gpt.next(TEXT)], rel=1e-4)
+
+
+def test_the_tally_adds_up(client: Client, gpt: GPT) -> None:
+    found = client.get("/tally")
+    assert sum(row["count"] for row in found["rows"]) == found["total"] == gpt.config.n_parameters
+    assert sum(row["count"] for row in found["illustrated"]) == found["illustrated_total"] == 124_410_624
+    assert sum(row["published"] for row in found["illustrated"]) == 124_439_808
+
+
+def test_two_models_on_one_text(client: Client, gpt: GPT, other: GPT) -> None:
+    found = client.post("/compare", text=TEXT, a={"model": 0}, b={"model": 1})
+    a, b = gpt.trace(TEXT), other.trace(TEXT)
+    assert found["a"]["model"] == 0
+    assert found["b"]["lens"]["ids"] == b.lens().ids.tolist()
+
+    def log_p(logits: np.ndarray) -> np.ndarray:
+        x = logits.astype(np.float64)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    before, after = log_p(a.logits), log_p(b.logits)
+    kl = (np.exp(before) * (before - after)).sum(-1)
+    assert found["kl"] == pytest.approx(kl, rel=1e-6, abs=1e-9)
+    assert min(found["kl"]) > 0
+    assert found["p_difference"][0] is None
+    assert np.array_equal(np.float32(found["p_difference"][1:]), (b.surprise.p - a.surprise.p)[1:])
+
+
+def test_a_model_compared_with_itself_is_the_same(client: Client) -> None:
+    found = client.post("/compare", text=TEXT, a={"model": 0}, b={"model": 0})
+    assert found["kl"] == [0] * len(found["kl"])
+    assert set(found["p_difference"][1:]) == {0}
+
+
+def test_generated_tokens_are_those_of_generate(client: Client, gpt: GPT) -> None:
+    ids = gpt.encode(TEXT)
+    settings = {
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 0.95,
+        "min_p": 0.01,
+        "seed": 3,
+        "max_new_tokens": 12,
+    }
+    with client.http.stream("POST", f"{API}/generate", json={"ids": ids, **settings}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line]
+    expected = gpt.generate(ids, **settings)
+    *tokens, last = events
+    assert last == {"done": True, "why": "length", "seed": 3}
+    assert [event["token"] for event in tokens] == expected.tokens
+    assert [event["text"] for event in tokens] == [gpt.decode([token]) for token in expected.tokens]
+    assert np.log([event["p"] for event in tokens]) == pytest.approx(expected.logprobs, abs=1e-5)
+
+
+def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
+    import torch
+
+    from glassgpt.train.run import save_run
+
+    model = gpt.backend.model
+    run = tmp_path / "run"
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    for step in (10, 20):
+        save_run(run, model, [], scaler, step, None, None, keep=9)
+    gpt.tokenizer.save(run)
+    loaded = glassgpt.load(run, device="cpu", dtype="float32")
+    run_client = Client(make_app(loaded))
+    assert [each["step"] for each in run_client.get("/model")["checkpoints"]] == [10, 20]
+    now, then = run_client.trace(), run_client.trace(checkpoint=10)
+    assert now["lens"] == then["lens"]
+    assert now["id"] != then["id"]
+    found = run_client.post("/compare", text=TEXT, a={"checkpoint": 10}, b={"checkpoint": 20})
+    assert found["kl"] == [0] * len(found["kl"])
+    status, message, field = run_client.refused("POST", f"{API}/trace", json={"text": TEXT, "checkpoint": 11})
+    assert (status, field) == (404, "checkpoint")
+    assert "10, 20" in message
+
+
+def test_a_model_without_a_vocabulary_shows_numbers() -> None:
+    import torch
+
+    from glassgpt.config import Config
+    from glassgpt.model import GPT2, TorchBackend
+
+    torch.manual_seed(0)
+    config = Config(vocab_size=3, n_positions=11, n_embd=12, n_layer=2, n_head=3)
+    bare = GPT(TorchBackend(GPT2(config).requires_grad_(False)), None, name="bare")
+    here = Client(make_app(bare))
+    assert here.get("/vocabulary")["texts"] == ["0", "1", "2"]
+    found = here.trace("0 1, 2 2")
+    assert [token["id"] for token in found["tokens"]] == [0, 1, 2, 2]
+    assert found["text"] == "0 1 2 2"
+    for text in ("cat", "0 3", "", "0 " * 12, "-1", "1.5", "¹"):
+        status, _, field = refusal(here.http.post(f"{API}/trace", json={"text": text}))
+        assert (status, field) == (422, "text"), text
