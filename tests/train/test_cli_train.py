@@ -104,6 +104,26 @@ def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
     assert config["n_embd"] == 192
 
 
+def test_a_run_goes_on_with_its_own_data_and_settings(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert train(shards, run, "--steps", "3", "--save-every", "1") == 0
+    (tmp_path / "other.txt").write_text("Quite another text, about nothing at all.\n" * 300)
+    assert (
+        main(["prepare", str(tmp_path / "other.txt"), "-o", str(tmp_path / "other"), "--workers", "1"]) == 0
+    )
+    capsys.readouterr()
+    assert train(tmp_path / "other", run, "--steps", "3", "--resume") == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "did not learn from this data: the tokens of --data are others" in told
+    assert train(shards, run, "--steps", "3", "--resume", "--lr", "0.5") == 2
+    assert "lr 0.5 differs from the run's 0.001" in capsys.readouterr().err
+    assert train(shards, run, "--steps", "3", "--resume", "--skip-bad-steps", "2", "--keep", "1") == 0
+    kept = json.loads((run / "settings.json").read_text())
+    assert (kept["skip_bad_steps"], kept["keep"], kept["save_every"]) == (2, 1, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_run_goes_on_exactly(shards: Path, tmp_path: Path, number: signal.Signals) -> None:

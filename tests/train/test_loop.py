@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train import loss
-from glassgpt.train.loop import NonFiniteLossError, evaluate, train
+from glassgpt.train.loop import evaluate, train, update
 from glassgpt.train.optim import make_optimizers
-from glassgpt.train.run import checkpoints
+from glassgpt.train.parallel import Team
+from glassgpt.train.run import checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
@@ -139,10 +140,81 @@ def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -
     next(steps)
     with torch.no_grad():
         broken.ln_f.weight[0] = float("nan")
-    with pytest.raises(NonFiniteLossError, match="step 5 is nan") as caught:
+    with pytest.raises(NonFiniteLossError, match="step 6 is nan") as caught:
         next(steps)
     assert caught.value.exit_code == 3
     assert [folder.name for folder in checkpoints(tmp_path)] == saved == ["step-00000004"]
+
+
+class Poisoned(Windows):
+    """In some steps, counted from 1, one of the model's weights is NaN."""
+
+    def __init__(self, settings: TrainSettings, model: GPT2, bad: set[int]) -> None:
+        super().__init__(settings)
+        self.model, self.bad = model, bad
+        self.sound = model.ln_f.weight.detach().clone()
+
+    def batch(self, step: int) -> torch.Tensor:
+        with torch.no_grad():
+            if step in self.bad:
+                self.model.ln_f.weight.copy_(self.sound)
+            if step + 1 in self.bad:
+                self.sound = self.model.ln_f.weight.detach().clone()
+                self.model.ln_f.weight[0] = float("nan")
+        return super().batch(step)
+
+
+def test_bad_steps_are_skipped_when_asked_and_move_nothing(tmp_path: Path) -> None:
+    """Steps 6 and 7 are bad, and 10; two in a row are put up with."""
+    settings = TrainSettings(**{**vars(SETTINGS), "skip_bad_steps": 2, "eval_every": 100})
+    model = fresh()
+    weights = {}
+    for record in train(model, Poisoned(settings, model, {6, 7, 10}), HELD_OUT, tmp_path, settings):
+        weights[record["step"]] = model.wte.weight.detach().clone()
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in log] == list(range(1, 13))
+    assert [record["step"] for record in log if "skipped" in record] == [6, 7, 10]
+    assert [record["loss"] for record in log if "skipped" in record] == [None, None, None]
+    assert "NaN" not in (tmp_path / "log.jsonl").read_text()
+    for step in range(2, 13):
+        assert torch.equal(weights[step], weights[step - 1]) == (step in {6, 7, 10})
+    for folder in checkpoints(tmp_path):
+        assert all(torch.isfinite(value).all() for value in read_checkpoint(folder)[0].values())
+
+
+def test_more_bad_steps_in_a_row_than_allowed_end_the_run(tmp_path: Path) -> None:
+    settings = TrainSettings(**{**vars(SETTINGS), "skip_bad_steps": 1})
+    model = fresh()
+    with pytest.raises(NonFiniteLossError, match=r"step 7 \(bad steps in a row: 2\) is nan"):
+        list(train(model, Poisoned(settings, model, {3, 6, 7}), HELD_OUT, tmp_path, settings))
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000004"]
+
+
+def test_broken_weights_are_not_saved(tmp_path: Path) -> None:
+    """Here they break for good just when they would be saved, and bad steps are put up with."""
+    settings = TrainSettings(**{**vars(SETTINGS), "skip_bad_steps": 5})
+    model = fresh()
+    with pytest.raises(NonFiniteLossError, match=r"model.ln_f.weight is not finite after step 8"):
+        list(train(model, Poisoned(settings, model, {8, 9, 10}), HELD_OUT, tmp_path, settings))
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000004"]
+    assert all(np.isfinite(value).all() for value in load_checkpoint(str(tmp_path)).tensors.values())
+
+
+def test_a_half_precision_overflow_moves_nothing_and_is_no_bad_step(tmp_path: Path) -> None:
+    """The scaler's own business. Muon's gradients are finite here, AdamW's are not: neither moves."""
+    model = fresh()
+    optimizers = make_optimizers(model, SETTINGS)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.ln_f.weight.register_hook(lambda grad: grad * float("nan"))
+    batch = Windows(SETTINGS).batch(0)
+    loss_, norm, moved = update(model, batch, optimizers, scaler, SETTINGS, loss.PLAIN, Team(model))
+    assert np.isfinite(loss_)
+    assert np.isnan(norm)
+    assert not moved
+    assert scaler.get_scale() == 2.0**15
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])
@@ -168,6 +240,25 @@ def test_the_last_few_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     best = min(log, key=lambda record: record["val_loss"])["step"]
     assert {int(folder.name[5:]) for folder in checkpoints(tmp_path)} == {11, 12, best}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "b"}, "the tokens of --data are others"),
+        ({"context": 9, "seed": 2}, "context was 8 and is 9, seed was 1 and is 2"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_tokens(tmp_path: Path, change: dict, message: str) -> None:
+    data = {"data": "a", "context": 8, "rows": 4, "seed": 1}
+
+    def go_on(identity: dict) -> list[dict]:
+        return list(train(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS, data=identity))
+
+    assert len(go_on(data)) == 12
+    assert go_on(data) == []
+    with pytest.raises(SettingError, match=message):
+        go_on({**data, **change})
 
 
 def test_micro_batches_give_the_same_update(tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ def carry_out(job: Job, prompt: str | None) -> None:
                 continue
             advance(record["step"] - done)
             done = record["step"]
+            if "skipped" in record:
+                terminal.note(
+                    f"step {done:,} was skipped: loss {record['loss']}, gradient {record['grad_norm']}"
+                )
             if "val_loss" in record:
                 tell(record)
                 # One process has no whole model otherwise.

@@ -27,6 +27,8 @@ from glassgpt.train.shards import Part, Shards, train_and_held_out
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
 
+MAY_CHANGE = ("save_every", "keep", "skip_bad_steps")  # when a run goes on
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -77,12 +79,12 @@ class Job:
         return self.loader.prefetch(step, self.rank, self.world, self.device)
 
     def write_beginning(self) -> None:
-        """What the folder of a new run holds before its first save."""
-        if self.begun or not self.leads:
+        """What the folder of a run holds before its first save."""
+        if not self.leads:
             return
         with writing(self.out / "settings.json") as part:
             part.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n", "utf-8")
-        if self.tokenizer is not None:
+        if self.tokenizer is not None and not self.begun:
             self.tokenizer.save(self.out)
 
 
@@ -140,19 +142,25 @@ def default_of(name: str) -> Any:
 
 
 def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
-    """The run's own settings. A flag that contradicts them is a mistake, as the run would not be the same."""
+    """The run's own settings. A flag that contradicts them is a mistake, as the run would not be the same;
+    how often it is saved and what it puts up with may change."""
     try:
         saved = json.loads((run / "settings.json").read_text("utf-8"))
         settings = TrainSettings(**saved)
     except (OSError, ValueError, TypeError) as error:
         raise SettingError(f"{run / 'settings.json'} cannot be read ({error}). Begin a new run.") from None
-    for name, value in given.to_dict().items():
-        if value not in (saved.get(name), default_of(name)):
+    changed = {
+        name: value
+        for name, value in given.to_dict().items()
+        if value not in (saved.get(name), default_of(name))
+    }
+    for name, value in changed.items():
+        if name not in MAY_CHANGE:
             raise SettingError(
                 f"{name} {value} differs from the run's {saved.get(name)}. "
                 "Leave it out to go on, or begin a new run."
             )
-    return settings
+    return dataclasses.replace(settings, **changed)
 
 
 def tokenizer_of(data: str) -> Tokenizer | None:

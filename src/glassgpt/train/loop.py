@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
 
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.model import GPT2
@@ -62,6 +64,7 @@ def train(
     way = Way.of(settings)
 
     stream = batches(first)
+    bad = 0  # steps in a row that moved nothing
     with Saver() as saver:
         for step in range(first, settings.steps):
             saver.check()
@@ -69,20 +72,11 @@ def train(
             begun = time.perf_counter()
             set_rate(optimizers, settings.rate(step))
             model.train()
-            loss = learn(model, batch.to(device), settings, scaler, way, team)
-            for optimizer in optimizers:
-                scaler.unscale_(optimizer)
-            norm = team.clip(settings.clip)
-            # In float16 a gradient may overflow now and then: the scaler then skips the step by itself.
-            if not math.isfinite(loss) or not (math.isfinite(norm) or scaler.is_enabled()):
-                raise NonFiniteLossError(
-                    f"the loss of step {step} is {loss}, its gradient's norm {norm}; the weights were not "
-                    f"moved. Go on from {out} with a lower learning rate than {settings.lr}."
-                )
-            for optimizer in optimizers:
-                scaler.step(optimizer)
-                optimizer.zero_grad(set_to_none=True)
-            scaler.update()
+            loss, norm, moved = update(model, batch.to(device), optimizers, scaler, settings, way, team)
+            # In float16 gradients overflow now and then; the scaler makes them smaller, until it cannot.
+            bad = 0 if moved or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
+            if bad > settings.skip_bad_steps:
+                raise NonFiniteLossError(not_finite(step + 1, loss, norm, bad, out, settings))
             record: dict[str, Any] = {
                 "step": step + 1,
                 "loss": round(loss, 5),
@@ -90,12 +84,13 @@ def train(
                 "grad_norm": round(norm, 4),
                 "tokens_per_s": round(settings.rows * settings.context / (time.perf_counter() - begun)),
             }
+            if not moved:
+                record["skipped"] = True
             last = step + 1 == settings.steps or team.any(stop())
             if last or (step + 1) % settings.eval_every == 0:
                 record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
             if team.leads:
-                with log.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
+                write_record(log, record)
             if last or (step + 1) % settings.save_every == 0:
                 best = save_run(
                     out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep,
@@ -106,6 +101,42 @@ def train(
             yield record
             if last:
                 return
+
+
+def update(
+    model: GPT2,
+    batch: Tensor,
+    optimizers: Sequence[Optimizer],
+    scaler: torch.amp.GradScaler,
+    settings: TrainSettings,
+    way: Way,
+    team: Team,
+) -> tuple[float, float, bool]:
+    """Learn from a batch: the loss, the norm of its gradient, and whether the weights were moved.
+
+    They are not if either is no finite number. Both are the same in all processes, so all decide alike.
+    """
+    with repeatable(settings.deterministic):
+        loss = learn(model, batch, settings, scaler, way, team)
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        norm = team.clip(settings.clip)
+        moved = math.isfinite(loss) and math.isfinite(norm)
+        for optimizer in optimizers:
+            if moved:
+                scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
+        scaler.update()
+    return loss, norm, moved
+
+
+def not_finite(step: int, loss: float, norm: float, bad: int, out: Path, settings: TrainSettings) -> str:
+    steps = f"step {step}" if bad == 1 else f"step {step} (bad steps in a row: {bad})"
+    return (
+        f"the loss of {steps} is {loss}, its gradient's norm {norm}; the weights were not moved. Go on with "
+        f"--resume --skip-bad-steps {max(3, 2 * bad)}, or begin anew with a lower rate than {settings.lr} "
+        f"(--start {out} keeps what was learned)."
+    )
 
 
 def learn(
@@ -160,6 +191,19 @@ def computing_in(precision: str, device: torch.device) -> torch.autocast:
 
 
 @contextmanager
+def repeatable(wanted: bool) -> Iterator[None]:
+    """On a GPU sums may be added up in any order unless torch is told otherwise, which is slower."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch insists
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
 def evaluating(model: GPT2) -> Iterator[None]:
     was = model.training
     model.eval()
@@ -167,6 +211,13 @@ def evaluating(model: GPT2) -> Iterator[None]:
         yield
     finally:
         model.train(was)
+
+
+def write_record(log: Path, record: dict[str, Any]) -> None:
+    """As a line of JSON, which has no word for NaN and infinity: they become null."""
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    with log.open("a") as file:
+        file.write(json.dumps(plain) + "\n")
 
 
 def keep_log_until(log: Path, step: int) -> None:

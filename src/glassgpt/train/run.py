@@ -13,6 +13,7 @@ A checkpoint that was damaged later is noticed by its checksum, named, and passe
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import warnings
@@ -79,7 +80,7 @@ def save_run(
     for kind, value in random_states(model).items():
         for rank, of_rank in enumerate(team.gathered(value)):
             put(rng_name(kind, rank), of_rank)
-    if val_loss is not None and (best is None or val_loss < best[0]):
+    if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best[0]):
         best = (val_loss, step)
     if team.leads:
         facts = {

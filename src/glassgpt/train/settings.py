@@ -37,6 +37,10 @@ class TrainSettings:
     eval_rows: int = 64  # held-out windows, the same every time
     save_every: int = 200  # steps between checkpoints
     keep: int = 3  # checkpoints that stay, besides the best
+    skip_bad_steps: int = 0  # steps in a row whose loss may be no finite number; they move nothing
+    deterministic: bool = (
+        False  # on a GPU: sums in a fixed order, so that a resumed run is bit for bit the same
+    )
 
     def __post_init__(self) -> None:
         for name in ("steps", "rows", "context", "eval_every", "eval_rows", "save_every", "keep"):
@@ -48,8 +52,9 @@ class TrainSettings:
                 f"micro_rows {self.micro_rows} does not divide rows {self.rows}. "
                 f"Choose one of {', '.join(str(n) for n in range(1, self.rows + 1) if self.rows % n == 0)}."
             )
-        if self.warmup < 0:
-            raise SettingError(f"warmup is {self.warmup}; write 0 or more steps.")
+        for name in ("warmup", "skip_bad_steps"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} is {getattr(self, name)}; write 0 or more steps.")
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingError(f"{name} is {getattr(self, name)}; write a number above 0.")
