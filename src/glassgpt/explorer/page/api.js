@@ -183,5 +183,7 @@ export const api = {
   forget: (path, body) => kept.delete(keyOf(path, body)),
   /** Called when the server no longer holds a trace; the store sets it. */
   expired: () => {},
+  /** The answer to a POST as it comes: a file. @param {string} path @param {unknown} body */
+  text: async (path, body) => (await send(path, body)).text(),
   events,
 };

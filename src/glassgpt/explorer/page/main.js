@@ -1,12 +1,18 @@
 // The page: the views there are, the tabs that choose among them, the theme and the keys.
 
 import { colour, el, forgetColours, put } from "./draw.js";
+import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import "./views/strip.js";
 import "./views/tower.js";
 import "./views/block.js";
 import "./views/heads.js";
+import "./views/next.js";
+import "./views/cache.js";
+import "./views/tally.js";
+import "./views/compare.js";
+import { closeTour, openTour } from "./views/tour.js";
 
 /**
  * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js (imported above).
@@ -15,6 +21,10 @@ import "./views/heads.js";
 export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
   { name: "heads", title: "Heads", hint: "Every head's pattern; take one out and see what changes", key: "h" },
+  { name: "next", title: "Next words", hint: "What may follow, and how one is chosen", key: "n" },
+  { name: "cache", title: "Cache", hint: "Writing step by step: what is computed, what is remembered", key: "c" },
+  { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t" },
+  { name: "compare", title: "Compare", hint: "Two models, or two moments of one training run, on the same text", key: "m" },
 ];
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
@@ -132,11 +142,16 @@ function bindKeys() {
   for (const { name, title, key } of VIEWS) bind([key], `show ${title}`, () => store.set({ view: name }));
   bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
   bind(["d"], "light, dark, or as the system has it", nextTheme);
+  bind(["x"], "the guided tour", () => openTour(document.activeElement));
+  bind(["Escape"], "close the tour", closeTour);
   bind(["?"], "this list", showKeys);
 }
 
 function start() {
   buildTabs();
+  const explain = tool("Explain", "A guided tour (x)", () => openTour(explain));
+  explain.classList.add("primary");
+  tool("Export", "Pictures of the views, or the whole page as one file", () => openExport(shownViews(), VIEWS));
   const theme = tool("Theme", "", nextTheme);
   tool("Keys", "What the keys do (?)", showKeys);
   bindKeys();

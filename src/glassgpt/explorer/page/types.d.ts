@@ -27,6 +27,13 @@ export interface State {
   topK: number;
   topP: number;
   minP: number;
+  /** of the draws; the same as in `glassgpt generate --seed` */
+  seed: number;
+  /** how many tokens were given; the rest was appended here. null: all */
+  prompt: number | null;
+  /** of the cache player; null: the last */
+  step: number | null;
+  game: boolean;
   edits: Edit[];
   second: string;
   compare: { a?: Source; b?: Source } | null;

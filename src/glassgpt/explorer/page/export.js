@@ -1,0 +1,82 @@
+// What can be taken away: each view as SVG or PNG, and the page with its trace as one HTML file that needs no server.
+
+import { api } from "./api.js";
+import { el, put } from "./draw.js";
+import { store } from "./store.js";
+
+/** @typedef {import("./types.js").View} View */
+
+const PNG_SCALE = 2; // sharp on paper and on fine screens
+const TITLES = /** @type {Record<string, string>} */ ({ strip: "Token strip", tower: "Tower" });
+
+/** Give a file to the person. @param {Blob} blob @param {string} name */
+function save(blob, name) {
+  const link = el("a", { download: name, href: URL.createObjectURL(blob) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** @param {string} source of an SVG @returns {Promise<Blob>} the same as PNG */
+export async function toPNG(source) {
+  const image = new Image();
+  const address = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));
+  try {
+    image.src = address;
+    await image.decode();
+    const canvas = el("canvas", { width: Math.round(image.naturalWidth * PNG_SCALE), height: Math.round(image.naturalHeight * PNG_SCALE) });
+    /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large for a PNG; take the SVG."))), "image/png"));
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
+
+/** The page with everything it needs for the present text. @returns {Promise<Blob>} */
+export async function wholePage() {
+  const { text, ids, model, checkpoint } = store.get();
+  const body = { ...(ids ? { ids } : { text }), model, checkpoint, hash: store.address(), questions: api.questions() };
+  return new Blob([await api.text("/export", body)], { type: "text/html" });
+}
+
+/**
+ * Show what there is to take.
+ * @param {View[]} views those in the page
+ * @param {import("./types.js").ViewEntry[]} entries
+ */
+export function openExport(views, entries) {
+  const said = el("p", { role: "status", class: "small" });
+  const run = async (/** @type {() => Promise<void>} */ work) => {
+    put(said, "One moment…");
+    try {
+      await work();
+      put(said, "Saved.");
+    } catch (error) {
+      put(said, error instanceof Error ? error.message : String(error));
+    }
+  };
+  const rows = views.filter((view) => view.toSVG).map((view) => {
+    const name = view.localName.replace("glass-", "");
+    const title = TITLES[name] ?? entries.find((entry) => entry.name === name)?.title ?? name;
+    const source = () => {
+      const found = view.toSVG?.();
+      if (!found) throw new Error("There is nothing to see in this view yet.");
+      return found;
+    };
+    const button = (/** @type {string} */ kind, /** @type {() => Promise<Blob>} */ make) =>
+      el("button", { type: "button", "aria-label": `${title} as ${kind}`, onclick: () => void run(async () => save(await make(), `glassgpt-${name}.${kind.toLowerCase()}`)) }, kind);
+    return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([source()], { type: "image/svg+xml" })), button("PNG", () => toPNG(source())));
+  });
+  const page = el("button", { type: "button", class: "primary", disabled: api.offline, onclick: () => void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
+  const dialog = el("dialog", { class: "export", "aria-labelledby": "export-title" },
+    el("h2", { id: "export-title" }, "Export"),
+    el("p", { class: "small quiet" }, "A view as it is now, in the present theme; another view of the panel: show it first."),
+    el("ul", {}, rows),
+    page,
+    el("p", { class: "small quiet" }, api.offline ? "This page is such a file already." : "One file with this text’s numbers inside. It opens from the disk and needs no server and no network."),
+    said,
+    el("form", { method: "dialog" }, el("button", {}, "Close")),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
