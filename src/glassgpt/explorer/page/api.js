@@ -59,10 +59,18 @@ export function decode(value) {
   if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value)) return value;
   const found = /** @type {Record<string, unknown>} */ (value);
   if (typeof found.data === "string" && Array.isArray(found.shape)) {
-    const bytes = Uint8Array.from(atob(found.data), (char) => char.charCodeAt(0));
+    const bytes = bytesOf(found.data);
     return { shape: found.shape, data: found.dtype === "u8" ? bytes : new Float32Array(bytes.buffer) };
   }
   return Object.fromEntries(Object.entries(found).map(([name, inner]) => [name, decode(inner)]));
+}
+
+/** @param {string} base64 */
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
 }
 
 /** @param {string} key @param {unknown} answer */

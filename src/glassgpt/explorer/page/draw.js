@@ -162,6 +162,14 @@ export function percent(p) {
   return `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : value > 99 ? 2 : 0)}%`;
 }
 
+/** The same in at most four characters. @param {number} p */
+export function brief(p) {
+  const value = 100 * p;
+  if (value >= 99.5) return value === 100 ? "100%" : ">99%";
+  if (value < 0.1) return value === 0 ? "0%" : "<.1%";
+  return value < 9.95 ? `${value.toFixed(1)}%` : `${Math.round(value)}%`;
+}
+
 /** A token with its white space visible. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";

@@ -4,6 +4,7 @@ import { colour, el, forgetColours, put } from "./draw.js";
 import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
+import "./edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
 import "./views/block.js";
@@ -93,6 +94,11 @@ function nextTheme() {
   store.set({ theme: THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] });
 }
 
+/** The panel gets twice the room, or its usual half again. */
+function turnWide() {
+  store.set({ wide: !store.get().wide });
+}
+
 function showModel() {
   const model = store.info?.models[store.get().model] ?? store.info?.models[0];
   if (!model) return;
@@ -141,6 +147,7 @@ function bindKeys() {
   bind(["]"], "the next head", () => turnHead(1));
   for (const { name, title, key } of VIEWS) bind([key], `show ${title}`, () => store.set({ view: name }));
   bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
+  bind(["w"], "widen the panel, or narrow it again", turnWide);
   bind(["d"], "light, dark, or as the system has it", nextTheme);
   bind(["x"], "the guided tour", () => openTour(document.activeElement));
   bind(["Escape"], "close the tour", closeTour);
@@ -153,6 +160,8 @@ function start() {
   explain.classList.add("primary");
   tool("Export", "Pictures of the views, or the whole page as one file", () => openExport(shownViews(), VIEWS));
   const theme = tool("Theme", "", nextTheme);
+  const wide = tool("Wide", "Give the panel more room (w)", turnWide);
+  wide.className = "only-large";
   tool("Keys", "What the keys do (?)", showKeys);
   bindKeys();
   at("skip").addEventListener("click", (event) => {
@@ -164,6 +173,10 @@ function start() {
   store.subscribe((changed) => {
     if (changed.has("view")) showView();
     if (changed.has("theme")) showTheme();
+    if (changed.has("wide")) {
+      document.body.classList.toggle("wide", store.get().wide);
+      wide.setAttribute("aria-pressed", String(store.get().wide));
+    }
     if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();

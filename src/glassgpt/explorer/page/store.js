@@ -3,7 +3,7 @@
 import { ApiError, api, isAbort } from "./api.js";
 
 /** @typedef {import("./types.js").State} State */
-/** @typedef {keyof State | "trace" | "info" | "status"} Topic */
+/** @typedef {keyof State | "trace" | "info" | "status" | "intervention" | "secondTrace"} Topic */
 /** @typedef {(changed: Set<Topic>) => void} Listener */
 
 /** @type {State} */
@@ -29,9 +29,11 @@ const DEFAULTS = {
   compare: null,
   tour: null,
   theme: "auto",
+  wide: false,
   mask: true,
   part: "attention",
   pattern: "matrix",
+  least: 0.05,
   filter: "",
 };
 
@@ -51,6 +53,12 @@ class Store {
   trace = null;
   /** @type {import("./types.js").ModelInfo | null} */
   info = null;
+  /** @type {import("./types.js").Intervention | null} what the edits do at the cursor's token; null without edits */
+  intervention = null;
+  /** @type {import("./types.js").Trace | null} the trace of the second text, from which heads are patched */
+  secondTrace = null;
+  /** @type {string} why the edits could not be made */
+  problem = "";
   /** @type {"loading" | "ready" | "error"} */
   status = "loading";
   /** @type {string} what went wrong, for people */
@@ -113,6 +121,16 @@ class Store {
     else this.#writeSoon();
     this.#tell(changed);
     if (TRACED.some((key) => changed.has(key))) void this.load();
+  }
+
+  /**
+   * Something beside the state was computed.
+   * @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found
+   * @param {Topic} topic
+   */
+  learn(found, topic) {
+    Object.assign(this, found);
+    this.#tell(new Set([topic]));
   }
 
   /** Append a token to the text, exactly this one. @param {number} id */

@@ -39,9 +39,11 @@ export interface State {
   compare: { a?: Source; b?: Source } | null;
   tour: number | null;
   theme: "auto" | "light" | "dark";
+  wide: boolean;
   mask: boolean;
   part: string;
   pattern: "matrix" | "lines";
+  least: number;
   filter: string;
 }
 

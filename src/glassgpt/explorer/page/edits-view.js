@@ -1,0 +1,46 @@
+// <glass-edits>: the edits that are made, and what they do to the next word; hidden while there are none.
+
+import { el, format, percent, put, visible } from "./draw.js";
+import { describe, toggleEdit } from "./edits.js";
+import { bind } from "./keys.js";
+import { store } from "./store.js";
+import { GlassView } from "./view.js";
+
+const MOVED = 6;
+
+class GlassEdits extends GlassView {
+  /** @type {import("./store.js").Topic[]} */
+  wants = ["trace", "edits", "intervention"];
+
+  connectedCallback() {
+    super.connectedCallback();
+    bind(["Backspace"], "undo all edits", () => store.set({ edits: [] }));
+  }
+
+  render() {
+    const { edits } = store.get();
+    this.hidden = edits.length === 0;
+    if (this.hidden) return;
+    const focused = this.contains(document.activeElement);
+    const chips = edits.map((edit) => el("button", { type: "button", class: "edit", title: "Take this edit back", "aria-label": `take back: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
+    const clear = el("button", { type: "button", class: "edit", onclick: () => store.set({ edits: [] }) }, "undo all");
+    put(this, el("div", { class: "edit-list" }, chips, edits.length > 1 ? clear : null), el("div", { "aria-live": "polite" }, effect()));
+    if (focused) this.querySelector("button")?.focus();
+  }
+}
+
+/** What the edits do, in numbers. */
+function effect() {
+  const found = store.intervention;
+  if (!found || !store.trace) return el("p", { class: "small" }, store.problem || "computing…");
+  const { token } = store.cursor;
+  const moved = found.moved.slice(0, MOVED).map(({ text, before, after }) =>
+    el("li", { class: after > before ? "up" : "down" }, el("b", {}, visible(text)), ` ${percent(before)} → ${percent(after)}`),
+  );
+  return [
+    el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next word moves by ", el("b", {}, `${format(found.kl, 4)} nats`), " (KL divergence). It moved most for"),
+    el("ul", { class: "moved" }, moved),
+  ];
+}
+
+customElements.define("glass-edits", GlassEdits);

@@ -1,0 +1,203 @@
+// A head's pattern, small or large, as a matrix or as lines.
+
+import { colour, el, percent, prepare, put, shade, short, visible } from "./draw.js";
+import { store } from "./store.js";
+
+/** @typedef {{weights: Uint8Array, tokens: import("./types.js").Token[], token: number}} Pattern */
+
+/** The colour of each of the 256 weights, as bytes; the square root lets small ones be seen. */
+function palette() {
+  return Array.from({ length: 256 }, (_, weight) => shade("attention", Math.sqrt(weight / 255)).rgb);
+}
+
+/**
+ * The matrix, a pixel for each pair, to be drawn at any size.
+ * @param {Uint8Array} weights (T, T) @param {number} count
+ */
+function pixels(weights, count) {
+  const image = new ImageData(count, count);
+  const colours = palette();
+  for (let query = 0; query < count; query++) {
+    for (let key = 0; key <= query; key++) {
+      const [r, g, b] = colours[weights[query * count + key]];
+      image.data.set([r, g, b, 255], 4 * (query * count + key));
+    }
+  }
+  const canvas = new OffscreenCanvas(count, count);
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** A small picture of a pattern. @param {HTMLCanvasElement} canvas @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} size */
+export function thumbnail(canvas, { weights, tokens }, how, size) {
+  const context = prepare(canvas, size, size);
+  const count = tokens.length;
+  if (how === "matrix") {
+    context.imageSmoothingEnabled = count > size;
+    context.imageSmoothingQuality = "high";
+    context.drawImage(pixels(weights, count), 0, 0, size, size);
+    return;
+  }
+  context.strokeStyle = colour("a-2");
+  eachWeight(weights, count, 0.08, (query, key, share) => {
+    context.globalAlpha = share * 0.8;
+    context.beginPath();
+    context.moveTo(3, ((query + 0.5) / count) * size);
+    context.lineTo(size - 3, ((key + 0.5) / count) * size);
+    context.stroke();
+  });
+  context.globalAlpha = 1;
+}
+
+/**
+ * @param {Uint8Array} weights @param {number} count @param {number} least
+ * @param {(query: number, key: number, share: number) => void} use
+ */
+function eachWeight(weights, count, least, use) {
+  for (let query = 0; query < count; query++) {
+    for (let key = 0; key <= query; key++) {
+      const share = weights[query * count + key] / 255;
+      if (share >= least && share > 0) use(query, key, share);
+    }
+  }
+}
+
+/** <glass-pattern>: one head's pattern, large, with names; the pointer reads single weights, a click moves the cursor. */
+export class GlassPattern extends HTMLElement {
+  #canvas = el("canvas", { role: "img", "aria-label": "pattern" });
+  #readout = el("p", { class: "small pattern-readout" });
+  #scroller = el("div", { class: "pattern-scroll", tabindex: 0, role: "group", "aria-label": "The head's pattern, large" });
+  /** @type {Pattern | null} */ #pattern = null;
+  /** @type {"matrix" | "lines"} */ #how = "matrix";
+  #least = 0;
+  #geometry = { left: 0, top: 0, cell: 1, right: 0 };
+  /** @type {ResizeObserver | null} */ #watch = null;
+
+  connectedCallback() {
+    if (!this.firstChild) {
+      this.#scroller.append(this.#canvas);
+      this.append(this.#scroller, this.#readout);
+      this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
+      this.#canvas.addEventListener("click", (event) => this.#point(event, true));
+      this.#canvas.addEventListener("mouseleave", () => this.#tell());
+    }
+    this.#watch = new ResizeObserver(() => this.#draw());
+    this.#watch.observe(this.#scroller);
+  }
+
+  disconnectedCallback() {
+    this.#watch?.disconnect();
+  }
+
+  /** @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} least @param {string} label */
+  show(pattern, how, least, label) {
+    this.#pattern = pattern;
+    this.#how = how;
+    this.#least = least;
+    this.#canvas.setAttribute("aria-label", label);
+    this.#draw();
+    this.#tell();
+  }
+
+  #draw() {
+    const pattern = this.#pattern;
+    const width = this.#scroller.clientWidth - 2;
+    if (!pattern || width <= 0) return;
+    if (this.#how === "matrix") this.#drawMatrix(pattern, width);
+    else this.#drawLines(pattern, width);
+  }
+
+  /** @param {Pattern} pattern @param {number} width */
+  #drawMatrix({ weights, tokens, token }, width) {
+    const count = tokens.length;
+    const left = 74;
+    const cell = Math.max(1, Math.min(26, (width - left - 4) / count));
+    const named = cell >= 9;
+    const top = named ? 58 : 6;
+    this.#geometry = { left, top, cell, right: 0 };
+    const context = prepare(this.#canvas, left + count * cell + 4, top + count * cell + 4);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(pixels(weights, count), left, top, count * cell, count * cell);
+    context.strokeStyle = colour("accent");
+    context.lineWidth = 2;
+    context.strokeRect(left - 1, top + token * cell - 1, (token + 1) * cell + 2, cell + 2);
+    context.font = "11px system-ui, sans-serif";
+    const every = named ? 1 : Math.ceil(12 / cell);
+    for (let place = 0; place < count; place += every) {
+      context.fillStyle = colour(place === token ? "accent" : "soft");
+      context.textAlign = "right";
+      context.fillText(short(tokens[place].text, 10), left - 5, top + (place + 0.5) * cell + 4);
+      if (!named) continue;
+      context.save();
+      context.translate(left + (place + 0.5) * cell + 3, top - 5);
+      context.rotate(-Math.PI / 3);
+      context.textAlign = "left";
+      context.fillText(short(tokens[place].text, 8), 0, 0);
+      context.restore();
+    }
+  }
+
+  /** @param {Pattern} pattern @param {number} width */
+  #drawLines({ weights, tokens, token }, width) {
+    const count = tokens.length;
+    const cell = 17;
+    const wide = Math.min(width, 460);
+    const [left, right, top] = [92, wide - 92, 20];
+    this.#geometry = { left, top, cell, right };
+    const context = prepare(this.#canvas, wide, top + count * cell + 6);
+    /** @param {number} place */
+    const y = (place) => top + (place + 0.5) * cell;
+    context.strokeStyle = colour("a-2");
+    eachWeight(weights, count, this.#least, (query, key, share) => {
+      context.globalAlpha = query === token ? 0.25 + 0.75 * share : 0.28 * share;
+      context.lineWidth = query === token ? 1 + 4 * share : 1 + 2 * share;
+      context.beginPath();
+      context.moveTo(left, y(query));
+      context.bezierCurveTo((left + right) / 2, y(query), (left + right) / 2, y(key), right, y(key));
+      context.stroke();
+    });
+    context.globalAlpha = 1;
+    context.font = "11px system-ui, sans-serif";
+    context.fillStyle = colour("soft");
+    context.textAlign = "right";
+    context.fillText("this token", left - 6, 11);
+    context.textAlign = "left";
+    context.fillText("looks at", right + 6, 11);
+    context.font = "12px system-ui, sans-serif";
+    tokens.forEach(({ text }, place) => {
+      context.fillStyle = colour(place === token ? "accent" : "ink");
+      context.textAlign = "right";
+      context.fillText(short(text, 12), left - 6, y(place) + 4);
+      context.fillStyle = colour("ink");
+      context.textAlign = "left";
+      context.fillText(short(text, 12), right + 6, y(place) + 4);
+    });
+  }
+
+  /** @param {MouseEvent} event @param {boolean} choose */
+  #point(event, choose) {
+    const pattern = this.#pattern;
+    if (!pattern) return;
+    const box = this.#canvas.getBoundingClientRect();
+    const { left, top, cell } = this.#geometry;
+    const query = Math.floor((event.clientY - box.top - top) / cell);
+    if (query < 0 || query >= pattern.tokens.length) return;
+    if (choose) store.set({ token: query });
+    const key = this.#how === "matrix" ? Math.floor((event.clientX - box.left - left) / cell) : undefined;
+    this.#tell(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
+  }
+
+  /** Say who looks at whom; without a pair, where the cursor's token looks most. @param {number} [query] @param {number} [key] */
+  #tell(query, key) {
+    const pattern = this.#pattern;
+    if (!pattern) return;
+    const { weights, tokens } = pattern;
+    const from = query ?? pattern.token;
+    const row = weights.subarray(from * tokens.length, (from + 1) * tokens.length);
+    const to = key ?? row.indexOf(Math.max(...row));
+    const share = to > from ? "cannot see (it lies ahead)" : `gives ${percent(Math.round((row[to] / 255) * 1000) / 1000)} of its attention to`;
+    put(this.#readout, el("b", {}, visible(tokens[from].text)), ` ${share} `, el("b", {}, visible(tokens[to].text)), key === undefined ? ", more than to any other." : ".");
+  }
+}
+
+customElements.define("glass-pattern", GlassPattern);
