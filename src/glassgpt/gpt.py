@@ -19,6 +19,7 @@ from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
 
 if TYPE_CHECKING:
+    from glassgpt.inspect.attribute import DirectLogit, TokenScores
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
@@ -183,6 +184,23 @@ class GPT:
         from glassgpt.inspect.intervene import intervene
 
         return intervene(self, text, edits, position)
+
+    def attribute(
+        self,
+        text: Prompt | Trace,
+        target: str | int | None = None,
+        method: str = "integrated",
+        position: int = -1,
+    ) -> TokenScores | DirectLogit:
+        """What the score of `target` as the next token is owed to; left out, it is the likeliest one.
+
+        To which tokens of the text: `gradient` (times input), `integrated` (gradients, with the
+        completeness gap) or `rollout` (of attention). To which heads and MLPs: `direct`, a sum that is the
+        logit.
+        """
+        from glassgpt.inspect.attribute import attribute
+
+        return attribute(self, text, target, method, position)
 
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]

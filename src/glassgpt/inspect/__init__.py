@@ -4,6 +4,8 @@ attribute.py, and picture.py for how it all shows itself; tally.py and verify.py
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from glassgpt.inspect.answers import Lens, Surprise
+    from glassgpt.inspect.attribute import DirectLogit, TokenScores
     from glassgpt.inspect.edits import (
         AblateAttention,
         AblateBlock,
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     )
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.tally import Tally
-    from glassgpt.inspect.trace import Lens, Surprise, Trace
+    from glassgpt.inspect.trace import Trace
 
 _HOME = {
     "AblateAttention": "edits",
@@ -26,14 +28,16 @@ _HOME = {
     "AblateHead": "edits",
     "AblateMLP": "edits",
     "AblateNeuron": "edits",
+    "DirectLogit": "attribute",
     "Edit": "edits",
     "Intervention": "intervene",
-    "Lens": "trace",
+    "Lens": "answers",
     "Patch": "edits",
     "Steer": "edits",
     "SteerToken": "edits",
-    "Surprise": "trace",
+    "Surprise": "answers",
     "Tally": "tally",
+    "TokenScores": "attribute",
     "Trace": "trace",
     "edit_from_dict": "edits",
 }
@@ -43,6 +47,7 @@ __all__ = [
     "AblateHead",
     "AblateMLP",
     "AblateNeuron",
+    "DirectLogit",
     "Edit",
     "Intervention",
     "Lens",
@@ -51,6 +56,7 @@ __all__ = [
     "SteerToken",
     "Surprise",
     "Tally",
+    "TokenScores",
     "Trace",
     "edit_from_dict",
 ]

@@ -12,8 +12,9 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserError
+from glassgpt.inspect.answers import Vocabulary
 from glassgpt.inspect.places import all_steps, shape_at, split_name
-from glassgpt.inspect.trace import Trace, Vocabulary
+from glassgpt.inspect.trace import Trace
 from glassgpt.inspect.views import Array
 from glassgpt.weights.checkpoint import LazyTensors
 from glassgpt.weights.safe import writing

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.inspect.answers import Lens
 from glassgpt.inspect.edits import Edit, Scene, compose, edit_from_dict
 from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.places import checked_index, split_name
-from glassgpt.inspect.trace import Lens, Trace
+from glassgpt.inspect.trace import Trace
 from glassgpt.inspect.views import Array
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
+from glassgpt.inspect.answers import Lens, Surprise, Vocabulary
 from glassgpt.inspect.live import ROWS, Live
 from glassgpt.inspect.places import checked_index, letters
 from glassgpt.inspect.views import Array, Heads, Layers, MLPs, Streams
@@ -21,30 +21,6 @@ from glassgpt.model.gpt2 import Tap
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
-
-
-@dataclass(frozen=True)
-class Surprise:
-    """How each token came: all (T,), and NaN for the first token, which nothing predicted."""
-
-    p: Array  # the probability it was given, 0 to 1
-    rank: Array  # its place among all tokens, 1 for the one held most likely
-    entropy: Array  # how undecided the model was before it came, in nats
-
-    @property
-    def nats(self) -> Array:
-        """-log p."""
-        found: Array = -np.log(self.p)
-        return found
-
-
-@dataclass(frozen=True)
-class Lens:
-    """What each layer would say, if it were the last: row 0 after the embedding, row i after i blocks."""
-
-    ids: Array  # (n_layer + 1, T), or (n_layer + 1, T, k), likeliest first
-    p: Array  # their probabilities
-    texts: Array  # the same ids as text
 
 
 class Trace:
@@ -362,30 +338,6 @@ class Trace:
         """Log-probabilities of the ids that stand for text: a padded vocabulary has more rows than tokens."""
         logits = logits[..., : self.vocabulary.size]
         return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(dim=-1)
-
-
-class Vocabulary:
-    """The ids that stand for text, and that text."""
-
-    def __init__(self, size: int, tokenizer: Any) -> None:
-        self.size = size
-        self._tokenizer = tokenizer
-        self._known: dict[int, str] = {}
-
-    def text(self, token: int) -> str:
-        """The text of an id (U+FFFD for a part of a character); without a tokenizer, the number."""
-        token = int(token)
-        if token not in self._known:
-            readable = self._tokenizer is not None and token < self._tokenizer.vocab_size
-            self._known[token] = self._tokenizer.decode([token]) if readable else str(token)
-        return self._known[token]
-
-    def learn(self, texts: Mapping[int, str]) -> None:
-        """Texts that are known without a tokenizer, from a file."""
-        self._known.update(texts)
-
-    def texts(self, ids: Array) -> Array:
-        return np.array([self.text(token) for token in ids.ravel()], dtype=object).reshape(ids.shape)
 
 
 def _array(values: Tensor) -> Array:

@@ -1,0 +1,195 @@
+"""Attribution: sums that must come out, and each method against a slow way to compute the same."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glassgpt.errors import PlaceError, SettingError
+from glassgpt.gpt import GPT
+from glassgpt.inspect import DirectLogit, TokenScores
+from glassgpt.model import TorchBackend
+
+from .conftest import SMALL, random_model, some_ids, weights_of
+from .plain import forward
+
+IDS = some_ids(12, seed=4)
+MODELS: dict[int, GPT] = {}
+
+
+def logit_of(gpt: GPT, ids: list[int], rows: np.ndarray, target: int) -> float:
+    """The last logit of the target with these token embeddings, in plain numpy."""
+    weights = dict(weights_of(gpt))
+    head = weights["wte.weight"].astype(np.float64)
+    # The text becomes the first tokens of a vocabulary of its own; the head stays what it was.
+    weights["wte.weight"], weights["lm_head.weight"] = rows, head
+    return float(forward(weights, SMALL, range(len(ids)))["logits"][-1, target])
+
+
+def test_gradient_times_input_is_the_slope(gpt: GPT) -> None:
+    rows = weights_of(gpt)["wte.weight"][IDS].astype(np.float64)
+    found = gpt.attribute(IDS, 33, "gradient")
+    assert isinstance(found, TokenScores)
+    for t in (0, 5, 11):
+        up, down = rows.copy(), rows.copy()
+        up[t] *= 1 + 1e-5
+        down[t] *= 1 - 1e-5
+        slope = (logit_of(gpt, IDS, up, 33) - logit_of(gpt, IDS, down, 33)) / 2e-5
+        assert found.scores[t] == pytest.approx(slope, abs=1e-4)
+    assert found.logit == pytest.approx(gpt.trace(IDS).logits[-1, 33], abs=1e-5)
+
+
+def test_integrated_gradients_are_the_integral(gpt: GPT) -> None:
+    found = gpt.attribute(IDS, 33)
+    assert isinstance(found, TokenScores)
+    assert found.method == "integrated"
+    rows = weights_of(gpt)["wte.weight"][IDS].astype(np.float64)
+    assert found.baseline == pytest.approx(logit_of(gpt, IDS, 0 * rows, 33), abs=1e-4)
+    model = copy.deepcopy(gpt.backend.model).double()
+    steps = 150
+    total = np.zeros(12)
+    x = model.wte.weight[IDS].detach()
+    for alpha in (np.arange(steps) + 0.5) / steps:
+        points = (alpha * x).requires_grad_()
+        out = model(
+            torch.tensor([IDS]), tap=lambda name, y, points=points: points[None] if name == "wte" else y
+        )
+        (slope,) = torch.autograd.grad(out[0, -1, 33], points)
+        total += (slope * x).sum(-1).numpy() / steps
+    np.testing.assert_allclose(found.scores, total, atol=0.01 * np.abs(total).max())
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 3), size=st.integers(1, 24), target=st.integers(0, 100), loud=st.sampled_from([1, 4])
+)
+def test_the_completeness_gap_is_below_one_percent(seed: int, size: int, target: int, loud: int) -> None:
+    gpt = MODELS.setdefault(seed + 10 * loud, random_model(seed=seed, noise=0.1 * loud))
+    found = gpt.attribute(some_ids(size, seed), target)
+    assert isinstance(found, TokenScores)
+    assert found.baseline is not None
+    assert found.gap is not None
+    difference = found.logit - found.baseline
+    assert abs(found.scores.sum(dtype=np.float64) - difference) == pytest.approx(
+        found.gap * abs(difference), rel=1e-6
+    )
+    # Below that difference float32 itself cannot tell the two logits apart to a percent.
+    if abs(difference) > 1e-3:
+        assert found.gap < 0.01
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 3), size=st.integers(1, 24), target=st.integers(0, 100), loud=st.sampled_from([1, 4])
+)
+def test_direct_attribution_sums_to_the_logit(seed: int, size: int, target: int, loud: int) -> None:
+    gpt = MODELS.setdefault(seed + 10 * loud, random_model(seed=seed, noise=0.1 * loud))
+    ids = some_ids(size, seed)
+    found = gpt.attribute(ids, target, "direct")
+    assert isinstance(found, DirectLogit)
+    logit = gpt.trace(ids).logits[-1, target]
+    assert abs(found.total - logit) < 1e-4
+    assert found.logit == logit
+
+
+def test_direct_attribution_part_by_part(gpt: GPT) -> None:
+    w = {name: values.astype(np.float64) for name, values in weights_of(gpt).items()}
+    position = 7
+    found = gpt.attribute(IDS, 50, "direct", position=position)
+    assert isinstance(found, DirectLogit)
+    seen = forward(w, SMALL, IDS)
+    x = seen["h.2.resid_post"][position]
+    scale = 1 / np.sqrt(x.var() + 1e-5)
+
+    def share(part: np.ndarray) -> float:
+        return float(((part - part.mean()) * scale * w["ln_f.weight"]) @ w["wte.weight"][50])
+
+    for layer in range(3):
+        out = w[f"h.{layer}.attn.c_proj.weight"].reshape(4, 8, 32)
+        for head in range(4):
+            part = seen[f"h.{layer}.attn.z"][head, position] @ out[head]
+            assert found.heads[layer, head] == pytest.approx(share(part), abs=1e-5)
+        assert found.mlps[layer] == pytest.approx(share(seen[f"h.{layer}.mlp.proj"][position]), abs=1e-5)
+        assert found.attn_bias[layer] == pytest.approx(share(w[f"h.{layer}.attn.c_proj.bias"]), abs=1e-5)
+    assert found.token == pytest.approx(share(w["wte.weight"][IDS[position]]), abs=1e-5)
+    assert found.place == pytest.approx(share(w["wpe.weight"][position]), abs=1e-5)
+    assert found.norm_bias == pytest.approx(w["ln_f.bias"] @ w["wte.weight"][50], abs=1e-5)
+    assert found.total == pytest.approx(seen["logits"][position, 50], abs=1e-5)
+
+
+def test_rollout(gpt: GPT) -> None:
+    found = gpt.attribute(IDS, 3, "rollout", position=8)
+    assert isinstance(found, TokenScores)
+    seen = forward(weights_of(gpt), SMALL, IDS)
+    product = np.eye(12)
+    for layer in range(3):
+        product = (0.5 * seen[f"h.{layer}.attn.weights"].mean(0) + 0.5 * np.eye(12)) @ product
+    np.testing.assert_allclose(found.scores, product[8], atol=1e-6)
+    assert found.scores.sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated", "rollout"])
+def test_what_comes_later_does_not_count(gpt: GPT, method: str) -> None:
+    found = gpt.attribute(IDS, 3, method, position=4)
+    assert isinstance(found, TokenScores)
+    assert found.scores.shape == (12,)
+    assert not found.scores[5:].any()
+    short = gpt.attribute(IDS[:5], 3, method)
+    assert isinstance(short, TokenScores)
+    np.testing.assert_allclose(found.scores[:5], short.scores, atol=1e-5)
+
+
+def test_half_precision_is_computed_in_float32(gpt: GPT) -> None:
+    half = GPT(TorchBackend(copy.deepcopy(gpt.backend.model).bfloat16()))
+    direct = half.attribute(IDS, 9, "direct")
+    assert isinstance(direct, DirectLogit)
+    assert abs(direct.total - direct.logit) < 1e-4
+    found = half.attribute(IDS, 9)
+    assert isinstance(found, TokenScores)
+    assert found.gap is not None
+    assert found.gap < 0.01
+
+
+def test_targets(shipped: GPT) -> None:
+    text = "The old house stood at the"
+    likeliest = shipped.attribute(text, method="rollout")
+    assert likeliest.trace.vocabulary.text(likeliest.target) == " door"
+    assert shipped.attribute(text, " door", "rollout").target == likeliest.target
+    named: list[tuple[Any, str]] = [
+        ("a door, that is", "tokens. Name one token"), ("", "0 tokens"), (-1, "-1 is no token id"),
+        (True, "True is no token id"), (4096, "0 to 4095"), (1.5, "1.5 is no"),
+    ]  # fmt: skip
+    for target, says in named:
+        with pytest.raises(SettingError, match=says):
+            shipped.attribute(text, target)
+    with pytest.raises(
+        SettingError, match="method 'lime' is not one of gradient, integrated, rollout, direct"
+    ):
+        shipped.attribute(text, 5, "lime")
+    with pytest.raises(PlaceError, match="position 6"):
+        shipped.attribute(text, 5, position=6)
+
+
+def test_the_shipped_and_the_golden_model(shipped: GPT, shared: Path) -> None:
+    from .test_trace import golden
+
+    nano, expected = golden(shared / "golden" / "llm_viz_gpt_nano")
+    for gpt, text in (
+        (shipped, "It was a dark and stormy night; the"),
+        (nano, expected["idx"][0].int().tolist()),
+    ):
+        for target in (0, 1, 2):
+            direct = gpt.attribute(text, target, "direct")
+            assert isinstance(direct, DirectLogit)
+            assert abs(direct.total - gpt.trace(text).logits[-1, target]) < 1e-4
+            integrated = gpt.attribute(text, target)
+            assert isinstance(integrated, TokenScores)
+            assert integrated.gap is not None
+            assert integrated.gap < 0.01
