@@ -14,7 +14,7 @@ from glassgpt.gpt import GPT
 from glassgpt.http.errors import Refusal
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.trace import Lens, Trace
+    from glassgpt.inspect import Lens, Trace
 
 MOST_TOKENS = 512
 MOST_TRACES = 32
