@@ -2,8 +2,6 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** @typedef {string | number | Node | null | undefined | false} Child */
-/** @typedef {string | number | boolean | null | undefined | EventListener | Record<string, string>} Attribute */
 
 /**
  * An element with attributes and children. `on...` adds a listener, `style` takes an object, `true` an empty attribute;

@@ -9,7 +9,7 @@ import { GlassView } from "./view.js";
 const MOVED = 6;
 
 class GlassEdits extends GlassView {
-  /** @type {import("./store.js").Topic[]} */
+  /** @type {Topic[]} */
   wants = ["trace", "edits", "intervention"];
 
   connectedCallback() {

@@ -3,8 +3,6 @@
 import { api, isAbort } from "./api.js";
 import { store } from "./store.js";
 
-/** @typedef {import("./types.js").Edit} Edit */
-
 /** In the state a patch names its source so; the second text itself is in the state too, and so in the URL. */
 const SECOND = "second";
 

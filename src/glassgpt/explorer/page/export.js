@@ -4,8 +4,6 @@ import { api } from "./api.js";
 import { el, put } from "./draw.js";
 import { store } from "./store.js";
 
-/** @typedef {import("./types.js").View} View */
-
 const PNG_SCALE = 2; // sharp on paper and on fine screens
 const TITLES = /** @type {Record<string, string>} */ ({ strip: "Token strip", tower: "Tower" });
 
@@ -41,7 +39,7 @@ export async function wholePage() {
 /**
  * Show what there is to take.
  * @param {View[]} views those in the page
- * @param {import("./types.js").ViewEntry[]} entries
+ * @param {ViewEntry[]} entries
  */
 export function openExport(views, entries) {
   const said = el("p", { role: "status", class: "small" });

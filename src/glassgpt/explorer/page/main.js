@@ -17,7 +17,7 @@ import { closeTour, openTour } from "./views/tour.js";
 
 /**
  * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js (imported above).
- * @type {import("./types.js").ViewEntry[]}
+ * @type {ViewEntry[]}
  */
 export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
@@ -65,7 +65,7 @@ function present() {
 
 /** The view elements in the page: the two that are always there, and the one of the panel. */
 export function shownViews() {
-  return /** @type {import("./types.js").View[]} */ ([...document.querySelectorAll("glass-strip, glass-tower, #sheet > *")]);
+  return /** @type {View[]} */ ([...document.querySelectorAll("glass-strip, glass-tower, #sheet > *")]);
 }
 
 function showView() {

@@ -3,7 +3,7 @@
 import { colour, el, percent, prepare, put, shade, short, visible } from "./draw.js";
 import { store } from "./store.js";
 
-/** @typedef {{weights: Uint8Array, tokens: import("./types.js").Token[], token: number}} Pattern */
+/** @typedef {{weights: Uint8Array, tokens: Token[], token: number}} Pattern */
 
 /** The colour of each of the 256 weights, as bytes; the square root lets small ones be seen. */
 function palette() {

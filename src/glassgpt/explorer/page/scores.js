@@ -10,7 +10,7 @@ const STRIP = 64;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: import("./types.js").Head, z: number[], tokens: import("./types.js").Token[], token: number, mask: boolean, scale: string, dHead: number}} Shown
+ * @typedef {{head: Head, z: number[], tokens: Token[], token: number, mask: boolean, scale: string, dHead: number}} Shown
  * @typedef {{name: string, formula: string, high: number, cell?: (shown: Shown, key: number) => {text: string, fill?: string, ink?: string, dim?: boolean}}} RowPlan
  */
 

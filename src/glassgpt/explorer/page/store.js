@@ -2,8 +2,6 @@
 
 import { ApiError, api, isAbort } from "./api.js";
 
-/** @typedef {import("./types.js").State} State */
-/** @typedef {keyof State | "trace" | "info" | "status" | "intervention" | "secondTrace"} Topic */
 /** @typedef {(changed: Set<Topic>) => void} Listener */
 
 /** @type {State} */
@@ -49,13 +47,13 @@ class Store {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #writing;
   /** @type {Record<string, unknown>} what the present trace was asked with */ #traced = {};
 
-  /** @type {import("./types.js").Trace | null} the trace of the present text, or of the last one while a new one is made */
+  /** @type {Trace | null} the trace of the present text, or of the last one while a new one is made */
   trace = null;
-  /** @type {import("./types.js").ModelInfo | null} */
+  /** @type {ModelInfo | null} */
   info = null;
-  /** @type {import("./types.js").Intervention | null} what the edits do at the cursor's token; null without edits */
+  /** @type {Intervention | null} what the edits do at the cursor's token; null without edits */
   intervention = null;
-  /** @type {import("./types.js").Trace | null} the trace of the second text, from which heads are patched */
+  /** @type {Trace | null} the trace of the second text, from which heads are patched */
   secondTrace = null;
   /** @type {string} why the edits could not be made */
   problem = "";
@@ -206,7 +204,7 @@ class Store {
   /**
    * One token more than the present trace: the server goes on with its cache. Null when that is not so.
    * @param {Record<string, unknown>} body
-   * @returns {Promise<import("./types.js").Trace | null>}
+   * @returns {Promise<Trace | null>}
    */
   async #appended(body) {
     const had = this.trace?.tokens.map((token) => token.id);

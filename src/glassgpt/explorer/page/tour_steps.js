@@ -1,7 +1,5 @@
 // The words of the guided tour. A step can be read alone; `state` is what the page shows meanwhile, `look` what is lit.
 
-/** @typedef {import("./types.js").State} State */
-
 /**
  * @typedef {object} TourStep
  * @property {string} title

@@ -2,8 +2,6 @@
 
 import { store } from "./store.js";
 
-/** @typedef {import("./store.js").Topic} Topic */
-
 /** A view: `wants` says after which changes it is drawn again, `render` draws it from the store. */
 export class GlassView extends HTMLElement {
   /** @type {Topic[]} */

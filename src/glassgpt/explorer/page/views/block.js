@@ -12,14 +12,14 @@ import { GlassView } from "../view.js";
 /** How many neurons of the MLP are listed. */
 const NEURONS = 8;
 
-/** @param {string} title @param {...(import("../draw.js").Child | import("../draw.js").Child[])} children */
+/** @param {string} title @param {...(Child | Child[])} children */
 const step = (title, ...children) => el("section", { class: "step" }, el("h3", {}, title), ...children);
 
-/** @param {...(import("../draw.js").Child)} children */
+/** @param {...(Child)} children */
 const says = (...children) => el("p", { class: "says" }, children);
 
 class GlassBlock extends GlassView {
-  /** @type {import("../store.js").Topic[]} */
+  /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "mask", "edits", "intervention"];
   #title = el("h2", {});
   #heads = el("div", { class: "choice", role: "group", "aria-label": "Head" });
@@ -37,7 +37,7 @@ class GlassBlock extends GlassView {
   #embedding = el("div", { hidden: true });
   #start = new GlassVector();
   #error = el("p", { class: "problem", role: "alert" });
-  /** @type {import("../types.js").Head | null} */ #head = null;
+  /** @type {Head | null} */ #head = null;
 
   connectedCallback() {
     if (!this.firstChild) this.#build();
@@ -94,7 +94,7 @@ class GlassBlock extends GlassView {
     put(this, el("div", { class: "block-head" }, this.#title, this.#cuts), el("div", { class: "block-head" }, this.#heads, legend), this.#error, this.#attention, this.#embedding);
   }
 
-  /** @param {Set<import("../store.js").Topic>} changed */
+  /** @param {Set<Topic>} changed */
   render(changed) {
     const { trace, config } = store;
     if (!trace || !config) return;
@@ -124,7 +124,7 @@ class GlassBlock extends GlassView {
   #showCuts(layer) {
     const kinds = /** @type {const} */ ([["attn", "attention"], ["mlp", "MLP"]]);
     const buttons = kinds.map(([kind, name]) => {
-      /** @type {import("../types.js").Edit} */
+      /** @type {Edit} */
       const edit = { kind, layer, how: "zero" };
       const out = hasEdit(edit);
       return el("button", { type: "button", "aria-pressed": String(out), title: `Let the ${name} of this block add nothing`, onclick: () => toggleEdit(edit) }, out ? `${name} is out` : `take out ${name}`);
@@ -134,7 +134,7 @@ class GlassBlock extends GlassView {
     if (focused >= 0) buttons[focused]?.focus();
   }
 
-  /** @param {import("../types.js").Trace} trace @param {number} token @param {number} layer @param {number} head */
+  /** @param {Trace} trace @param {number} token @param {number} layer @param {number} head */
   async #ask(trace, token, layer, head) {
     try {
       const [attention, mlp] = await Promise.all([
@@ -150,7 +150,7 @@ class GlassBlock extends GlassView {
     }
   }
 
-  /** @param {import("../types.js").Head} found */
+  /** @param {Head} found */
   #showAttention(found) {
     const { trace, config } = store;
     if (!trace || !config) return;
@@ -180,7 +180,7 @@ class GlassBlock extends GlassView {
     v.x_mid.show("x + projected", found.x_mid);
   }
 
-  /** @param {import("../types.js").Mlp} found @param {number} layer */
+  /** @param {Mlp} found @param {number} layer */
   #showMlp(found, layer) {
     const v = this.#vectors;
     v.ln_2.show("LN(x)", found.ln_2);
@@ -191,7 +191,7 @@ class GlassBlock extends GlassView {
     const most = Math.abs(found.post[order[0]]) || 1;
     const focused = this.#neurons.contains(document.activeElement) ? [...this.#neurons.querySelectorAll("button")].indexOf(/** @type {HTMLButtonElement} */ (document.activeElement)) : -1;
     const rows = order.slice(0, NEURONS).map((neuron) => {
-      /** @type {import("../types.js").Edit} */
+      /** @type {Edit} */
       const edit = { kind: "neuron", layer, neuron, how: "zero" };
       const out = hasEdit(edit);
       return el(
@@ -235,7 +235,7 @@ function mixed(shares, values) {
   return values[0].map((_, i) => sum(shares.map((share, key) => share * values[key][i])));
 }
 
-/** What the scores were divided by, as the numbers have it (a config may scale by the layer too). @param {import("../types.js").Head} found @param {number} dHead */
+/** What the scores were divided by, as the numbers have it (a config may scale by the layer too). @param {Head} found @param {number} dHead */
 function scaleOf(found, dHead) {
   const key = found.scores.findIndex((score) => Math.abs(score) > 1e-6);
   const ratio = key < 0 ? Math.sqrt(dHead) : found.scores[key] / found.scaled[key];

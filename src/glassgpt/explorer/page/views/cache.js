@@ -29,7 +29,7 @@ export function large(n) {
 const columns = (width) => Math.max(3, Math.floor((width - 26 + CELL.gap) / (CELL.width + CELL.gap)));
 
 class GlassCache extends GlassView {
-  /** @type {import("../store.js").Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
+  /** @type {Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
   /** @type {(() => void)[]} */ #unbind = [];
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
 
@@ -87,7 +87,7 @@ class GlassCache extends GlassView {
   }
 
   #steps() {
-    const config = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const config = /** @type {ModelConfig} */ (store.config);
     return steps(config, this.#given(), store.trace?.tokens.length ?? 1);
   }
 
@@ -155,7 +155,7 @@ class GlassCache extends GlassView {
 
   /** @param {import("../cost.js").Step} step */
   #showNumbers(step) {
-    const config = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const config = /** @type {ModelConfig} */ (store.config);
     const times = (/** @type {number} */ a, /** @type {number} */ b) => `${(b / a).toFixed(b / a < 10 ? 1 : 0)} ×`;
     const row = (/** @type {string} */ name, /** @type {string[]} */ ...cells) => el("tr", {}, el("th", { scope: "row" }, name), cells.map((cell) => el("td", {}, cell)));
     put(this.numbers,
@@ -172,8 +172,8 @@ class GlassCache extends GlassView {
 
   /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
   #picture(width, title, from, to) {
-    const { tokens } = /** @type {import("../types.js").Trace} */ (store.trace);
-    const { n_layer } = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const { tokens } = /** @type {Trace} */ (store.trace);
+    const { n_layer } = /** @type {ModelConfig} */ (store.config);
     const shown = columns(width);
     const first = Math.max(0, Math.min(to - shown + (to < tokens.length ? 1 : 0), tokens.length - shown));
     const last = Math.min(tokens.length, first + shown);

@@ -5,13 +5,11 @@ import { colour, diverging, el, format, percent, put, shade, short, svg, svgText
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 
-/** @typedef {import("../types.js").Source} Source */
-/** @typedef {import("../types.js").Trace} Trace */
 /** @typedef {{a: Trace, b: Trace, kl: number[], p_difference: (number | null)[]}} Comparison the difference is B's probability less A's */
 
 /** What there is to compare: each model, and each checkpoint of the first. @returns {{name: string, source: Source}[]} */
 export function sources() {
-  const { models, checkpoints } = /** @type {import("../types.js").ModelInfo} */ (store.info);
+  const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
   return [
     ...models.map(({ name }, model) => ({ name: models.length > 1 ? `${name} (${"AB"[model] ?? model})` : name, source: model === 0 ? {} : { model } })),
     ...checkpoints.map(({ name, step }) => ({ name, source: { checkpoint: step } })),
@@ -19,7 +17,7 @@ export function sources() {
 }
 
 class GlassCompare extends GlassView {
-  /** @type {import("../store.js").Topic[]} */ wants = ["trace", "info", "token", "compare", "theme"];
+  /** @type {Topic[]} */ wants = ["trace", "info", "token", "compare", "theme"];
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
 
@@ -50,7 +48,7 @@ class GlassCompare extends GlassView {
   #pair() {
     const all = sources();
     const { compare } = store.get();
-    const { models, checkpoints } = /** @type {import("../types.js").ModelInfo} */ (store.info);
+    const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
     const usual = models.length > 1 ? { a: {}, b: { model: 1 } } : { a: all[1]?.source ?? {}, b: checkpoints.length > 1 ? (all.at(-1)?.source ?? {}) : {} };
     const known = (/** @type {Source | undefined} */ source, /** @type {Source} */ other) => all.find((one) => JSON.stringify(one.source) === JSON.stringify(source))?.source ?? other;
     return { a: known(compare?.a, usual.a), b: known(compare?.b, usual.b) };

@@ -9,13 +9,11 @@ import { GlassPattern, thumbnail } from "../pattern.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 
-/** @typedef {import("../types.js").Trace} Trace */
-
 const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
 
 class GlassHeads extends GlassView {
-  /** @type {import("../store.js").Topic[]} */
+  /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "edits", "secondTrace"];
   #controls = el("div", { class: "controls" });
   #grid = el("div", { class: "head-grid", role: "group", "aria-label": "All heads: a row for each block, the last one on top" });
@@ -116,7 +114,7 @@ class GlassHeads extends GlassView {
     store.set({ head: Math.max(0, Math.min(heads - 1, store.cursor.head + by)), layer: Math.max(0, store.cursor.layer) });
   }
 
-  /** @param {Set<import("../store.js").Topic>} changed */
+  /** @param {Set<Topic>} changed */
   render(changed) {
     const { trace, config } = store;
     if (!trace || !config) return;
@@ -139,7 +137,7 @@ class GlassHeads extends GlassView {
 
   /** Make the grid's pictures and draw each block's when its weights have come. @param {HTMLElement} grid @param {Trace} trace @param {boolean} main */
   #fill(grid, trace, main) {
-    const { n_layer, n_head } = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const { n_layer, n_head } = /** @type {ModelConfig} */ (store.config);
     grid.style.setProperty("--heads", String(n_head));
     grid.style.setProperty("--layers", String(n_layer));
     if (grid.dataset.shape !== `${n_layer} ${n_head}`) {

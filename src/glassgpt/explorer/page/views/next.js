@@ -46,7 +46,7 @@ const SLIDERS = [
 ];
 
 class GlassNext extends GlassView {
-  /** @type {import("../store.js").Topic[]} */ wants = ["trace", "token", "edits", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
+  /** @type {Topic[]} */ wants = ["trace", "token", "edits", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
   /** @type {Sampler | null} */ sampler = null;
   /** @type {string[]} */ words = [];
   /** @type {(() => void)[]} */ #unbind = [];
@@ -125,7 +125,7 @@ class GlassNext extends GlassView {
   render() {
     const { token } = store.cursor;
     const { edits, game } = store.get();
-    const trace = /** @type {import("../types.js").Trace} */ (store.trace);
+    const trace = /** @type {Trace} */ (store.trace);
     const row = JSON.stringify([trace.id, token, edits]);
     this.normal.hidden = game;
     this.game.element.hidden = !game;
@@ -133,7 +133,7 @@ class GlassNext extends GlassView {
     else void this.#load(row, trace, token, edits);
   }
 
-  /** @param {string} row @param {import("../types.js").Trace} trace @param {number} token @param {import("../types.js").Edit[]} edits */
+  /** @param {string} row @param {Trace} trace @param {number} token @param {Edit[]} edits */
   async #load(row, trace, token, edits) {
     try {
       const [{ logits }, { texts }] = await Promise.all([
@@ -190,7 +190,7 @@ class GlassNext extends GlassView {
   #showHeading(sampler) {
     const { token } = store.cursor;
     const { edits } = store.get();
-    const tokens = /** @type {import("../types.js").Trace} */ (store.trace).tokens;
+    const tokens = /** @type {Trace} */ (store.trace).tokens;
     const next = tokens[token + 1];
     const changed = edits.length > 0 ? `, with ${edits.length} change${edits.length > 1 ? "s" : ""} inside the model` : "";
     if (!next) return put(this.heading, "What comes after ", el("b", { class: "token" }, visible(tokens[token].text)), `?${changed}`);

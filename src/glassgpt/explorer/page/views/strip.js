@@ -8,7 +8,7 @@ import { GlassView } from "../view.js";
 const TYPED_MS = 250;
 
 class GlassStrip extends GlassView {
-  /** @type {import("../store.js").Topic[]} */
+  /** @type {Topic[]} */
   wants = ["trace", "token", "status", "text", "ids"];
   #field = el("textarea", { id: "text", rows: 1, spellcheck: "false", autocomplete: "off", maxlength: 20000 });
   #summary = el("p", { class: "summary quiet small" });
@@ -97,7 +97,7 @@ class GlassStrip extends GlassView {
     this.#card.hidden = true;
   }
 
-  /** @param {Set<import("../store.js").Topic>} changed */
+  /** @param {Set<Topic>} changed */
   render(changed) {
     const { trace } = store;
     if (!trace) return;
@@ -111,7 +111,7 @@ class GlassStrip extends GlassView {
     this.#mark();
   }
 
-  /** @param {import("../types.js").Trace} trace */
+  /** @param {Trace} trace */
   #build(trace) {
     const hadFocus = this.#tokens.contains(document.activeElement);
     this.#hideCard();
@@ -175,7 +175,7 @@ class GlassStrip extends GlassView {
   }
 }
 
-/** @param {import("../types.js").Trace} trace */
+/** @param {Trace} trace */
 function summaryOf(trace) {
   const known = trace.surprise.filter((surprise) => surprise !== null);
   const bits = known.reduce((sum, surprise) => sum - Math.log2(Math.max(surprise.p, 1e-30)), 0);
@@ -185,7 +185,7 @@ function summaryOf(trace) {
 
 /**
  * What there is to know about a token: its id and bytes, how surprising it was, and the merges of its word.
- * @param {import("../types.js").Trace} trace @param {number} place
+ * @param {Trace} trace @param {number} place
  */
 function cardOf(trace, place) {
   const token = trace.tokens[place];
@@ -212,7 +212,7 @@ function cardOf(trace, place) {
   ];
 }
 
-/** @param {import("../types.js").Word | undefined} word */
+/** @param {Word | undefined} word */
 function mergesOf(word) {
   const states = word?.merges ?? [];
   if (!word || states.length === 0) return null;

@@ -30,7 +30,7 @@ function paint(kind) {
 }
 
 class GlassTally extends GlassView {
-  /** @type {import("../store.js").Topic[]} */ wants = ["info", "model", "theme"];
+  /** @type {Topic[]} */ wants = ["info", "model", "theme"];
   /** @type {Tally | null} */ #tally = null;
   #model = -1;
 
@@ -88,7 +88,7 @@ class GlassTally extends GlassView {
   /** @param {number} width */
   #figure(width) {
     const { rows } = /** @type {Tally} */ (this.#tally);
-    const { n_embd } = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const { n_embd } = /** @type {ModelConfig} */ (store.config);
     const { pieces, height, perPixel } = strips(rows, n_embd, width - 2);
     const [ink, soft] = ["ink", "soft"].map(colour);
     const drawn = pieces.map(({ row, x, y, width: w, height: h, first, last }) => {
@@ -114,7 +114,7 @@ class GlassTally extends GlassView {
 
   #showTable() {
     const { rows, total } = /** @type {Tally} */ (this.#tally);
-    const { n_layer } = /** @type {import("../types.js").ModelConfig} */ (store.config);
+    const { n_layer } = /** @type {ModelConfig} */ (store.config);
     const block = rows.filter((row) => row.name.startsWith("h.0."));
     const one = block.reduce((sum, row) => sum + row.count, 0);
     const blocks = rows.findIndex(inBlock);

@@ -38,7 +38,7 @@ export function layout(width, height, tokens, layers) {
 
 /**
  * The residual stream of each token as a line from the token to the vocabulary, as wide as the vector is long.
- * @param {Layout} plan @param {import("../types.js").Trace} trace @param {number} first @param {number} last
+ * @param {Layout} plan @param {Trace} trace @param {number} first @param {number} last
  */
 export function streams(plan, trace, first, last) {
   // In a trained GPT-2 the first token's stream is a hundred times as long as the others: a logarithm shows both.

@@ -15,7 +15,7 @@ const PATTERN_TOKENS = 200;
 const MARGIN = 6;
 
 class GlassTower extends GlassView {
-  /** @type {import("../store.js").Topic[]} */
+  /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "intervention"];
   #readout = el("p", { class: "readout", id: "tower-readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
@@ -74,7 +74,7 @@ class GlassTower extends GlassView {
     store.set(open ? { token: place.token, layer, view: "block" } : { token: place.token, layer });
   }
 
-  /** @param {Set<import("../store.js").Topic>} changed */
+  /** @param {Set<Topic>} changed */
   render(changed) {
     if (changed.has("trace") || changed.has("theme") || changed.has("intervention")) this.#rebuild();
     this.#moveCursor();
@@ -122,7 +122,7 @@ class GlassTower extends GlassView {
     this.#markCell();
   }
 
-  /** @param {import("../types.js").Trace} trace @param {number} place of the row @param {number} token */
+  /** @param {Trace} trace @param {number} place of the row @param {number} token */
   #cell(trace, place, token) {
     const { rows, pitch, labelWidth, cellWidth, letters } = this.#layout;
     const { layer, kind, high } = rows[place];
@@ -182,7 +182,7 @@ class GlassTower extends GlassView {
     if (store.trace?.id === id && now.layer === layer && now.head === head) put(this.#flow, ...this.#flowOf(store.trace));
   }
 
-  /** The streams in sight and the cursor's attention. @param {import("../types.js").Trace} trace */
+  /** The streams in sight and the cursor's attention. @param {Trace} trace */
   #flowOf(trace) {
     const { token, layer, head } = store.cursor;
     const [first, last] = this.#range;
@@ -233,7 +233,7 @@ class GlassTower extends GlassView {
 
 /**
  * The attention of the cursor's head as far as it is known by now.
- * @param {import("../types.js").Trace} trace @param {{token: number, layer: number, head: number}} cursor
+ * @param {Trace} trace @param {{token: number, layer: number, head: number}} cursor
  * @returns {number[]}
  */
 function weightsOf(trace, { token, layer, head }) {
@@ -247,7 +247,7 @@ function weightsOf(trace, { token, layer, head }) {
 
 /**
  * What stands in a cell: the token itself, what the model would say there, or what really came next.
- * @param {import("../types.js").Trace} trace @param {string} kind @param {number} layer @param {number} token
+ * @param {Trace} trace @param {string} kind @param {number} layer @param {number} token
  */
 function contentOf(trace, kind, layer, token) {
   const plain = { fill: "", ink: "", changed: false };

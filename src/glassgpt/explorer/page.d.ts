@@ -1,6 +1,6 @@
-// What the page's modules hand to each other, and what the server answers (docs/explorer.md describes the requests).
+// What the page's modules hand to each other, and what the server answers; known in all of them without an import.
 
-export interface Edit {
+interface Edit {
   kind: "head" | "neuron" | "attn" | "mlp" | "block" | "patch" | "steer";
   layer?: number;
   head?: number;
@@ -14,7 +14,7 @@ export interface Edit {
 }
 
 /** Everything the URL holds. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
-export interface State {
+interface State {
   text: string;
   ids: number[] | null;
   model: number;
@@ -47,12 +47,12 @@ export interface State {
   filter: string;
 }
 
-export interface Source {
+interface Source {
   model?: number;
   checkpoint?: number;
 }
 
-export interface ModelConfig {
+interface ModelConfig {
   n_layer: number;
   n_head: number;
   n_embd: number;
@@ -62,40 +62,40 @@ export interface ModelConfig {
   d_mlp: number;
 }
 
-export interface ModelInfo {
+interface ModelInfo {
   models: { name: string; config: ModelConfig; parameters: number }[];
   checkpoints: { name: string; step: number }[];
   limits: { tokens: number; traces: number };
   version: string;
 }
 
-export interface Token {
+interface Token {
   id: number;
   text: string;
   bytes: number[];
   word: number;
 }
 
-export interface Word {
+interface Word {
   text: string;
   first: number;
   last: number;
   merges: string[][];
 }
 
-export interface Surprise {
+interface Surprise {
   p: number;
   rank: number;
   entropy: number;
 }
 
-export interface Lens {
+interface Lens {
   ids: number[][];
   texts: string[][];
   p: number[][];
 }
 
-export interface Trace {
+interface Trace {
   id: string;
   model: number;
   tokens: Token[];
@@ -105,17 +105,17 @@ export interface Trace {
   norms: number[][];
 }
 
-export interface Floats {
+interface Floats {
   shape: number[];
   data: Float32Array;
 }
 
-export interface Bytes {
+interface Bytes {
   shape: number[];
   data: Uint8Array;
 }
 
-export interface Head {
+interface Head {
   x: number[];
   ln_1: number[];
   q: number[];
@@ -132,7 +132,7 @@ export interface Head {
   x_mid: number[];
 }
 
-export interface Mlp {
+interface Mlp {
   x_mid: number[];
   ln_2: number[];
   pre: number[];
@@ -141,7 +141,7 @@ export interface Mlp {
   x_out: number[];
 }
 
-export interface Intervention {
+interface Intervention {
   logits: Floats;
   before: Floats;
   kl: number;
@@ -151,13 +151,19 @@ export interface Intervention {
 }
 
 /** A custom element that shows one view. */
-export interface View extends HTMLElement {
+interface View extends HTMLElement {
   toSVG?(): string;
 }
 
-export interface ViewEntry {
+interface ViewEntry {
   name: string;
   title: string;
   hint: string;
   key: string;
 }
+
+/** What listeners of the store hear of: a part of the state, or something that was computed. */
+type Topic = keyof State | "trace" | "info" | "status" | "intervention" | "secondTrace";
+
+/** What can stand inside an element; false, null and undefined leave nothing. */
+type Child = string | number | Node | null | undefined | false;
