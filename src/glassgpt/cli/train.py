@@ -37,23 +37,31 @@ def command(
     prompt: Annotated[str | None, flag("begin the samples with this", "TEXT", default="")] = None,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
     parallel: Annotated[
-        str, flag("how torchrun's processes share the work: ddp (whole models), fsdp (shares of one)", "NAME")
+        str,
+        flag(
+            "how torchrun's processes share the work: ddp (whole models), fsdp (shares of one), "
+            "tp (heads of every layer)",
+            "NAME",
+        ),
     ] = "ddp",
+    tensor: Annotated[
+        int | None, flag("with --parallel tp: processes that share a layer", "N", default="all")
+    ] = None,
     resume: Annotated[bool, flag("go on with the run in RUN, exactly", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
 ) -> int:
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
     from glassgpt.model.backend import choose_device
     from glassgpt.train.job import Request, checked, prepare_job
-    from glassgpt.train.parallel import joined, leave
+    from glassgpt.train.team import joined, leave
 
     request, begun = checked(
         Request(
             data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
-            dropout=dropout, parallel=parallel, resume=resume,
+            dropout=dropout, parallel=parallel, tensor=tensor, resume=resume,
         )
     )  # fmt: skip
-    with joined(choose_device(device)) as (where, mesh):
+    with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):
         job = prepare_job(request, begun, where, mesh)
         tell_plan(job)
         if not dry_run:

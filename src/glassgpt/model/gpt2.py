@@ -164,7 +164,7 @@ class Attention(nn.Module):
         past: LayerCache | None,
         tap: Tap | None,
     ) -> Tensor:
-        _, T, C = x.shape
+        T = x.shape[1]
         qkv = self.c_attn(x)  # (B, T, 3 C)
         if (
             past is not None
@@ -175,7 +175,7 @@ class Attention(nn.Module):
         ):
             # One new token in each row: a quicker way from here to z (see attend_each_row, and kernels.py).
             return self.merge(past.attend_one(qkv, past.kv, positions, self.n_head, self.scale), tap)
-        q, k, v = qkv.split(C, dim=2)  # (B, T, C) each
+        q, k, v = qkv.chunk(3, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
         k = show(tap, "k", self.split_heads(k))  # (B, H, T, D)
         v = show(tap, "v", self.split_heads(v))  # (B, H, T, D)

@@ -24,6 +24,7 @@ from glassgpt.train.parallel import check_plan
 from glassgpt.train.run import checkpoints
 from glassgpt.train.settings import RECIPES, TrainSettings
 from glassgpt.train.shards import Part, Shards, train_and_held_out
+from glassgpt.train.team import group_of
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
 
@@ -42,6 +43,7 @@ class Request:
     recipe: str | None = None
     dropout: float = 0.1
     parallel: str = "ddp"
+    tensor: int | None = None
     resume: bool = False
 
 
@@ -63,7 +65,7 @@ class Job:
 
     @property
     def rank(self) -> int:
-        return 0 if self.mesh is None else self.mesh.get_local_rank()
+        return 0 if self.mesh is None else self.mesh.get_rank()
 
     @property
     def world(self) -> int:
@@ -76,7 +78,7 @@ class Job:
 
     def batches(self, step: int) -> AbstractContextManager[Iterator[Tensor]]:
         """This process's part of every batch from a step on."""
-        return self.loader.prefetch(step, self.rank, self.world, self.device)
+        return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
     def write_beginning(self) -> None:
         """What the folder of a run holds before its first save."""
@@ -105,7 +107,7 @@ def checked(request: Request) -> tuple[Request, bool]:
         raise SettingError(f"{out} holds no checkpoint to go on from. Leave out --resume to begin.")
     if begun:
         settings = same_settings(settings, out)
-    check_plan(request.parallel, settings)
+    check_plan(request.parallel, settings, request.tensor)
     return dataclasses.replace(request, settings=settings), begun
 
 

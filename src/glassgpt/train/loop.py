@@ -20,10 +20,11 @@ from glassgpt.errors import NonFiniteLossError
 from glassgpt.model import GPT2
 from glassgpt.train.loss import IGNORED, Way
 from glassgpt.train.optim import make_optimizers, set_rate
-from glassgpt.train.parallel import Team, check_plan
+from glassgpt.train.parallel import check_division, check_plan
 from glassgpt.train.run import LOG, Identity, load_run, save_run
 from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.team import Team
 from glassgpt.weights.safe import writing
 
 # The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
@@ -50,6 +51,8 @@ def train(
     does not go on with others than it began with.
     """
     check_plan(plan, settings)
+    if mesh is not None and plan == "tp":
+        check_division(model.config, settings.context, mesh["tensor"].size())
     out.mkdir(parents=True, exist_ok=True)
     team = Team(model, mesh, plan)
     optimizers = make_optimizers(model, settings)
@@ -161,8 +164,8 @@ def learn(
         with team.accumulating(more=number < len(parts)):
             with computing_in(settings.precision, batch.device):
                 loss = team.surprise(ids, wanted, way) / tokens
-            # The wrappers take the mean over the processes of gradients whose sum is wanted.
-            scaler.scale(loss * team.world).backward()
+            # The wrappers take the mean over the groups of gradients whose sum is wanted.
+            scaler.scale(loss * team.groups).backward()
         total += loss.detach()
     return team.total(total).item()
 

@@ -77,13 +77,21 @@ class Way(NamedTuple):
 PLAIN = Way()
 
 
-def summed_loss(model: GPT2, ids: Tensor, targets: Tensor, way: Way = PLAIN) -> Tensor:
+def summed_loss(
+    model: GPT2,
+    ids: Tensor,
+    targets: Tensor,
+    way: Way = PLAIN,
+    held: Callable[[Tensor], Tensor] = lambda weight: weight,
+) -> Tensor:
     """The sum of -log p(target) over all tokens that count, in nats, (B, T) and (B, T) -> ().
 
-    Its gradient is that of what `way` wants to be small.
+    Its gradient is that of what `way` wants to be small. `held` turns the head's weight into what this
+    process multiplies with, where many hold it together.
     """
     x = model.hidden(ids, run_block=way.run_block)  # (B, T, C)
     weight = model.wte.weight if model.lm_head is None else model.lm_head.weight  # (V, C)
+    weight = held(weight)
     if not torch.is_grad_enabled():
         weight = weight.detach()  # else its gradient would be computed along with the loss
     if torch.is_autocast_enabled(x.device.type):

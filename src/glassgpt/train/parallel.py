@@ -1,10 +1,13 @@
-"""Many processes, one model. Everything that knows of them is here; the model knows nothing of it.
+"""Many processes, one model: how it is divided among them. The model knows nothing of it.
 
-The processes are torchrun's. Each of them trains on its own rows of every batch:
+The processes are torchrun's. Each of them, or under tp each group, trains on its own rows of every batch:
 
     ddp    each holds the whole model; gradients are summed when they are made (DistributedDataParallel)
     fsdp   each holds a share of every weight, gradient and optimizer memory; a block's weights are gathered
            when it is their turn and dropped again (FSDP2, `fully_shard`)
+    tp     the processes of a group each hold some heads and some of the MLP's numbers of every block, and
+           compute with them alone; what they find is summed (`parallelize_module`). Between blocks each has
+           its stretch of every row. Several groups share what they hold as in fsdp.
 
 Of a sum over tokens it does not matter which process had which. So the loss is the sum over all tokens of
 an update divided by their number, in one process or in many.
@@ -12,39 +15,60 @@ an update divided by their number, in one process or in many.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
-from typing import NoReturn
+import math
+from typing import Any, cast
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+from torch.distributed.tensor.parallel import (
+    ParallelStyle,
+    PrepareModuleInput,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
 
+from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED, PLAIN, Way, summed_loss
+from glassgpt.model.gpt2 import Attention
+from glassgpt.train.loss import PLAIN, Way, summed_loss
 from glassgpt.train.settings import TrainSettings
 
-PLANS = ("ddp", "fsdp")
+PLANS = ("ddp", "fsdp", "tp")
 
 
-def check_plan(plan: str, settings: TrainSettings) -> None:
+def check_plan(plan: str, settings: TrainSettings, tensor: int | None = None) -> None:
     if plan not in PLANS:
         raise SettingError(f"parallel {plan!r} is not one of {', '.join(PLANS)}.")
+    if tensor is not None and plan != "tp":
+        raise SettingError(f"tensor {tensor} is for groups that share a layer. Add --parallel tp.")
     # Muon orthogonalises whole matrices; torch's, given shares, ends elsewhere (by 2e-3 after five steps).
-    if plan == "fsdp" and settings.muon_lr is not None:
+    if plan != "ddp" and settings.muon_lr is not None:
         raise SettingError(
-            "muon_lr moves whole matrices, and fsdp holds shares. Leave it out, or choose ddp."
+            f"muon_lr moves whole matrices, and {plan} holds shares. Leave it out, or choose ddp."
         )
-    if plan == "fsdp" and settings.precision == "float16":
-        raise SettingError("float16's scaling is not for shares of gradients. With fsdp choose bfloat16.")
+    if plan != "ddp" and settings.precision == "float16":
+        raise SettingError(f"float16's scaling is not for shares of gradients. With {plan} choose bfloat16.")
+
+
+def check_division(config: Config, context: int, processes: int) -> None:
+    """Whether so many processes can share a layer."""
+    for name, value in (("n_head", config.n_head), ("the MLP's width", config.d_mlp), ("context", context)):
+        if value % processes:
+            raise SettingError(
+                f"{name} {value} cannot be divided among {processes} processes. "
+                f"Choose --tensor {math.gcd(config.n_head, config.d_mlp, context)} or a divisor of it."
+            )
 
 
 class Surprise(nn.Module):
@@ -53,165 +77,142 @@ class Surprise(nn.Module):
     The tied head reads `wte` outside of any module's forward; within this one, sharded weights are whole.
     """
 
-    def __init__(self, model: GPT2) -> None:
+    def __init__(self, model: GPT2, group: DeviceMesh | None = None) -> None:
         super().__init__()
         self.model = model
+        self.group = group
 
     def forward(self, ids: Tensor, targets: Tensor, way: Way = PLAIN) -> Tensor:
-        return summed_loss(self.model, ids, targets, way)
+        if self.group is None:
+            return summed_loss(self.model, ids, targets, way)
+        # Of the group each has its stretch of every row. The head is whole in all of them and each judges
+        # its own tokens with it: the work is divided as if the vocabulary were, and the loss stays as it is.
+        stretch = targets.chunk(self.group.size(), dim=1)[self.group.get_local_rank()]
+        return summed_loss(self.model, ids, stretch, way, learned_in_parts)
+
+
+def learned_in_parts(weight: Tensor) -> Tensor:
+    """A weight that all of a group hold, whose gradient is the sum of what each finds."""
+    return weight.to_local(grad_placements=[Partial()]) if isinstance(weight, DTensor) else weight
 
 
 def parallelize(model: GPT2, plan: str, mesh: DeviceMesh) -> nn.Module:
     """The model's loss as a module that keeps the processes of the mesh together. The model's parameters are
     afterwards those an optimizer should move."""
-    surprise = Surprise(model)
     if plan == "ddp":
-        return DistributedDataParallel(surprise, process_group=mesh.get_group())
-    for block in model.h:
-        fully_shard(block, mesh=mesh)
-    fully_shard(surprise, mesh=mesh)  # what is in no block: embeddings (so the head) and the last norm
+        return DistributedDataParallel(Surprise(model), process_group=mesh.get_group())
+    surprise = Surprise(model, mesh["tensor"] if plan == "tp" else None)
+    if plan == "tp":
+        parallelize_module(model, mesh["tensor"], tensor_plan(), src_data_rank=None)
+        for block in model.h:
+            attention = cast(Attention, block.attn)
+            attention.n_head //= mesh["tensor"].size()
+    if mesh["data"].size() > 1 or plan == "fsdp":
+        for block in model.h:
+            fully_shard(block, mesh=mesh["data"])
+        fully_shard(surprise, mesh=mesh["data"])  # what is in no block: embeddings (so the head), last norm
     return surprise
 
 
-class Team:
-    """The processes that train a model together, seen from one of them. Without a mesh it is alone."""
+def tensor_plan() -> dict[str, ParallelStyle]:
+    """How a group shares the model. Between its parts a process has its stretch of each row, (B, T/N, C)."""
+    # Every process has the whole of a table. Divided by words, wte (5 % of GPT-2 XL) would save little, and
+    # the tied head would need a loss over a divided vocabulary.
+    table = Divided(given=Replicate(), result=Shard(1), weight=Replicate())
+    norm = SequenceParallel(use_local_output=True)
+    columns: dict[str, Any] = {"given": Replicate(), "result": Shard(2), "weight": Shard(1), "bias": Shard(0)}
+    rows = Divided(given=Shard(2), result=Shard(1), weight=Shard(0), bias=Replicate())
+    return {
+        "wte": table,
+        "wpe": table,
+        "h.*.ln_1": norm,
+        "h.*.attn": gathered_first(more=4),  # (B, T, C)
+        "h.*.attn.c_attn": Divided(**columns, parts=3),  # q, k and v of this process's heads, (B, T, 3 C/N)
+        "h.*.attn.c_proj": rows,  # sums over all heads, (B, T/N, C)
+        "h.*.ln_2": norm,
+        "h.*.mlp": gathered_first(more=1),  # (B, T, C)
+        "h.*.mlp.c_fc": Divided(**columns),  # (B, T, M/N)
+        "h.*.mlp.c_proj": rows,  # (B, T/N, C)
+        "ln_f": norm,
+    }
 
-    def __init__(self, model: GPT2, mesh: DeviceMesh | None = None, plan: str = "ddp") -> None:
-        self.mesh = mesh
-        self.rank = 0 if mesh is None else mesh.get_local_rank()
-        self.world = 1 if mesh is None else mesh.size()
-        self.surprise = Surprise(model) if mesh is None else parallelize(model, plan, mesh)
 
-    @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self.rank == 0
+def gathered_first(more: int) -> ParallelStyle:
+    """The first argument comes in stretches and is put together; `more` others are left as they are."""
+    rest = (None,) * more
+    return PrepareModuleInput(input_layouts=(Shard(1), *rest), desired_input_layouts=(Replicate(), *rest))
 
-    def mine(self, batch: Tensor) -> Tensor:
-        """This process's rows of a batch that all have, as the loader would divide it."""
-        return batch[len(batch) * self.rank // self.world : len(batch) * (self.rank + 1) // self.world]
 
-    def evened(self, batch: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets (B, T) of this process's part of `rows` rows.
+class Divided(ParallelStyle):
+    """A module of whose weight and bias each process holds a share, or all, and how what it is given and what
+    it finds are divided. torch's own styles are for nn.Linear, with weights the other way round.
 
-        Where the rows do not divide evenly, a row that counts for nothing is added: sharded weights are
-        gathered by all processes together, so all must make the same number of passes.
-        """
-        inputs, targets = batch[:, :-1], batch[:, 1:]
-        missing = -(-rows // self.world) - len(batch) if self.world > 1 else 0
-        if missing > 0:
-            blank = inputs.new_zeros(missing, inputs.shape[1])
-            inputs, targets = torch.cat([inputs, blank]), torch.cat([targets, blank + IGNORED])
-        return inputs, targets
+    `parts` lie side by side in the columns (q, k, v): each process has its share of each of them.
+    """
 
-    @contextlib.contextmanager
-    def accumulating(self, more: bool) -> Iterator[None]:
-        """While more micro-batches of an update follow, whole gradients need not be exchanged.
+    def __init__(
+        self,
+        *,
+        given: Placement,
+        result: Placement,
+        weight: Placement,
+        bias: Placement | None = None,
+        parts: int = 1,
+    ) -> None:
+        self.given, self.result, self.weight, self.bias, self.parts = given, result, weight, bias, parts
 
-        Sharded ones are: to keep them whole until the last would cost the memory that sharding saves.
-        """
-        if more and isinstance(self.surprise, DistributedDataParallel):
-            with self.surprise.no_sync():
-                yield
-        else:
-            yield
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in list(module.named_parameters()):
+            value = dealt(parameter.detach(), self.parts, device_mesh.size())
+            # All have the same whole value, so nothing needs to be sent.
+            held = distribute_tensor(value, device_mesh, [getattr(self, name)], src_data_rank=None)
+            module.register_parameter(name, nn.Parameter(held, requires_grad=parameter.requires_grad))
 
-    def total(self, value: Tensor) -> Tensor:
-        """The sum of every process's value."""
-        if self.mesh is not None:
-            dist.all_reduce(value, group=self.mesh.get_group())
+        def before(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+            if isinstance(given[0], DTensor):
+                return given
+            return (DTensor.from_local(given[0], device_mesh, [self.given], run_check=False),)
+
+        module.register_forward_pre_hook(before)
+        module.register_forward_hook(
+            lambda _, given, found: found.redistribute(placements=[self.result]).to_local()
+        )
+        return module
+
+
+def dealt(value: Tensor, parts: int, processes: int) -> Tensor:
+    """The last dimension put in another order, so that cut into `processes` equal pieces each piece has its
+    share of each of `parts`: q q' k k' v v' becomes q k v q' k' v'."""
+    each = value.shape[-1] // (parts * processes)
+    return value.view(*value.shape[:-1], parts, processes, each).transpose(-3, -2).flatten(-3)
+
+
+def parts_of(name: str, value: Tensor) -> tuple[int, int]:
+    """What lies side by side in a parameter's columns, and among how many processes it is dealt."""
+    names = value.device_mesh.mesh_dim_names if isinstance(value, DTensor) else None
+    if names is None or "tensor" not in names or ".c_attn." not in name:
+        return 1, 1
+    return 3, value.device_mesh["tensor"].size()  # type: ignore[attr-defined]
+
+
+def whole(name: str, value: Tensor) -> Tensor:
+    """All of a parameter (or an optimizer's memory of it) of which each process may hold a share, as one
+    process would have it: to be asked for by all of them."""
+    if not isinstance(value, DTensor):
         return value
-
-    def sum(self, value: float) -> float:
-        if self.mesh is None:
-            return value
-        return self.total(torch.tensor(value, dtype=torch.float64, device=self.mesh.device_type)).item()
-
-    def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
-        return self.sum(float(here)) > 0
-
-    def clip(self, limit: float) -> float:
-        """Shorten the gradient to `limit` at most; its norm before."""
-        norm = clip_grad_norm_(self.surprise.parameters(), limit)
-        return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
-
-    def evaluated(self) -> None:
-        """Drop what was gathered: after a forward pass with no backward pass nothing else would."""
-        if isinstance(self.surprise, FSDPModule):
-            self.surprise.reshard()
-
-    def gathered(self, value: Tensor) -> list[Tensor]:
-        """The value of each process, in the order of their ranks."""
-        if self.mesh is None:
-            return [value]
-        sent = value.to(self.mesh.device_type)
-        parts = [torch.empty_like(sent) for _ in range(self.world)]
-        dist.all_gather(parts, sent, group=self.mesh.get_group())
-        return [part.to(value.device) for part in parts]
-
-    def wait(self) -> None:
-        """Until all are here."""
-        self.any(False)
+    parts, processes = parts_of(name, value)
+    return dealt(value.full_tensor(), processes, parts)
 
 
-def whole(value: Tensor) -> Tensor:
-    """All of a tensor of which each process may hold a share: to be asked for by all of them."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def share(value: Tensor, like: Tensor) -> Tensor:
+def share(name: str, value: Tensor, like: Tensor) -> Tensor:
     """Of a whole tensor, what this process holds of one that lies as `like` does. Others need not help."""
     if not isinstance(like, DTensor) or value.shape != like.shape:
         return value
-    value = value.to(like.device)
-    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
-
-
-@contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[tuple[torch.device, DeviceMesh | None]]:
-    """Join the other processes if torchrun started this one: the device to use, and the mesh of all.
-
-    torchrun says in the environment who this process is (RANK of WORLD_SIZE; LOCAL_RANK on its machine).
-    """
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-        yield device, None
-        return
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        if device.index >= torch.cuda.device_count():
-            raise SettingError(
-                f"process {device.index} of this machine has no GPU: there are {torch.cuda.device_count()}. "
-                "Give torchrun --nproc-per-node as many, or train with --device cpu."
-            )
-        torch.cuda.set_device(device)
-    elif device.type != "cpu":
-        raise SettingError(f"many processes train on cuda or cpu, not on {device.type}. Add --device cpu.")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
-        # On one machine torchrun keeps its store when it starts dead processes again (torch 2.13): without a
-        # prefix they would read the addresses of the dead and wait for them. Several machines do not agree on
-        # this count; their launch files ask for a new store instead.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world, device_id=device if device.type == "cuda" else None
-    )
-    try:
-        yield device, init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("data",))
-    except BaseException:
-        dist.destroy_process_group()
-        raise
-    dist.barrier()  # nobody leaves while another may still be spoken to
-
-
-def leave() -> NoReturn:
-    """End a process of many whose work is done and written.
-
-    At once: while Python takes itself apart, threads of gloo and FSDP2 (torch 2.13) now and then abort the
-    process, and torchrun would count a finished run as failed.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    value = local = dealt(value.to(like.device), *parts_of(name, like))
+    mesh, places = like.device_mesh, cast(Any, like.placements)
+    for axis, place in reversed(list(zip(cast(Any, mesh.mesh_dim_names), places, strict=True))):
+        if not place.is_replicate():  # a group first, then the groups: as `parallelize` divides
+            pieces, rank = local.chunk(mesh[axis].size(), place.dim), mesh[axis].get_local_rank()
+            local = pieces[rank] if rank < len(pieces) else local.narrow(place.dim, 0, 0)
+    shape, stride = value.shape, value.stride()
+    return DTensor.from_local(local.contiguous(), mesh, places, run_check=False, shape=shape, stride=stride)

@@ -31,8 +31,9 @@ from torch.optim import Optimizer
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
-from glassgpt.train.parallel import Team, share, whole
+from glassgpt.train.parallel import share, whole
 from glassgpt.train.saving import Saver
+from glassgpt.train.team import Team
 from glassgpt.weights.safe import flush, remove, unfinished, writing
 from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
@@ -66,17 +67,19 @@ def save_run(
     saver.wait()
     state: dict[str, Tensor] = {}
 
-    def put(name: str, value: Tensor) -> None:
-        value = whole(value)
+    def put(name: str, value: Tensor, parameter: str = "") -> None:
+        value = whole(parameter, value)
         if team.leads:
             state[name] = saver.copy(name, value)
 
     for name, value in model.state_dict().items():
-        put(f"model.{name}", value)
+        put(f"model.{name}", value, name)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
     for number, optimizer in enumerate(optimizers):
+        moved = [names[id(parameter)] for parameter in parameters_of(optimizer)]
         for index, memory in optimizer.state_dict()["state"].items():
             for key, value in memory.items():
-                put(f"optimizer.{number}.{index}.{key}", torch.as_tensor(value))
+                put(f"optimizer.{number}.{index}.{key}", torch.as_tensor(value), moved[index])
     for kind, value in random_states(model).items():
         for rank, of_rank in enumerate(team.gathered(value)):
             put(rng_name(kind, rank), of_rank)
@@ -180,17 +183,19 @@ def load_run(
         return 0, None
     state, facts = read_newest(found)
     check_identity(out, json.loads(facts.get("data", "null")), data)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     model.load_state_dict(
-        weights | {k: share(weights[k], v) for k, v in model.state_dict().items() if k in weights}
+        weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
     )
     for number, optimizer in enumerate(optimizers):
         memory: dict[int, dict[str, Tensor]] = {}
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters_of(optimizer)
         for name, value in state.items():
             if name.startswith(f"optimizer.{number}."):
                 index, key = name.split(".")[2:]
-                memory.setdefault(int(index), {})[key] = share(value, parameters[int(index)])
+                moved = parameters[int(index)]
+                memory.setdefault(int(index), {})[key] = share(names[id(moved)], value, moved)
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
     if (
@@ -220,6 +225,11 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
             f"{out} did not learn from this data: {', '.join(differing)}. Name what it began with, or begin "
             f"a new run from its weights with --start {out}."
         )
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """In the order in which its state counts them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def random_states(model: GPT2) -> dict[str, Tensor]:
