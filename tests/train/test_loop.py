@@ -17,9 +17,9 @@ from glassgpt.model import GPT2
 from glassgpt.train import loss
 from glassgpt.train.loop import evaluate, train, update
 from glassgpt.train.optim import make_optimizers
-from glassgpt.train.parallel import Team
 from glassgpt.train.run import checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.team import Team
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
 
