@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -218,6 +220,36 @@ def test_generated_tokens_are_those_of_generate(client: Client, gpt: GPT) -> Non
     assert np.log([event["p"] for event in tokens]) == pytest.approx(expected.logprobs, abs=1e-5)
 
 
+def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
+    body = json.dumps({"ids": [1, 2], "max_new_tokens": 1000, "temperature": 1}).encode()
+    asked = [{"type": "http.request", "body": body, "more_body": False}]
+    written: list[bytes] = []
+    gone = anyio.Event()
+
+    async def receive() -> Any:
+        if asked:
+            return asked.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        written.append(message.get("body", b""))
+        if len(written) == 5:
+            gone.set()
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"{API}/generate",
+        "raw_path": f"{API}/generate".encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }
+    anyio.run(make_app(gpt), scope, receive, send)
+    assert 4 < len(written) < 100
+    assert written[1].startswith(b"data: {")
+
+
 def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
@@ -264,3 +296,44 @@ def test_a_model_without_a_vocabulary_shows_numbers() -> None:
     for text in ("cat", "0 3", "", "0 " * 12, "-1", "1.5", "¹"):
         status, _, field = refusal(here.http.post(f"{API}/trace", json={"text": text}))
         assert (status, field) == (422, "text"), text
+
+
+def test_changing_nothing_changes_nothing(client: Client) -> None:
+    found = client.post("/intervene", id=client.trace()["id"], edits=[])
+    assert found["logits"] == found["before"]
+    assert found["kl"] == 0
+    assert set(found["kl_per_token"]) == {0}
+    assert found["moved"] == []
+    assert found["lens"] == client.trace()["lens"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"kind": "head", "layer": 1, "head": 2, "how": "zero"},
+        {"kind": "head", "layer": 1, "head": 2, "how": "mean", "positions": [2, 3]},
+        {"kind": "neuron", "layer": 3, "neuron": 700, "how": "zero"},
+        {"kind": "attn", "layer": 0, "how": "mean"},
+        {"kind": "mlp", "layer": 2, "how": "zero"},
+        {"kind": "block", "layer": 1, "how": "zero"},
+        {"kind": "steer", "layer": 2, "token": 260, "strength": 0.5},
+    ],
+)
+def test_an_edit_does_what_python_does(client: Client, gpt: GPT, edit: dict[str, object]) -> None:
+    found = client.post("/intervene", id=client.trace()["id"], edits=[edit], token=6)
+    expected = gpt.intervene(TEXT, [edit], position=6)
+    assert np.array_equal(array(found["logits"]), expected.logits)
+    assert np.array_equal(array(found["before"]), expected.logits_before)
+    assert found["kl"] == pytest.approx(expected.kl)
+    assert found["kl"] > 0
+    assert np.array_equal(np.float32(found["kl_per_token"]), expected.kl_per_token)
+    assert [each["id"] for each in found["moved"]] == [each.id for each in expected.moved(10)]
+    assert found["lens"]["ids"] == expected.lens().ids.tolist()
+
+
+def test_a_whole_patch_is_the_other_text(client: Client, gpt: GPT) -> None:
+    here, there = client.trace("The cat sat on the"), client.trace("The dog ran to the")
+    assert len(here["tokens"]) == len(there["tokens"])
+    edit = {"kind": "patch", "tap": "h.1.resid_post", "source": there["id"]}
+    found = client.post("/intervene", id=here["id"], edits=[edit])
+    assert np.array_equal(array(found["logits"]), gpt.trace("The dog ran to the").logits[-1])

@@ -110,7 +110,7 @@ def serve(app: FastAPI, listener: socket.socket, url: str, open_browser: bool) -
 
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from fastapi import FastAPI
 
-from glassgpt.explorer import export, questions, writing
+from glassgpt.explorer import changing, export, questions, writing
 from glassgpt.explorer.models import Model, Models
 from glassgpt.explorer.questions import API, Explorer
 from glassgpt.explorer.traces import MOST_TRACES, Traces
@@ -30,6 +30,7 @@ def make_app(
     models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]))
     explorer = Explorer(models, Traces(models, most_traces), Worker())
     questions.install(app, explorer)
+    changing.install(app, explorer)
     writing.install(app, explorer)
     export.install(app, explorer, PAGE)
     page_files.install(app, PAGE)

@@ -44,37 +44,42 @@ class CompareWanted(Shape):
 
 
 How = Literal["zero", "mean"]
+Places = Annotated[list[Place], Field(max_length=MOST_IDS)]
 
 
-class HeadEdit(Shape):
+class EditShape(Shape):
+    positions: Places | None = None  # where in the text; everywhere if left out
+
+
+class HeadEdit(EditShape):
     kind: Literal["head"]
     layer: Place
     head: Place
     how: How = "zero"
 
 
-class NeuronEdit(Shape):
+class NeuronEdit(EditShape):
     kind: Literal["neuron"]
     layer: Place
     neuron: Place
     how: How = "zero"
 
 
-class PartEdit(Shape):
+class PartEdit(EditShape):
     kind: Literal["attn", "mlp", "block"]
     layer: Place
     how: How = "zero"
 
 
-class PatchEdit(Shape):
+class PatchEdit(EditShape):
     kind: Literal["patch"]
     tap: Annotated[str, Field(max_length=60)]
     source: Annotated[str, Field(max_length=40)]
     head: Place | None = None
-    positions: Annotated[list[Place], Field(max_length=MOST_IDS)] | None = None
+    source_positions: Places | None = None
 
 
-class SteerEdit(Shape):
+class SteerEdit(EditShape):
     kind: Literal["steer"]
     layer: Place
     token: TokenId

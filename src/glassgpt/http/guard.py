@@ -13,6 +13,7 @@ import socket
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glassgpt.http.errors import error_response
@@ -62,11 +63,7 @@ class Guard:
         if refusal is not None:
             await error_response(*refusal)(scope, receive, with_headers)
             return
-        counted = CountedBody(receive, self.body_limit)
-        try:
-            await self.app(scope, counted, with_headers)
-        except BodyTooLarge:
-            await error_response(413, self.too_large())(scope, receive, with_headers)
+        await self.app(scope, CountedBody(receive, self.body_limit), with_headers)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the sentence for a request that must not pass."""
@@ -90,11 +87,8 @@ class Guard:
         if not length.isascii() or not length.isdigit():
             return 400, "Content-Length is not a number."
         if int(length[:20]) > self.body_limit:
-            return 413, self.too_large()
+            return 413, too_large(self.body_limit)
         return None
-
-    def too_large(self) -> str:
-        return f"The body is larger than {self.body_limit:,} bytes. Send a shorter text."
 
     def is_ours(self, host: str) -> bool:
         """A name of this machine, with any port (a tunnel may have another than we have).
@@ -110,24 +104,24 @@ class Guard:
         return name in self.names or (not self.local_only and is_address(name))
 
 
-class BodyTooLarge(Exception):
-    pass
-
-
 class CountedBody:
     """`receive`, but a body without a Content-Length cannot grow without end either."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self.receive = receive
-        self.left = limit
+        self.limit = self.left = limit
 
     async def __call__(self) -> Message:
         message = await self.receive()
         if message["type"] == "http.request":
             self.left -= len(message.get("body", b""))
             if self.left < 0:
-                raise BodyTooLarge
+                raise HTTPException(413, too_large(self.limit))
         return message
+
+
+def too_large(limit: int) -> str:
+    return f"The body is larger than {limit:,} bytes. Send a shorter text."
 
 
 def decorated(scope: Scope, send: Send) -> Send:

@@ -1,0 +1,55 @@
+"""The endpoints that change something inside the model, and those that ask what an answer came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from glassgpt.explorer.questions import API, Explorer
+from glassgpt.explorer.shapes import InterveneWanted
+from glassgpt.explorer.traces import Held, Traces, lens_json
+from glassgpt.http.answers import array
+from glassgpt.http.errors import Refusal
+
+MOST_MOVED = 10
+
+
+def install(app: FastAPI, explorer: Explorer) -> None:
+    held = explorer.traces
+
+    @app.post(f"{API}/intervene")
+    async def intervene(wanted: InterveneWanted, request: Request) -> Response:
+        return await explorer.answer(request, lambda: intervene_json(held[wanted.id], wanted, held))
+
+
+def intervene_json(held: Held, wanted: InterveneWanted, others: Traces) -> dict[str, Any]:
+    """The same text with parts switched off, patched or pushed, beside what it was."""
+    from glassgpt.inspect.edits import edit_from_dict
+
+    token = held.token(len(held.trace) - 1 if wanted.token is None else wanted.token)
+    edits = [edit.model_dump(exclude_none=True) for edit in wanted.edits]
+    sources = {edit["source"]: source_of(others, edit["source"], held) for edit in edits if "source" in edit}
+    made = [edit_from_dict(edit, sources) for edit in edits]
+    found = held.gpt.intervene(held.trace, made, position=token)
+    size = held.model.n_tokens
+    return {
+        "logits": array(found.logits[:size]),
+        "before": array(found.logits_before[:size]),
+        "kl": found.kl,
+        "kl_per_token": found.kl_per_token,
+        "moved": [
+            {"id": each.id, "text": each.text, "before": each.before, "after": each.after}
+            for each in found.moved(MOST_MOVED)
+        ],
+        "lens": lens_json(held.model, found.lens()),
+    }
+
+
+def source_of(others: Traces, id: str, held: Held) -> Any:
+    """The trace that a patch takes its numbers from: one of the same model."""
+    source = others[id]
+    if source.gpt.config.shapes() != held.gpt.config.shapes():
+        raise Refusal(422, "source: a patch needs a trace of a model of the same shape.", "source")
+    return source.trace

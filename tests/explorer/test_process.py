@@ -1,0 +1,108 @@
+"""`glassgpt explore` as a process: it prints its address, answers, and ends quietly."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "glassgpt", "explore", "--no-browser", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = start("Où est le robot?", "--port", "0")
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    yield process, url
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def test_it_prints_an_address_that_holds_the_text(server: tuple[subprocess.Popen[str], str]) -> None:
+    address, _, text = server[1].partition("#")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    assert text == "text=O%C3%B9%20est%20le%20robot%3F"
+    with urllib.request.urlopen(address) as answer:
+        assert b"main.js" in answer.read()
+
+
+def test_raw_bytes_get_an_error_or_are_dropped(server: tuple[subprocess.Popen[str], str]) -> None:
+    port = int(server[1].split(":")[2].split("/")[0])
+    for sent in (
+        b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET //etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /%2e%2e/%2e%2e/app.py HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a.example\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"GET /" + b"a" * 100_000,
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.makefile("rb").read()
+        assert b"root:" not in answer
+        assert answer == b"" or re.match(rb"HTTP/1.1 4\d\d ", answer), (sent[:60], answer[:60])
+
+
+def test_a_port_in_use_is_told_in_one_line(server: tuple[subprocess.Popen[str], str]) -> None:
+    port = server[1].split(":")[2].split("/")[0]
+    process = start("--port", port)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert (
+        err == f"glassgpt: --port {port} is in use by another program. Choose another, or leave --port out.\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> None:
+    """The last test of this file: the server is gone after it."""
+    process, _ = server
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--port", "70000"], "--port 70000 is no port"),
+        (["--host", "203.0.113.7"], "--host 203.0.113.7 is no address of this machine"),
+        (["--host", "no such host"], "is no address of this machine"),
+        (["--model", "nowhere/at/all"], "does not exist"),
+        ([""], "the prompt is empty"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str, tmp_path: Path
+) -> None:
+    from glassgpt.cli import main
+
+    assert main(["explore", "--no-browser", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
