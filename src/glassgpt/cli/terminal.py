@@ -113,9 +113,9 @@ def lines() -> WordWrap | AsItComes:
     return WordWrap(console().width) if is_terminal(sys.stdout) else AsItComes()
 
 
-def harmless(text: str) -> str:
+def harmless(text: str, stream: TextIO | None = None) -> str:
     """On a terminal, control characters are shown, not obeyed: a model may write any byte."""
-    if not is_terminal(sys.stdout) or text.isprintable():
+    if not is_terminal(sys.stdout if stream is None else stream) or text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else f"<{ord(char):02x}>" for char in text)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +14,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
+from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag
+from glassgpt.errors import UserError
 from glassgpt.train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from glassgpt.train.job import Job
     from glassgpt.train.plan import Plan
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person wants to see of the run; it learns the same whatever they are."""
+
+    prompt: str | None  # of the samples
+    tensorboard: bool
+    trackers: tuple[str, ...]
 
 
 def command(
@@ -47,14 +59,20 @@ def command(
     tensor: Annotated[
         int | None, flag("with --parallel tp: processes that share a layer", "N", default="all")
     ] = None,
+    tensorboard: Annotated[bool, flag("curves for TensorBoard, in RUN/tensorboard", default="")] = False,
+    log_to: Annotated[
+        tuple[str, ...], flag("tell the run to a tracker, too: wandb, trackio", "NAME", default="")
+    ] = (),
     resume: Annotated[bool, flag("go on with the run in RUN, exactly", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
 ) -> int:
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
     from glassgpt.model.backend import choose_device
     from glassgpt.train.job import Request, checked, prepare_job
+    from glassgpt.train.logs import check_listeners
     from glassgpt.train.team import joined, leave
 
+    check_listeners(tensorboard, log_to)
     request, begun = checked(
         Request(
             data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
@@ -63,39 +81,40 @@ def command(
     )  # fmt: skip
     with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):
         job = prepare_job(request, begun, where, mesh)
-        tell_plan(job)
+        plan = tell_plan(job)
         if not dry_run:
-            carry_out(job, prompt)
+            carry_out(job, plan, Wishes(prompt, tensorboard, log_to))
     if mesh is not None:
         leave()
     return 0
 
 
-def tell_plan(job: Job) -> None:
+def tell_plan(job: Job) -> Plan | None:
+    """Show what the run will take, where one process can try it; the plan."""
     from glassgpt.train.plan import make_plan
 
     if job.mesh is None:
         with terminal.waiting("trying a few steps"):
             plan = make_plan(job.model, job.settings, job.loader.batch(0))
         show_plan(plan, job.settings, job.tokens, job.device.type)
-    elif job.leads:
+        return plan
+    if job.leads:
         terminal.note(
             f"{job.world} processes on {job.device.type} ({job.parallel}) share "
             f"{job.settings.rows} rows a step"
         )
+    return None
 
 
-def carry_out(job: Job, prompt: str | None) -> None:
+def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
     """The run, in each of its processes. The first one (or only one) speaks and writes."""
     from glassgpt.train.loop import train
-    from glassgpt.train.samples import sample
 
     job.write_beginning()
     done = 0
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(stopping_kindly(alone=job.mesh is None))
-        if job.leads:
-            advance = stack.enter_context(terminal.progress("training", job.settings.steps))
+        tell = stack.enter_context(telling(job, plan, wishes)) if job.leads else lambda record: None
         for record in train(
             job.model,
             lambda step: stack.enter_context(job.batches(step)),
@@ -107,25 +126,58 @@ def carry_out(job: Job, prompt: str | None) -> None:
             job.parallel,
             job.loader.identity,
         ):
-            if not job.leads:
-                continue
-            advance(record["step"] - done)
             done = record["step"]
+            tell(record)
+    if job.leads:
+        how = "done:" if done == job.settings.steps else "stopped and saved; go on with --resume, or use it:"
+        terminal.note(f"{how} glassgpt generate --model {job.out}")
+
+
+@contextlib.contextmanager
+def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yields what to do with each record: show it, add what the model writes, tell all who listen.
+
+    At the end, also at a bad one, there is a report.
+    """
+    from glassgpt.train.logs import listening
+    from glassgpt.train.report import write_report
+    from glassgpt.train.samples import on_one_line, sample
+    from glassgpt.train.session import write_session
+
+    listeners: list[Callable[[dict[str, Any]], None]] = []
+    with contextlib.ExitStack() as stack:
+        show = stack.enter_context(watching("training", job.settings.steps))
+
+        def tell(record: dict[str, Any]) -> None:
+            if not listeners:  # only now is it known after which step the run goes on
+                first = record["step"] - 1
+                write_session(job.out, first, job.device, job.world, **({} if plan is None else plan.peak))
+                heard = listening(
+                    job.out, job.facts, first, wishes.tensorboard, wishes.trackers, terminal.note
+                )
+                listeners.append(stack.enter_context(heard))
+            if plan is not None:
+                record["mfu"] = round(plan.mfu(record["tokens_per_s"]), 4)
+            show(record)
             if "skipped" in record:
                 terminal.note(
-                    f"step {done:,} was skipped: loss {record['loss']}, gradient {record['grad_norm']}"
+                    f"step {record['step']:,} was skipped: loss {record['loss']}, "
+                    f"gradient {record['grad_norm']}"
                 )
-            if "val_loss" in record:
-                tell(record)
-                # One process has no whole model otherwise.
-                if job.tokenizer is not None and job.parallel == "ddp":
-                    terminal.note(f"    {sample(job.model, job.tokenizer, prompt)}")
-    if job.leads and done < job.settings.steps:
-        terminal.note(
-            f"stopped and saved; go on with --resume, or use it: glassgpt generate --model {job.out}"
-        )
-    elif job.leads:
-        terminal.note(f"done: glassgpt generate --model {job.out}")
+            # One process has no whole model otherwise.
+            if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
+                record["sample"] = sample(job.model, job.tokenizer, wishes.prompt)
+                terminal.note(f"    {terminal.harmless(on_one_line(record['sample']), sys.stderr)}")
+            listeners[0](record)
+
+        try:
+            yield tell
+        finally:
+            try:
+                if listeners and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+                    terminal.note(f"how it went: {write_report(job.out)}")
+            except (OSError, UserError) as error:  # the run itself is saved
+                terminal.note(f"no report: {error}")
 
 
 def show_plan(plan: Plan, settings: TrainSettings, tokens: int, device: str) -> None:
@@ -146,21 +198,6 @@ def show_plan(plan: Plan, settings: TrainSettings, tokens: int, device: str) -> 
     )
     made.add_row("time", duration(plan.seconds(settings.steps)))
     terminal.show(made, stream=sys.stderr)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def tell(record: dict[str, Any]) -> None:
-    terminal.note(
-        f"step {record['step']:,}  loss {record['loss']:.3f}  held out {record['val_loss']:.3f}  "
-        f"rate {record['lr']:.1e}  gradient {record['grad_norm']:.2f}  {record['tokens_per_s']:,} tokens/s"
-    )
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
+from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag
-from glassgpt.cli.train import duration, show_plan, stopping_kindly, tell
+from glassgpt.cli.train import show_plan, stopping_kindly
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def command(
     target = free_target(files, out)
 
     from glassgpt.model.backend import choose_device
-    from glassgpt.train.samples import sample
+    from glassgpt.train.samples import on_one_line, sample
     from glassgpt.train.sources import find_sources
     from glassgpt.train.tune import prepare_tuning, tune
     from glassgpt.weights import load_checkpoint
@@ -70,16 +71,12 @@ def command(
     assert checkpoint.tokenizer is not None
     if prompt is None:
         prompt = opening(tuning.held_out, checkpoint.tokenizer)
-    written = [sample(tuning.model, checkpoint.tokenizer, prompt)]
+    written = [on_one_line(sample(tuning.model, checkpoint.tokenizer, prompt))]
 
     begun = time.monotonic()
-    with stopping_kindly() as asked, terminal.progress("tuning", tuning.settings.steps) as advance:
-        done = 0
+    with stopping_kindly() as asked, watching("tuning", tuning.settings.steps) as show:
         for record in tune(tuning, target, 60 * minutes, lambda: bool(asked)):
-            advance(record["step"] - done)
-            done = record["step"]
-            if "val_loss" in record:
-                tell(record)
+            show(record)
     taken = time.monotonic() - begun
     if asked:
         kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
@@ -93,7 +90,7 @@ def command(
     from glassgpt.model import load_model
 
     tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
-    written.append(sample(tuned, checkpoint.tokenizer, prompt))
+    written.append(on_one_line(sample(tuned, checkpoint.tokenizer, prompt)))
     report(tuning, target, taken, written, json)
     return 0
 

@@ -76,6 +76,11 @@ class Job:
         """Whether this process is the one that speaks and writes."""
         return self.rank == 0
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a tracker should know of the run."""
+        return {**self.settings.to_dict(), "model": self.model.config.to_dict(), "tokens": self.tokens}
+
     def batches(self, step: int) -> AbstractContextManager[Iterator[Tensor]]:
         """This process's part of every batch from a step on."""
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)

@@ -33,8 +33,17 @@ class Plan:
 
     @property
     def utilisation(self) -> float:
-        """The share of the device's measured peak that the trial reached (MFU)."""
-        return self.tokens_per_s * self.flops_per_token / self.peak_flops
+        """The share of the device's measured peak that the trial reached."""
+        return self.mfu(self.tokens_per_s)
+
+    def mfu(self, tokens_per_s: float) -> float:
+        """The share of the device's measured peak that so many tokens a second are (MFU)."""
+        return tokens_per_s * self.flops_per_token / self.peak_flops
+
+    @property
+    def peak(self) -> dict[str, float]:
+        """What it takes to know the share of the peak later on."""
+        return {"peak_flops": self.peak_flops, "flops_per_token": self.flops_per_token}
 
     def seconds(self, steps: int) -> float:
         return steps * self.tokens_per_step / self.tokens_per_s
