@@ -45,8 +45,13 @@ def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.Capt
     assert "parameters" in told
     assert "tokens/s on cpu" in told
     assert "step 30  loss" in told
+    assert "MFU" in told
     losses = [record["val_loss"] for record in records(run) if "val_loss" in record]
     assert losses == sorted(losses, reverse=True)
+    page = (run / "report.html").read_text("utf-8")
+    for line in (run / "samples.jsonl").read_text().splitlines():
+        assert f"step {json.loads(line)['step']}<" in page
+    assert json.loads((run / "sessions.jsonl").read_text())["step"] == 0
     assert main(["generate", "Day 7", "--model", str(run), "--max-new-tokens", "8", "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("Day 7")
     assert train(shards, run, "--steps", "30") == 2

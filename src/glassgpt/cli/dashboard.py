@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,7 +56,7 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     class WithFigures(Progress):
         def get_renderables(self) -> Iterable[RenderableType]:
             yield self.make_tasks_table(self.tasks)
-            if latest:
+            if losses:
                 yield Text(line(latest, step=False), overflow="ellipsis", no_wrap=True)
                 yield Text(f"{losses[0]:.2f} ").append(spark(losses), "bar").append(f" {losses[-1]:.2f}")
 
@@ -72,9 +73,10 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
         task = bar.add_task(what, total=steps)
 
         def show(record: Record) -> None:
-            if not losses:  # a run that goes on has not done its first steps just now
+            if not latest:  # a run that goes on has not done its first steps just now
                 bar.reset(task, total=steps, completed=record["step"] - 1)
-            losses.append(record["loss"])
+            if math.isfinite(record["loss"]):
+                losses.append(record["loss"])
             latest.update(record)
             bar.update(task, completed=record["step"])
             if "val_loss" in record:
