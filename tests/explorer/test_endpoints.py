@@ -337,3 +337,20 @@ def test_a_whole_patch_is_the_other_text(client: Client, gpt: GPT) -> None:
     edit = {"kind": "patch", "tap": "h.1.resid_post", "source": there["id"]}
     found = client.post("/intervene", id=here["id"], edits=[edit])
     assert np.array_equal(array(found["logits"]), gpt.trace("The dog ran to the").logits[-1])
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated", "rollout"])
+def test_attribution_to_tokens_is_pythons(client: Client, gpt: GPT, method: str) -> None:
+    body = {"id": client.trace()["id"], "token": 5, "target": 260, "method": method}
+    found, expected = client.post("/attribute", **body), gpt.attribute(TEXT, 260, method, 5)
+    assert found["scores"] == pytest.approx(expected.scores.tolist(), rel=1e-4, abs=1e-6)
+    assert (found["gap"] is None) == (method != "integrated")
+    assert len(found["scores"]) == len(client.trace()["tokens"])
+
+
+def test_direct_attribution_sums_to_the_logit(client: Client, gpt: GPT) -> None:
+    found = client.post("/attribute", id=client.trace()["id"], token=5, target=260, method="direct")
+    assert np.array_equal(np.float32(found["heads"]), gpt.attribute(TEXT, 260, "direct", 5).heads)
+    total = found["embedding"] + np.sum(found["heads"]) + np.sum(found["mlps"]) + found["rest"]
+    assert total == pytest.approx(found["total"], abs=1e-4)
+    assert found["total"] == pytest.approx(gpt.trace(TEXT).logits[5, 260], abs=1e-4)

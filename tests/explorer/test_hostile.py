@@ -252,6 +252,22 @@ def test_a_generation_that_makes_no_sense_is_refused(client: Client, wrong: dict
     assert client.refused("POST", f"{API}/generate", json=body)[0] in (400, 404, 422)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"token": 99}, "token"),
+        ({"target": 4096}, "target"),
+        ({"method": "guess"}, "method"),
+        ({"id": "x"}, "id"),
+    ],
+)
+def test_an_attribution_that_makes_no_sense_is_refused(
+    client: Client, wrong: dict[str, Any], field: str
+) -> None:
+    body = {"id": client.trace()["id"], "token": 1, "target": 2} | wrong
+    assert client.refused("POST", f"{API}/attribute", json=body)[2] == field
+
+
 def test_not_a_number_is_refused_in_every_number(client: Client) -> None:
     for name in ("temperature", "top_p", "min_p"):
         for value in ("NaN", "Infinity", "-Infinity", "1e999"):

@@ -8,12 +8,13 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from glassgpt.explorer.questions import API, Explorer
-from glassgpt.explorer.shapes import InterveneWanted
+from glassgpt.explorer.shapes import AttributeWanted, InterveneWanted
 from glassgpt.explorer.traces import Held, Traces, lens_json
 from glassgpt.http.answers import array
 from glassgpt.http.errors import Refusal
 
 MOST_MOVED = 10
+MOST_INTEGRATED = 128  # tokens: integrated gradients of a longer text would hold the worker for minutes
 
 
 def install(app: FastAPI, explorer: Explorer) -> None:
@@ -22,6 +23,10 @@ def install(app: FastAPI, explorer: Explorer) -> None:
     @app.post(f"{API}/intervene")
     async def intervene(wanted: InterveneWanted, request: Request) -> Response:
         return await explorer.answer(request, lambda: intervene_json(held[wanted.id], wanted, held))
+
+    @app.post(f"{API}/attribute")
+    async def attribute(wanted: AttributeWanted, request: Request) -> Response:
+        return await explorer.answer(request, lambda: attribute_json(held[wanted.id], wanted))
 
 
 def intervene_json(held: Held, wanted: InterveneWanted, others: Traces) -> dict[str, Any]:
@@ -53,3 +58,27 @@ def source_of(others: Traces, id: str, held: Held) -> Any:
     if source.gpt.config.shapes() != held.gpt.config.shapes():
         raise Refusal(422, "source: a patch needs a trace of a model of the same shape.", "source")
     return source.trace
+
+
+def attribute_json(held: Held, wanted: AttributeWanted) -> dict[str, Any]:
+    """What the score of a next token is owed to: the tokens before it, or the parts of the model."""
+    from glassgpt.inspect.attribute import DirectLogit
+
+    token = held.token(wanted.token)
+    if wanted.target >= held.model.n_tokens:
+        raise Refusal(422, f"target: {wanted.target} is no token id of this model.", "target")
+    if wanted.method == "integrated" and token >= MOST_INTEGRATED:
+        raise Refusal(
+            422, f"token: integrated gradients are for the first {MOST_INTEGRATED} tokens here.", "token"
+        )
+    found = held.gpt.attribute(held.trace, wanted.target, wanted.method, token)
+    if isinstance(found, DirectLogit):
+        return {
+            "embedding": found.embedding,
+            "heads": found.heads,
+            "mlps": found.mlps,
+            "rest": found.rest,
+            "total": found.total,
+            "logit": found.logit,
+        }
+    return {"scores": found.scores, "gap": found.gap, "logit": found.logit}
