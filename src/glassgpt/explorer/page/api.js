@@ -24,6 +24,9 @@ const kept = new Map();
 /** @type {Map<string, AbortController>} the one request under way in each slot */
 const slots = new Map();
 
+/** @type {Map<string, Promise<unknown>>} requests under way that belong to no slot: who asks the same shares them */
+const shared = new Map();
+
 /** @returns {import("./offline.js").Carried | null} */
 function readOffline() {
   const block = document.getElementById("glass-offline");
@@ -111,22 +114,28 @@ async function send(path, body, signal) {
 async function ask(path, body, { slot }) {
   if (slot !== undefined) slots.get(slot)?.abort();
   const key = keyOf(path, body);
-  if (kept.has(key)) {
-    keep(key, kept.get(key));
-    return kept.get(key);
+  const known = kept.get(key) ?? (offline && decode(answer(offline, key)));
+  if (known !== undefined && known !== null) {
+    keep(key, known);
+    return known;
   }
-  if (offline) {
-    const known = answer(offline, key);
-    if (known === undefined) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
-    keep(key, decode(known));
-    return kept.get(key);
-  }
+  if (offline) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
   const stop = new AbortController();
-  if (slot !== undefined) slots.set(slot, stop);
+  if (slot !== undefined) {
+    slots.set(slot, stop);
+    return fetched(key, path, body, stop.signal);
+  }
+  const asked = shared.get(key) ?? fetched(key, path, body, stop.signal).finally(() => shared.delete(key));
+  shared.set(key, asked);
+  return asked;
+}
+
+/** @param {string} key @param {string} path @param {unknown} body @param {AbortSignal} signal */
+async function fetched(key, path, body, signal) {
   try {
-    const answer = decode(await (await send(path, body, stop.signal)).json());
-    keep(key, answer);
-    return answer;
+    const found = decode(await (await send(path, body, signal)).json());
+    keep(key, found);
+    return found;
   } catch (error) {
     // The server holds only so many traces: have a dropped one made again; who asked will hear of the new one.
     if (error instanceof ApiError && error.status === 404 && path.startsWith("/trace/")) {
@@ -134,14 +143,17 @@ async function ask(path, body, { slot }) {
       throw new DOMException("the trace is made anew", "AbortError");
     }
     throw error;
-  } finally {
-    if (slot !== undefined && slots.get(slot) === stop) slots.delete(slot);
   }
 }
 
 /** Was this error only a request that a newer one replaced? @param {unknown} error */
 export function isAbort(error) {
   return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** What to say of an error. @param {unknown} error */
+export function messageOf(error) {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /**

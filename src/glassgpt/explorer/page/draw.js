@@ -62,6 +62,18 @@ export function put(element, ...children) {
   element.replaceChildren(...nodes(children));
 }
 
+/** The same, and the focus stays on the button that is now in the place of the one that had it. @param {Element} box @param {...(Child | Child[])} children */
+export function exchange(box, ...children) {
+  const at = [...box.querySelectorAll("button")].indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
+  put(box, ...children);
+  if (at >= 0) box.querySelectorAll("button")[at]?.focus();
+}
+
+/** A scale with a word at either end. @param {string} from @param {string} kind @param {string} to */
+export function ramp(from, kind, to) {
+  return el("div", { class: "shades" }, from, el("span", { class: `ramp ${kind}`, "aria-hidden": "true" }), to);
+}
+
 /** The named one of the page's colours, as the present theme has it. @param {string} name such as "ink" */
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

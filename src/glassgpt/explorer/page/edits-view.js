@@ -1,6 +1,6 @@
 // <glass-edits>: the edits that are made, and what they do to the next word; hidden while there are none.
 
-import { el, format, percent, put, visible } from "./draw.js";
+import { el, exchange, format, percent, visible } from "./draw.js";
 import { describe, toggleEdit } from "./edits.js";
 import { bind } from "./keys.js";
 import { store } from "./store.js";
@@ -12,20 +12,17 @@ class GlassEdits extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "edits", "intervention"];
 
-  connectedCallback() {
-    super.connectedCallback();
-    bind(["Backspace"], "undo all edits", () => store.set({ edits: [] }));
+  build() {
+    bind(["Delete"], "undo all edits", () => store.set({ edits: [] }));
   }
 
   render() {
     const { edits } = store.get();
     this.hidden = edits.length === 0;
     if (this.hidden) return;
-    const focused = this.contains(document.activeElement);
-    const chips = edits.map((edit) => el("button", { type: "button", class: "edit", title: "Take this edit back", "aria-label": `take back: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
-    const clear = el("button", { type: "button", class: "edit", onclick: () => store.set({ edits: [] }) }, "undo all");
-    put(this, el("div", { class: "edit-list" }, chips, edits.length > 1 ? clear : null), el("div", { "aria-live": "polite" }, effect()));
-    if (focused) this.querySelector("button")?.focus();
+    const chips = edits.map((edit) => el("button", { type: "button", class: "edit", "aria-label": `take back: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
+    if (edits.length > 1) chips.push(el("button", { type: "button", class: "edit", onclick: () => store.set({ edits: [] }) }, "undo all"));
+    exchange(this, el("div", {}, chips), el("div", { "aria-live": "polite" }, effect()));
   }
 }
 
@@ -39,7 +36,7 @@ function effect() {
   );
   return [
     el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next word moves by ", el("b", {}, `${format(found.kl, 4)} nats`), " (KL divergence). It moved most for"),
-    el("ul", { class: "moved" }, moved),
+    el("ul", {}, moved),
   ];
 }
 

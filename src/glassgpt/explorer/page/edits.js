@@ -1,34 +1,41 @@
 // What the user meddles with: edits are part of the state, and what they do is asked of the server.
 
-import { api, isAbort } from "./api.js";
+import { api, isAbort, messageOf } from "./api.js";
+import { el } from "./draw.js";
 import { store } from "./store.js";
 
 /** In the state a patch names its source so; the second text itself is in the state too, and so in the URL. */
 const SECOND = "second";
 
 /** @param {Edit} edit */
-const name = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
+const nameOf = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Is this edit made? @param {Edit} edit */
 export function hasEdit(edit) {
-  return store.get().edits.some((other) => name(other) === name(edit));
+  return store.get().edits.some((other) => nameOf(other) === nameOf(edit));
 }
 
 /** Make an edit, or take it back. @param {Edit} edit */
 export function toggleEdit(edit) {
   const { edits } = store.get();
-  const others = edits.filter((other) => name(other) !== name(edit));
+  const others = edits.filter((other) => nameOf(other) !== nameOf(edit));
   store.set({ edits: others.length < edits.length ? others : [...edits, edit] });
 }
 
-/** Take a head out. @param {number} layer @param {number} head @returns {Edit} */
-export function cutHead(layer, head) {
+/** Take a head out. @param {{layer: number, head: number}} place @returns {Edit} */
+export function cutHead({ layer, head }) {
   return { kind: "head", layer, head, how: "zero" };
 }
 
-/** Let a head say what it said in the second text. @param {number} layer @param {number} head @returns {Edit} */
-export function patchHead(layer, head) {
+/** Let a head say what it said in the second text. @param {{layer: number, head: number}} place @returns {Edit} */
+export function patchHead({ layer, head }) {
   return { kind: "patch", tap: `h.${layer}.attn.z`, source: SECOND, head };
+}
+
+/** A button that makes an edit, or takes it back. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
+export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
+  const made = hasEdit(edit);
+  return el("button", { type: "button", class: "edit", "aria-pressed": String(made), "aria-label": name, onclick: run }, made ? `✓ ${label}` : label);
 }
 
 /** An edit in words. @param {Edit} edit */
@@ -66,7 +73,7 @@ async function ask() {
     store.learn({ intervention: found, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
-    store.learn({ intervention: null, problem: error instanceof Error ? error.message : String(error) }, "intervention");
+    store.learn({ intervention: null, problem: messageOf(error) }, "intervention");
   }
 }
 

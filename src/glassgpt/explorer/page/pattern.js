@@ -2,6 +2,7 @@
 
 import { colour, el, percent, prepare, put, shade, short, visible } from "./draw.js";
 import { store } from "./store.js";
+import { Drawn } from "./view.js";
 
 /** @typedef {{weights: Uint8Array, tokens: Token[], token: number}} Pattern */
 
@@ -63,30 +64,21 @@ function eachWeight(weights, count, least, use) {
 }
 
 /** <glass-pattern>: one head's pattern, large, with names; the pointer reads single weights, a click moves the cursor. */
-export class GlassPattern extends HTMLElement {
-  #canvas = el("canvas", { role: "img", "aria-label": "pattern" });
-  #readout = el("p", { class: "small pattern-readout" });
-  #scroller = el("div", { class: "pattern-scroll", tabindex: 0, role: "group", "aria-label": "The head's pattern, large" });
+export class GlassPattern extends Drawn {
+  #canvas = el("canvas", { role: "img" });
+  #readout = el("p", { class: "small" });
   /** @type {Pattern | null} */ #pattern = null;
   /** @type {"matrix" | "lines"} */ #how = "matrix";
   #least = 0;
-  #geometry = { left: 0, top: 0, cell: 1, right: 0 };
-  /** @type {ResizeObserver | null} */ #watch = null;
+  #geometry = { left: 0, top: 0, cell: 1 };
 
-  connectedCallback() {
-    if (!this.firstChild) {
-      this.#scroller.append(this.#canvas);
-      this.append(this.#scroller, this.#readout);
-      this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
-      this.#canvas.addEventListener("click", (event) => this.#point(event, true));
-      this.#canvas.addEventListener("mouseleave", () => this.#tell());
-    }
-    this.#watch = new ResizeObserver(() => this.#draw());
-    this.#watch.observe(this.#scroller);
-  }
-
-  disconnectedCallback() {
-    this.#watch?.disconnect();
+  build() {
+    this.box.setAttribute("aria-label", "The head's pattern, large");
+    this.box.append(this.#canvas);
+    this.append(this.box, this.#readout);
+    this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
+    this.#canvas.addEventListener("click", (event) => this.#point(event, true));
+    this.#canvas.addEventListener("mouseleave", () => this.#tell());
   }
 
   /** @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} least @param {string} label */
@@ -95,27 +87,26 @@ export class GlassPattern extends HTMLElement {
     this.#how = how;
     this.#least = least;
     this.#canvas.setAttribute("aria-label", label);
-    this.#draw();
+    this.draw();
     this.#tell();
   }
 
-  #draw() {
-    const pattern = this.#pattern;
-    const width = this.#scroller.clientWidth - 2;
-    if (!pattern || width <= 0) return;
-    if (this.#how === "matrix") this.#drawMatrix(pattern, width);
-    else this.#drawLines(pattern, width);
+  draw() {
+    const width = this.box.clientWidth - 2;
+    if (!this.#pattern || width <= 0) return;
+    if (this.#how === "matrix") this.#drawMatrix(this.#pattern, width);
+    else this.#drawLines(this.#pattern, width);
   }
 
   /** @param {Pattern} pattern @param {number} width */
   #drawMatrix({ weights, tokens, token }, width) {
     const count = tokens.length;
     const left = 74;
-    const cell = Math.max(1, Math.min(26, (width - left - 4) / count));
+    const cell = Math.max(1, Math.min(26, (width - left - 32) / count));
     const named = cell >= 9;
     const top = named ? 58 : 6;
-    this.#geometry = { left, top, cell, right: 0 };
-    const context = prepare(this.#canvas, left + count * cell + 4, top + count * cell + 4);
+    this.#geometry = { left, top, cell };
+    const context = prepare(this.#canvas, left + count * cell + 32, top + count * cell + 4);
     context.imageSmoothingEnabled = false;
     context.drawImage(pixels(weights, count), left, top, count * cell, count * cell);
     context.strokeStyle = colour("accent");
@@ -143,7 +134,7 @@ export class GlassPattern extends HTMLElement {
     const cell = 17;
     const wide = Math.min(width, 460);
     const [left, right, top] = [92, wide - 92, 20];
-    this.#geometry = { left, top, cell, right };
+    this.#geometry = { left, top, cell };
     const context = prepare(this.#canvas, wide, top + count * cell + 6);
     /** @param {number} place */
     const y = (place) => top + (place + 0.5) * cell;

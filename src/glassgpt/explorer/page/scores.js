@@ -3,6 +3,7 @@
 import { colour, diverging, el, format, percent, prepare, put, shade, short, visible } from "./draw.js";
 import { math } from "./math.js";
 import { limitOf } from "./vector.js";
+import { Drawn } from "./view.js";
 
 const PITCH = 54;
 const GUTTER = 96;
@@ -10,84 +11,56 @@ const STRIP = 64;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: Head, z: number[], tokens: Token[], token: number, mask: boolean, scale: string, dHead: number}} Shown
- * @typedef {{name: string, formula: string, high: number, cell?: (shown: Shown, key: number) => {text: string, fill?: string, ink?: string, dim?: boolean}}} RowPlan
+ * @typedef {{head: Head, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} Shown
+ * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
+ * @typedef {{formula: string, high: number, cell?: (shown: Shown, key: number) => Score}} Line
  */
 
-/** The weight that token `key` has in what is shown. @param {Shown} shown @param {number} key */
-const weight = ({ head, mask }, key) => (mask ? head.weights[key] : head.unmasked[key]);
-
-/** @type {RowPlan[]} */
-const ROWS = [
-  { name: "token", formula: "", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
-  { name: "keys", formula: "k_j", high: STRIP + 6 },
-  { name: "score", formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head.scores[key], 2) }) },
-  { name: "scaled", formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head.scaled[key], 2) }) },
-  {
-    name: "masked",
-    formula: "mask",
-    high: 22,
-    cell: ({ head, mask }, key) => {
-      const hidden = mask && head.masked[key] === null;
-      return { text: hidden ? "−∞" : format(head.scaled[key], 2), dim: hidden };
-    },
-  },
-  {
-    name: "weight",
-    formula: "softmax",
-    high: 26,
-    cell: (shown, key) => ({ text: percent(weight(shown, key)), ...shade("attention", weight(shown, key)) }),
-  },
-  { name: "values", formula: "a_j v_j", high: STRIP + 6 },
+/** @type {Line[]} */
+const LINES = [
+  { formula: "token j", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
+  { formula: "k_j", high: STRIP + 6 },
+  { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head.scores[key], 2) }) },
+  { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head.scaled[key], 2) }) },
+  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head.scaled[key], 2) }) },
+  { formula: "softmax", high: 26, cell: ({ weights }, key) => ({ text: percent(weights[key]), ...shade("attention", weights[key]) }) },
+  { formula: "a_j v_j", high: STRIP + 6 },
 ];
 
-class GlassScores extends HTMLElement {
+/** Does the mask keep the query from this key? @param {Shown} shown @param {number} key */
+const isHidden = ({ head, mask }, key) => mask && head.masked[key] === null;
+
+export class GlassScores extends Drawn {
   /** @type {Shown | null} */ #shown = null;
-  #scroller = el("div", { class: "scores-scroll", tabindex: 0, role: "group", "aria-label": "The query and every key; arrow keys go from key to key" });
-  #table = el("div", { class: "scores-table", role: "table", "aria-label": "Scores of the query against every key" });
-  #readout = el("p", { class: "scores-readout small", "aria-live": "polite" });
-  #query = el("canvas", { "aria-hidden": "true", class: "gutter-strip" });
-  #sum = el("canvas", { "aria-hidden": "true", class: "gutter-strip" });
+  #table = el("div", { class: "table", role: "table", "aria-label": "Scores of the query against every key" });
+  #readout = el("p", { class: "small", "aria-live": "polite" });
+  #query = el("canvas", { "aria-hidden": "true" });
+  #sum = el("canvas", { "aria-hidden": "true" });
   #keys = el("canvas", { "aria-hidden": "true" });
   #values = el("canvas", { "aria-hidden": "true" });
-  #focus = el("div", { class: "key-focus", "aria-hidden": "true" });
-  /** @type {HTMLElement[]} */ #rows = [];
-  /** @type {[number, number]} */ #range = [0, -1];
+  #looked = el("div", { class: "looked", "aria-hidden": "true" });
+  /** @type {HTMLElement[]} */ #lines = [];
+  /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
   #key = 0;
-  #for = "";
-  /** @type {ResizeObserver | null} */ #watch = null;
+  #subject = "";
 
-  connectedCallback() {
-    if (this.#rows.length === 0) this.#build();
-    this.#watch = new ResizeObserver(() => this.#columns(true));
-    this.#watch.observe(this.#scroller);
-    document.addEventListener("glass-theme", this.#onTheme);
-  }
-
-  disconnectedCallback() {
-    this.#watch?.disconnect();
-    document.removeEventListener("glass-theme", this.#onTheme);
-  }
-
-  #onTheme = () => this.#columns(true);
-
-  #build() {
-    this.#rows = ROWS.map(({ name, formula, high }) => {
-      const label = el("div", { class: "gutter", role: "rowheader", style: { width: `${GUTTER}px`, height: `${high}px` } }, formula ? math(formula) : el("span", { class: "quiet" }, "token j"));
-      if (name === "keys") label.append(el("span", { class: "beside" }, math("q"), this.#query));
-      if (name === "values") label.append(el("span", { class: "beside" }, math("z"), this.#sum));
-      return el("div", { class: `score-row row-${name}`, role: "row", style: { height: `${high}px` } }, label);
+  build() {
+    this.#lines = LINES.map(({ formula, high }) => {
+      const label = el("div", { class: "gutter", role: "rowheader", style: { width: `${GUTTER}px`, height: `${high}px` } }, math(formula));
+      if (formula === "k_j") label.append(el("span", { class: "beside" }, math("q"), this.#query));
+      if (formula === "a_j v_j") label.append(el("span", { class: "beside" }, math("z"), this.#sum));
+      return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label);
     });
-    this.#table.append(this.#focus, ...this.#rows);
-    this.#scroller.append(this.#table);
-    this.append(this.#scroller, this.#readout);
-    this.#scroller.addEventListener("scroll", () => this.#columns(false));
-    this.#scroller.addEventListener("mousemove", (event) => {
-      const x = event.clientX - this.#table.getBoundingClientRect().left - GUTTER;
-      const inGutter = event.clientX - this.#scroller.getBoundingClientRect().left < GUTTER;
-      if (!inGutter) this.#look(Math.floor(x / PITCH));
+    this.#table.append(this.#looked, ...this.#lines);
+    this.box.setAttribute("aria-label", "The query and every key; arrow keys go from key to key");
+    this.box.append(this.#table);
+    this.append(this.box, this.#readout);
+    this.box.addEventListener("scroll", () => this.#columns(false));
+    this.box.addEventListener("mousemove", ({ clientX }) => {
+      const inGutter = clientX - this.box.getBoundingClientRect().left < GUTTER;
+      if (!inGutter) this.#look(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
     });
-    this.#scroller.addEventListener("keydown", (event) => {
+    this.box.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
       if (by === undefined) return;
       event.preventDefault();
@@ -99,122 +72,115 @@ class GlassScores extends HTMLElement {
   /** @param {Shown} shown */
   show(shown) {
     this.#shown = shown;
-    const { head, tokens, token } = shown;
+    const { tokens, token, weights } = shown;
     this.#table.style.width = `${GUTTER + tokens.length * PITCH}px`;
-    this.#table.setAttribute("aria-colcount", String(tokens.length + 1));
-    drawStrip(this.#query, head.q);
-    drawStrip(this.#sum, shown.z);
     const subject = `${tokens.map(({ id }) => id).join()} ${token}`;
-    if (subject !== this.#for) {
-      this.#for = subject;
-      this.#key = best(shown);
+    if (subject !== this.#subject) {
+      this.#subject = subject;
+      this.#key = weights.indexOf(Math.max(...weights));
       this.#reveal(token);
     }
-    this.#columns(true);
+    this.draw();
     this.#look(this.#key);
   }
 
   /** Bring a column into sight. @param {number} key */
   #reveal(key) {
-    const { scrollLeft, clientWidth } = this.#scroller;
+    const { scrollLeft, clientWidth } = this.box;
     const x = key * PITCH;
-    if (x < scrollLeft) this.#scroller.scrollLeft = x - PITCH;
-    else if (x + PITCH > scrollLeft + clientWidth - GUTTER) this.#scroller.scrollLeft = x + 2 * PITCH - clientWidth + GUTTER;
+    if (x < scrollLeft) this.box.scrollLeft = x - PITCH;
+    else if (x + PITCH > scrollLeft + clientWidth - GUTTER) this.box.scrollLeft = x + 2 * PITCH - clientWidth + GUTTER;
+  }
+
+  draw() {
+    if (!this.#shown) return;
+    upright(this.#query, this.#shown.head.q);
+    upright(this.#sum, this.#shown.z);
+    this.#columns(true);
   }
 
   /** Draw the columns in sight. @param {boolean} anew even if they are drawn already */
   #columns(anew) {
     const shown = this.#shown;
     if (!shown) return;
-    const { scrollLeft, clientWidth } = this.#scroller;
+    const { scrollLeft, clientWidth } = this.box;
     const first = Math.max(0, Math.floor(scrollLeft / PITCH) - MARGIN);
     const last = Math.min(shown.tokens.length - 1, Math.ceil((scrollLeft + clientWidth) / PITCH) + MARGIN);
-    const [from, to] = this.#range;
-    if (!anew && first >= from && last <= to) return;
+    if (!anew && first >= this.#range[0] && last <= this.#range[1]) return;
     this.#range = [first, last];
-    this.#rows.forEach((row, place) => {
-      const { cell, name } = ROWS[place];
-      const label = /** @type {Element} */ (row.firstElementChild);
-      row.replaceChildren(label, ...(cell ? this.#cells(cell) : [this.#picture(name)]));
+    LINES.forEach(({ cell, formula }, place) => {
+      const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
+      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#picture(formula === "k_j")]));
     });
-    this.#drawKeys(this.#keys, shown.head.k, () => 1);
-    this.#drawKeys(this.#values, shown.head.v, (key) => weight(shown, key));
+    this.#strips(this.#keys, shown, shown.head.k, () => 1);
+    this.#strips(this.#values, shown, shown.head.v, (key) => shown.weights[key]);
   }
 
-  /** @param {NonNullable<RowPlan["cell"]>} content */
-  #cells(content) {
-    const shown = /** @type {Shown} */ (this.#shown);
+  /** @param {Shown} shown @param {NonNullable<Line["cell"]>} content */
+  #cells(shown, content) {
     const cells = [];
     for (let key = this.#range[0]; key <= this.#range[1]; key++) {
       const { text, fill, ink, dim } = content(shown, key);
-      const style = { left: `${GUTTER + key * PITCH}px`, width: `${PITCH - 4}px`, ...(fill ? { background: fill, color: ink ?? "" } : {}) };
-      const kind = `${dim ? " dim" : ""}${key === shown.token ? " self" : ""}`;
-      cells.push(el("div", { class: `score${kind}`, role: "cell", "aria-colindex": key + 2, style }, text));
+      const style = { left: `${GUTTER + key * PITCH}px`, width: `${PITCH - 4}px`, background: fill ?? "", color: ink ?? "" };
+      cells.push(el("div", { class: `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}`, role: "cell", style }, text));
     }
     return cells;
   }
 
-  /** @param {string} name */
-  #picture(name) {
-    const label = name === "keys" ? "the key of each token, as colours" : "the value of each token times its weight, as colours";
-    const canvas = name === "keys" ? this.#keys : this.#values;
-    return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, canvas);
+  /** @param {boolean} keys */
+  #picture(keys) {
+    const label = keys ? "the key of each token, as colours" : "the value of each token times its weight, as colours";
+    return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, keys ? this.#keys : this.#values);
   }
 
-  /** @param {HTMLCanvasElement} canvas @param {number[][]} vectors @param {(key: number) => number} share */
-  #drawKeys(canvas, vectors, share) {
+  /** @param {HTMLCanvasElement} canvas @param {Shown} shown @param {number[][]} vectors @param {(key: number) => number} share */
+  #strips(canvas, shown, vectors, share) {
     const [first, last] = this.#range;
     const context = prepare(canvas, (last - first + 1) * PITCH, STRIP);
     const limit = limitOf(vectors.slice(first, last + 1).flat());
-    const shown = /** @type {Shown} */ (this.#shown);
     for (let key = first; key <= last; key++) {
-      const vector = vectors[key];
-      const high = STRIP / vector.length;
-      const hidden = shown.mask && key > shown.token;
-      context.globalAlpha = hidden ? 0.25 : 1;
-      vector.forEach((value, i) => {
-        context.fillStyle = diverging(value * share(key), limit).fill;
-        context.fillRect((key - first) * PITCH, i * high, PITCH - 4, high + 0.3);
-      });
+      context.globalAlpha = isHidden(shown, key) ? 0.25 : 1;
+      paint(context, vectors[key], (key - first) * PITCH, PITCH - 4, limit / (share(key) || 1e-9));
     }
-    context.globalAlpha = 1;
   }
 
   /** Tell how the weight of one key came about. @param {number} wanted */
   #look(wanted) {
     const shown = this.#shown;
     if (!shown) return;
-    const key = Math.max(0, Math.min(shown.tokens.length - 1, wanted));
+    const { head, tokens, token, weights, scale } = shown;
+    const key = Math.max(0, Math.min(tokens.length - 1, wanted));
     this.#key = key;
-    this.#focus.style.left = `${GUTTER + key * PITCH - 2}px`;
-    this.#focus.style.width = `${PITCH}px`;
-    const { head, tokens, token, mask, scale } = shown;
-    const names = [el("b", {}, visible(tokens[token].text)), " asks ", el("b", {}, visible(tokens[key].text)), ": "];
-    const scores = `${format(head.scores[key], 3)} ÷ ${scale} = ${format(head.scaled[key], 3)}`;
-    const fate = mask && head.masked[key] === null ? "; it lies ahead, so the mask makes it −∞ and its weight 0" : `; its share after the softmax is ${percent(weight(shown, key))}`;
-    put(this.#readout, names, math("q · k"), ` = ${scores}${fate}.`);
+    this.#looked.style.left = `${GUTTER + key * PITCH - 2}px`;
+    this.#looked.style.width = `${PITCH}px`;
+    const fate = isHidden(shown, key) ? "it lies ahead, so the mask makes it −∞ and its weight 0" : `its share after the softmax is ${percent(weights[key])}`;
+    put(
+      this.#readout,
+      el("b", {}, visible(tokens[token].text)),
+      " asks ",
+      el("b", {}, visible(tokens[key].text)),
+      ": ",
+      math("q · k"),
+      ` = ${format(head.scores[key])} ÷ ${scale} = ${format(head.scaled[key])}; ${fate}.`,
+    );
   }
 }
 
-/** The key that is looked at most. @param {Shown} shown */
-function best(shown) {
-  let found = 0;
-  for (let key = 1; key < shown.tokens.length; key++) if (weight(shown, key) > weight(shown, found)) found = key;
-  return found;
-}
-
-/** A vector upright, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
-function drawStrip(canvas, vector) {
-  const context = prepare(canvas, 22, STRIP);
-  const limit = limitOf(vector);
+/** A vector upright, one number below the other. @param {CanvasRenderingContext2D} context @param {number[]} vector @param {number} x @param {number} wide @param {number} limit */
+function paint(context, vector, x, wide, limit) {
   const high = STRIP / vector.length;
   vector.forEach((value, i) => {
     context.fillStyle = diverging(value, limit).fill;
-    context.fillRect(0, i * high, 22, high + 0.3);
+    context.fillRect(x, i * high, wide, high + 0.3);
   });
+}
+
+/** A vector in a frame, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
+function upright(canvas, vector) {
+  const context = prepare(canvas, 22, STRIP);
+  paint(context, vector, 0, 22, limitOf(vector));
   context.strokeStyle = colour("line-strong");
   context.strokeRect(0.5, 0.5, 21, STRIP - 1);
 }
 
 customElements.define("glass-scores", GlassScores);
-export { GlassScores };

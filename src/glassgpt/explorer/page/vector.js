@@ -1,7 +1,8 @@
 // <glass-vector>: a vector as a strip of colours; the pointer or the arrow keys read single numbers.
 
-import { diverging, el, format, prepare, put } from "./draw.js";
+import { colour, diverging, el, format, prepare, put } from "./draw.js";
 import { math } from "./math.js";
+import { Drawn } from "./view.js";
 
 /** The colour is full at this quantile of the sizes: one outlier must not pale all the rest. */
 const FULL = 0.99;
@@ -12,121 +13,91 @@ export function limitOf(values) {
   return sizes[Math.floor((sizes.length - 1) * FULL)] || 1;
 }
 
-/** The length of a vector. @param {ArrayLike<number>} values */
-export function lengthOf(values) {
-  return Math.sqrt(Array.from(values).reduce((sum, value) => sum + value * value, 0));
-}
-
-export class GlassVector extends HTMLElement {
+export class GlassVector extends Drawn {
   /** @type {ArrayLike<number>} */ values = [];
   /** @type {[number, number] | null} a stretch to mark */ #mark = null;
+  #title = el("span");
   #facts = el("span", { class: "quiet small" });
   #canvas = el("canvas", { "aria-hidden": "true" });
-  #image = el("div", { class: "strip-image", role: "img", tabindex: 0 });
-  #title = el("span", {});
-  #at = 0;
   #name = "";
-  #shape = { columns: 1, rows: 1, cell: 1, high: 1 };
-  /** @type {ResizeObserver | null} */ #watch = null;
+  #at = 0;
+  #shape = { columns: 1, cell: 1, high: 1 };
 
-  connectedCallback() {
-    if (!this.#watch) {
-      this.#image.append(this.#canvas);
-      put(this, el("div", { class: "strip-head" }, this.#title, this.#facts), this.#image);
-      this.#image.addEventListener("mousemove", (event) => this.#point(event));
-      this.#image.addEventListener("mouseleave", () => this.#showFacts());
-      this.#image.addEventListener("keydown", (event) => this.#step(event));
-      this.#image.addEventListener("blur", () => this.#showFacts());
-    }
-    this.#watch = new ResizeObserver(() => this.#draw());
-    this.#watch.observe(this.#image);
-    document.addEventListener("glass-theme", this.#onTheme);
+  build() {
+    this.box.className = "image";
+    this.box.setAttribute("role", "img");
+    this.box.append(this.#canvas);
+    put(this, el("div", { class: "about" }, this.#title, this.#facts), this.box);
+    this.box.addEventListener("mousemove", (event) => this.#point(event));
+    this.box.addEventListener("keydown", (event) => this.#step(event));
+    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#tell());
   }
 
-  disconnectedCallback() {
-    this.#watch?.disconnect();
-    document.removeEventListener("glass-theme", this.#onTheme);
-  }
-
-  #onTheme = () => this.#draw();
-
-  /**
-   * Show a vector. @param {string} name as in a formula @param {ArrayLike<number>} values @param {{mark?: [number, number]}} [options]
-   */
-  show(name, values, { mark } = {}) {
+  /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {[number, number]} [mark] */
+  show(name, values, mark) {
     if (name !== this.#name) put(this.#title, math(name));
     this.#name = name;
     this.values = values;
     this.#mark = mark ?? null;
-    this.#at = Math.min(this.#at, Math.max(0, values.length - 1));
-    this.#image.setAttribute("aria-label", `${name.replace(/[_{}]/g, " ")}: ${values.length} numbers of length ${format(lengthOf(values), 2)}; arrow keys read them`);
-    this.#showFacts();
-    this.#draw();
+    this.#tell();
+    this.draw();
   }
 
-  #showFacts() {
-    put(this.#facts, `${this.values.length} numbers, length ${format(lengthOf(this.values), 2)}`);
+  #tell() {
+    const length = Math.hypot(...Array.from(this.values));
+    const facts = `${this.values.length} numbers, length ${format(length, 2)}`;
+    put(this.#facts, facts);
+    this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read them`);
   }
 
   /** @param {number} place */
   #read(place) {
     this.#at = Math.max(0, Math.min(this.values.length - 1, place));
-    put(this.#facts, math(`${this.#name.split(" ")[0]} [${this.#at}]`), ` = ${format(this.values[this.#at], 4)}`);
+    const value = format(this.values[this.#at], 4);
+    put(this.#facts, `number ${this.#at} is ${value}`);
+    this.box.setAttribute("aria-label", `${this.#name}, number ${this.#at}: ${value}`);
   }
 
   /** @param {MouseEvent} event */
-  #point(event) {
-    const box = this.#canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / this.#shape.cell);
-    const row = Math.floor((event.clientY - box.top) / this.#shape.high);
-    if (column >= 0 && column < this.#shape.columns) this.#read(row * this.#shape.columns + column);
+  #point({ clientX, clientY }) {
+    const { left, top } = this.#canvas.getBoundingClientRect();
+    const { columns, cell, high } = this.#shape;
+    const column = Math.floor((clientX - left) / cell);
+    if (column >= 0 && column < columns) this.#read(Math.floor((clientY - top) / high) * columns + column);
   }
 
   /** @param {KeyboardEvent} event */
   #step(event) {
-    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.#shape.columns, ArrowUp: -this.#shape.columns, Home: -Infinity, End: Infinity }[event.key];
+    const { columns } = this.#shape;
+    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity }[event.key];
     if (by === undefined) return;
     event.preventDefault();
     this.#read(this.#at + by);
-    this.#image.setAttribute("aria-label", `${this.#name.replace(/[_{}]/g, " ")}, number ${this.#at}: ${format(this.values[this.#at], 4)}`);
   }
 
-  #draw() {
-    const width = this.#image.clientWidth;
+  draw() {
+    const width = this.box.clientWidth;
     const count = this.values.length;
     if (!width || !count) return;
     const rows = Math.max(1, Math.ceil((count * 2.2) / width));
     const columns = Math.ceil(count / rows);
     const cell = Math.min(18, width / columns);
     const high = rows === 1 ? 18 : 9;
-    this.#shape = { columns, rows, cell, high };
+    this.#shape = { columns, cell, high };
     const context = prepare(this.#canvas, columns * cell, rows * high);
     const limit = limitOf(this.values);
+    const [from, to] = this.#mark ?? [0, count];
+    const pane = colour("pane");
     for (let i = 0; i < count; i++) {
+      const [x, y] = [(i % columns) * cell, Math.floor(i / columns) * high];
       context.fillStyle = diverging(this.values[i], limit).fill;
-      const x = (i % columns) * cell;
-      context.fillRect(x, Math.floor(i / columns) * high, cell + 0.4, high);
+      context.fillRect(x, y, cell + 0.4, high);
+      if (i >= from && i < to) continue;
+      context.fillStyle = pane;
+      context.globalAlpha = 0.65;
+      context.fillRect(x, y, cell + 0.4, high);
+      context.globalAlpha = 1;
     }
-    if (this.#mark && rows === 1) this.#outline(context, this.#mark, cell, high);
-    else if (this.#mark) this.#shadeOthers(context, this.#mark);
-  }
-
-  /** @param {CanvasRenderingContext2D} context @param {[number, number]} mark @param {number} cell @param {number} high */
-  #outline(context, [from, to], cell, high) {
-    context.strokeStyle = getComputedStyle(this).color;
-    context.lineWidth = 2;
-    context.strokeRect(from * cell + 1, 1, (to - from) * cell - 2, high - 2);
-  }
-
-  /** Over several lines a frame would be torn: pale what is not marked instead. @param {CanvasRenderingContext2D} context @param {[number, number]} mark */
-  #shadeOthers(context, [from, to]) {
-    const { columns, cell, high } = this.#shape;
-    context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--pane");
-    context.globalAlpha = 0.6;
-    for (let i = 0; i < this.values.length; i++) {
-      if (i < from || i >= to) context.fillRect((i % columns) * cell, Math.floor(i / columns) * high, cell + 0.4, high);
-    }
-    context.globalAlpha = 1;
   }
 }
 

@@ -1,13 +1,15 @@
 // View 4: every head's pattern. Click one to look closer, shift-click to take it out, drop one of the second text to patch it.
 
-import { api, isAbort } from "../api.js";
-import { el, put, svg, svgText } from "../draw.js";
-import { cutHead, hasEdit, patchHead, toggleEdit } from "../edits.js";
+import { api } from "../api.js";
+import { el, exchange, put } from "../draw.js";
+import { cutHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
 import { ENOUGH, KINDS, mainKind, sharesOf } from "../head-kinds.js";
 import { bind } from "../keys.js";
 import { GlassPattern, thumbnail } from "../pattern.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
+
+/** @typedef {{layer: number, head: number}} Place */
 
 const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
@@ -15,28 +17,26 @@ const DRAGGED = "text/x-glass-head";
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "edits", "secondTrace"];
-  #controls = el("div", { class: "controls" });
-  #grid = el("div", { class: "head-grid", role: "group", "aria-label": "All heads: a row for each block, the last one on top" });
-  #second = el("div", { class: "head-grid second", role: "group", "aria-label": "The heads of the second text", hidden: true });
-  #secondField = el("input", { type: "text", id: "second", placeholder: "another text, to patch heads from", autocomplete: "off", spellcheck: "false" });
+  #grid = el("div", { class: "all", role: "group", "aria-label": "All heads: a row for each block, the last one on top" });
+  #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
+  #second = el("input", { type: "text", id: "second", placeholder: "another text, to patch heads from", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
-  #title = el("h3", {});
-  #actions = el("div", { class: "cuts" });
-  #error = el("p", { class: "problem", role: "alert" });
+  #title = el("h3");
+  #edits = el("div", { class: "edits" });
+  #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
+  #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, "all heads"), KINDS.map(({ name, title }) => el("option", { value: name }, title)));
+  #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
+  #leastSays = el("output", { for: "least" });
+  #leastLabel = el("label", { for: "least" }, "Hide below", this.#least, this.#leastSays);
   /** @type {Map<string, Record<string, number>>} */ #shares = new Map();
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
-  #how = this.#chooser();
-  #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01 });
-  #filter = el("select", { id: "filter" }, el("option", { value: "" }, "all heads"), KINDS.map(({ name, title }) => el("option", { value: name }, title)));
 
   connectedCallback() {
-    if (!this.firstChild) this.#build();
     super.connectedCallback();
-    const { head } = { head: () => store.cursor };
     this.#keys = [
-      bind(["x"], "take out the head of the cursor (or put it back)", () => head().layer >= 0 && toggleEdit(cutHead(head().layer, head().head))),
-      bind(["p"], "patch the head of the cursor from the second text", () => head().layer >= 0 && this.#patch(head().layer, head().head)),
+      bind(["o"], "take out the head of the cursor, or put it back (in Heads)", () => toggleEdit(cutHead(present()))),
+      bind(["p"], "patch the head of the cursor from the second text (in Heads)", () => this.#patch(present())),
     ];
   }
 
@@ -45,155 +45,137 @@ class GlassHeads extends GlassView {
     super.disconnectedCallback();
   }
 
-  #chooser() {
-    const buttons = /** @type {const} */ (["matrix", "lines"]).map((pattern) => el("button", { type: "button", "data-how": pattern, onclick: () => store.set({ pattern }) }, pattern));
-    return el("div", { class: "choice", role: "group", "aria-label": "Draw as" }, buttons);
-  }
-
-  #build() {
-    this.#filter.addEventListener("change", () => store.set({ filter: this.#filter.value }));
-    this.#least.addEventListener("input", () => store.set({ least: Number(this.#least.value) }));
-    this.#secondField.addEventListener("input", () => {
+  build() {
+    this.#second.addEventListener("input", () => {
       clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => store.set({ second: this.#secondField.value }), TYPED_MS);
+      this.#typing = setTimeout(() => store.set({ second: this.#second.value }), TYPED_MS);
     });
-    for (const grid of [this.#grid, this.#second]) {
-      grid.addEventListener("click", (event) => this.#click(/** @type {MouseEvent} */ (event)));
-      grid.addEventListener("keydown", (event) => this.#step(/** @type {KeyboardEvent} */ (event)));
+    for (const grid of [this.#grid, this.#from]) {
+      grid.addEventListener("click", (event) => {
+        const place = placeOf(event);
+        if (place) event.shiftKey ? toggleEdit(cutHead(place)) : store.set(place);
+      });
+      grid.addEventListener("keydown", (event) => this.#step(event));
     }
-    this.#second.addEventListener("dragstart", (event) => {
-      const place = placeOf(event);
-      if (place) /** @type {DragEvent} */ (event).dataTransfer?.setData(DRAGGED, JSON.stringify(place));
-    });
-    this.#grid.addEventListener("dragover", (event) => {
-      if (/** @type {DragEvent} */ (event).dataTransfer?.types.includes(DRAGGED)) event.preventDefault();
-    });
+    this.#from.addEventListener("dragstart", (event) => event.dataTransfer?.setData(DRAGGED, JSON.stringify(placeOf(event))));
+    this.#grid.addEventListener("dragover", (event) => event.dataTransfer?.types.includes(DRAGGED) && event.preventDefault());
     this.#grid.addEventListener("drop", (event) => {
-      const dragged = /** @type {DragEvent} */ (event).dataTransfer?.getData(DRAGGED);
+      const dragged = event.dataTransfer?.getData(DRAGGED);
       if (!dragged) return;
       event.preventDefault();
-      const { layer, head } = JSON.parse(dragged);
-      this.#patch(layer, head);
+      this.#patch(JSON.parse(dragged));
     });
     put(
-      this.#controls,
-      this.#how,
-      el("label", { for: "filter" }, "Show ", this.#filter),
-      el("label", { for: "least", class: "only-lines" }, "Hide below ", this.#least, el("output", { id: "least-says", for: "least" })),
-    );
-    put(
       this,
-      el("p", { class: "says" }, "A row for each token, dark where it looks. Click: look closer. Shift-click: take the head out."),
-      this.#controls,
-      this.#error,
-      el("div", { class: "side" }, this.#grid, el("section", { class: "closer" }, el("div", { class: "block-head" }, this.#title, this.#actions), this.#large)),
-      el("section", { class: "closer" }, el("label", { for: "second", class: "second-label" }, el("b", {}, "Second text"), this.#secondField), el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p): that head then says what it said in the second text, and the rest of the model goes on from there."), this.#second),
+      el("p", { class: "says" }, "Dark where a token looks. Click: look closer. Shift-click: take the head out."),
+      el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), this.#leastLabel),
+      this.problem,
+      el("div", { class: "side" }, this.#grid, el("section", {}, el("div", { class: "headed" }, this.#title, this.#edits), this.#large)),
+      el(
+        "section",
+        {},
+        el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
+        el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p): that head then says what it said in the second text, and the rest of the model goes on from there."),
+        this.#from,
+      ),
     );
   }
 
-  /** @param {number} layer @param {number} head */
-  #patch(layer, head) {
-    if (store.secondTrace) toggleEdit(patchHead(layer, head));
-    else this.#secondField.focus();
-  }
-
-  /** @param {MouseEvent} event */
-  #click(event) {
-    const place = placeOf(event);
-    if (!place) return;
-    if (event.shiftKey) toggleEdit(cutHead(place.layer, place.head));
-    else store.set(place);
+  /** @param {Place} place */
+  #patch(place) {
+    if (store.secondTrace) toggleEdit(patchHead(place));
+    else this.#second.focus();
   }
 
   /** In the grid, left and right go from head to head. @param {KeyboardEvent} event */
   #step(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const heads = store.config?.n_head ?? 1;
     if (by === undefined) return;
     event.preventDefault();
-    store.set({ head: Math.max(0, Math.min(heads - 1, store.cursor.head + by)), layer: Math.max(0, store.cursor.layer) });
+    const { layer, head } = present();
+    store.set({ layer, head: Math.max(0, Math.min((store.config?.n_head ?? 1) - 1, head + by)) });
   }
 
   /** @param {Set<Topic>} changed */
   render(changed) {
-    const { trace, config } = store;
-    if (!trace || !config) return;
-    const state = store.get();
-    for (const button of this.#how.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.how === state.pattern));
-    this.#filter.value = state.filter;
-    this.#least.value = String(state.least);
-    put(/** @type {Element} */ (this.querySelector("#least-says")), `${Math.round(100 * state.least)}%`);
-    /** @type {HTMLElement} */ (this.querySelector(".only-lines")).hidden = state.pattern !== "lines";
-    if (document.activeElement !== this.#secondField) this.#secondField.value = state.second;
-    const redraw = ["trace", "theme", "pattern"].some((topic) => changed.has(/** @type {any} */ (topic)));
-    if (redraw) this.#fill(this.#grid, trace, true);
-    if (redraw || changed.has("secondTrace")) {
-      this.#second.hidden = !store.secondTrace;
-      if (store.secondTrace) this.#fill(this.#second, store.secondTrace, false);
-    }
+    const { trace } = store;
+    if (!trace) return;
+    const { pattern, filter, least, second } = store.get();
+    const hows = /** @type {const} */ (["matrix", "lines"]);
+    exchange(this.#how, hows.map((how) => el("button", { type: "button", "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
+    this.#filter.value = filter;
+    this.#least.value = String(least);
+    put(this.#leastSays, `${Math.round(100 * least)}%`);
+    this.#leastLabel.hidden = pattern !== "lines";
+    if (document.activeElement !== this.#second) this.#second.value = second;
+    const redraw = changed.has("trace") || changed.has("theme") || changed.has("pattern");
+    if (redraw) void this.#fill(this.#grid, trace, true);
+    this.#from.hidden = !store.secondTrace;
+    if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
     this.#mark();
     this.#look();
   }
 
-  /** Make the grid's pictures and draw each block's when its weights have come. @param {HTMLElement} grid @param {Trace} trace @param {boolean} main */
-  #fill(grid, trace, main) {
+  /**
+   * Draw the pictures of a grid, block by block from the cursor's on: one question at a time, so that others get through.
+   * @param {HTMLElement} grid @param {Trace} trace @param {boolean} main
+   */
+  async #fill(grid, trace, main) {
     const { n_layer, n_head } = /** @type {ModelConfig} */ (store.config);
-    grid.style.setProperty("--heads", String(n_head));
-    grid.style.setProperty("--layers", String(n_layer));
+    const layers = Array.from({ length: n_layer }, (_, up) => n_layer - 1 - up);
     if (grid.dataset.shape !== `${n_layer} ${n_head}`) {
-      const rows = Array.from({ length: n_layer }, (_, up) => n_layer - 1 - up);
-      put(grid, rows.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...Array.from({ length: n_head }, (_, head) => this.#thumb(layer, head, main))]));
       grid.dataset.shape = `${n_layer} ${n_head}`;
+      this.toggleAttribute("data-few", n_head <= 6);
+      grid.style.setProperty("--heads", String(n_head));
+      grid.style.setProperty("--layers", String(n_layer));
+      const heads = Array.from({ length: n_head }, (_, head) => head);
+      put(grid, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
-    for (let layer = n_layer - 1; layer >= 0; layer--) void this.#drawLayer(grid, trace, layer, main);
-  }
-
-  /** @param {number} layer @param {number} head @param {boolean} main */
-  #thumb(layer, head, main) {
-    return el("button", { type: "button", class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
-  }
-
-  /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {boolean} main */
-  async #drawLayer(grid, trace, layer, main) {
-    try {
-      const { weights } = await api.get(`/trace/${trace.id}/patterns?layer=${layer}`);
-      if (trace !== (main ? store.trace : store.secondTrace) || !this.isConnected) return;
-      const count = trace.tokens.length;
-      const ids = trace.tokens.map(({ id }) => id);
-      const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
-      thumbs.forEach((thumb, head) => {
-        const own = weights.data.subarray(head * count * count, (head + 1) * count * count);
-        const shares = sharesOf(own, ids);
-        if (main) this.#shares.set(`${layer}.${head}`, shares);
-        const kind = mainKind(shares);
-        thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, looks at ${kind.says}` : ""}`);
-        thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: own, tokens: trace.tokens, token: 0 }, store.get().pattern, thumb.clientWidth - 4);
+    const { layer: here } = present();
+    layers.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
+    for (const layer of layers) {
+      await this.ask(api.get(`/trace/${trace.id}/patterns?layer=${layer}`), ({ weights }) => {
+        if (trace === (main ? store.trace : store.secondTrace) && this.isConnected) this.#draw(grid, trace, layer, weights.data, main);
       });
-      put(this.#error);
-      if (main) this.#mark();
-      if (main && layer === Math.max(0, store.cursor.layer)) this.#look();
-    } catch (error) {
-      if (!isAbort(error)) put(this.#error, error instanceof Error ? error.message : String(error));
+      if (trace !== (main ? store.trace : store.secondTrace) || !this.isConnected) return;
     }
+  }
+
+  /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {Uint8Array} weights @param {boolean} main */
+  #draw(grid, trace, layer, weights, main) {
+    const area = trace.tokens.length ** 2;
+    const ids = trace.tokens.map(({ id }) => id);
+    const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
+    thumbs.forEach((thumb, head) => {
+      const own = weights.subarray(head * area, (head + 1) * area);
+      const shares = sharesOf(own, ids);
+      if (main) this.#shares.set(`${layer}.${head}`, shares);
+      const kind = mainKind(shares);
+      thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, looks at ${kind.says}` : ""}`);
+      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: own, tokens: trace.tokens, token: 0 }, store.get().pattern, thumb.clientWidth - 2);
+    });
+    if (!main) return;
+    this.#mark();
+    if (layer === present().layer) this.#look();
   }
 
   /** Mark the cursor, what is edited, and what the filter leaves. */
   #mark() {
-    const { layer, head } = store.cursor;
+    const here = present();
     const { filter } = store.get();
     const hadFocus = this.#grid.contains(document.activeElement);
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".thumb"))) {
       const place = { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) };
-      const here = place.layer === Math.max(0, layer) && place.head === head;
-      const shares = this.#shares.get(`${place.layer}.${place.head}`);
-      thumb.toggleAttribute("aria-current", here);
-      if (here) thumb.setAttribute("aria-current", "true");
-      thumb.tabIndex = here ? 0 : -1;
-      if (here && hadFocus && this.#grid.contains(thumb)) thumb.focus();
-      thumb.classList.toggle("faint", filter !== "" && (shares?.[filter] ?? 0) < ENOUGH);
-      if (!this.#grid.contains(thumb)) continue;
-      thumb.classList.toggle("out", hasEdit(cutHead(place.layer, place.head)));
-      thumb.classList.toggle("patched", hasEdit(patchHead(place.layer, place.head)));
+      const isHere = place.layer === here.layer && place.head === here.head;
+      const main = this.#grid.contains(thumb);
+      if (isHere) thumb.setAttribute("aria-current", "true");
+      else thumb.removeAttribute("aria-current");
+      thumb.tabIndex = isHere ? 0 : -1;
+      if (isHere && hadFocus && main) thumb.focus();
+      thumb.classList.toggle("faint", filter !== "" && (this.#shares.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < ENOUGH);
+      const is = !main ? "" : hasEdit(cutHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
+      if (is) thumb.dataset.is = is;
+      else delete thumb.dataset.is;
     }
   }
 
@@ -201,53 +183,34 @@ class GlassHeads extends GlassView {
   #look() {
     const { trace } = store;
     if (!trace) return;
-    const { token, head, layer } = { ...store.cursor, layer: Math.max(0, store.cursor.layer) };
-    const found = api.peek(`/trace/${trace.id}/patterns?layer=${layer}`);
-    const shares = this.#shares.get(`${layer}.${head}`);
-    const kind = shares ? mainKind(shares) : null;
-    put(this.#title, `Head ${layer}.${head}`, kind ? el("span", { class: "quiet" }, ` mostly looks at ${kind.says}`) : "");
-    this.#showActions(layer, head);
+    const place = present();
+    const name = `${place.layer}.${place.head}`;
+    const shares = this.#shares.get(name);
+    const kind = shares && mainKind(shares);
+    put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly looks at ${kind.says}`) : null);
+    exchange(this.#edits, editButton(cutHead(place), "take out"), editButton({ ...cutHead(place), how: "mean" }, "set to mean"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)));
+    const found = api.peek(`/trace/${trace.id}/patterns?layer=${place.layer}`);
     if (!found) return;
-    const count = trace.tokens.length;
-    const weights = found.weights.data.subarray(head * count * count, (head + 1) * count * count);
+    const area = trace.tokens.length ** 2;
     const { pattern, least } = store.get();
-    this.#large.show({ weights, tokens: trace.tokens, token }, pattern, least, `pattern of head ${layer}.${head}`);
-  }
-
-  /** @param {number} layer @param {number} head */
-  #showActions(layer, head) {
-    const edits = [
-      { edit: cutHead(layer, head), off: "take out", on: "is out" },
-      { edit: { ...cutHead(layer, head), how: /** @type {const} */ ("mean") }, off: "set to mean", on: "is its mean" },
-      { edit: patchHead(layer, head), off: "patch", on: "is patched" },
-    ];
-    const focused = [...this.#actions.children].indexOf(/** @type {Element} */ (document.activeElement));
-    const buttons = edits.map(({ edit, off, on }) => {
-      const made = hasEdit(edit);
-      const run = edit.kind === "patch" ? () => this.#patch(layer, head) : () => toggleEdit(edit);
-      return el("button", { type: "button", "aria-pressed": String(made), onclick: run }, made ? on : off);
-    });
-    put(this.#actions, buttons);
-    if (focused >= 0) buttons[focused]?.focus();
-  }
-
-  /** All patterns as one picture. */
-  toSVG() {
-    const ink = getComputedStyle(this).color;
-    const size = 60;
-    const { n_head = 1, n_layer = 1 } = store.config ?? {};
-    const drawn = [...this.#grid.querySelectorAll("canvas")].flatMap((canvas) => {
-      const { layer, head } = /** @type {HTMLElement} */ (canvas.parentElement).dataset;
-      const [x, y] = [30 + Number(head) * (size + 6), 24 + (n_layer - 1 - Number(layer)) * (size + 6)];
-      return [svg("image", { x, y, width: size, height: size, href: canvas.toDataURL() }), svg("text", { x: 8, y: y + size / 2, fill: ink }, layer), svg("text", { x: x + size / 2, y: 16, fill: ink }, head)];
-    });
-    return svgText(40 + n_head * (size + 6), 34 + n_layer * (size + 6), drawn);
+    this.#large.show({ weights: found.weights.data.subarray(place.head * area, (place.head + 1) * area), tokens: trace.tokens, token: store.cursor.token }, pattern, least, `pattern of head ${name}`);
   }
 }
 
-/** @param {Event} event @returns {{layer: number, head: number} | null} the head an event happened on */
-function placeOf(event) {
-  const thumb = event.target instanceof Element ? event.target.closest(".thumb") : null;
+/** The head of the cursor; at the embedding, that of block 0. @returns {Place} */
+function present() {
+  const { layer, head } = store.cursor;
+  return { layer: Math.max(0, layer), head };
+}
+
+/** @param {number} layer @param {number} head @param {boolean} main */
+function thumbOf(layer, head, main) {
+  return el("button", { type: "button", class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
+}
+
+/** @param {Event} event @returns {Place | null} the head an event happened on */
+function placeOf({ target }) {
+  const thumb = target instanceof Element ? target.closest(".thumb") : null;
   return thumb instanceof HTMLElement ? { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) } : null;
 }
 

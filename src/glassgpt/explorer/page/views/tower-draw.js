@@ -7,10 +7,10 @@ import { svg } from "../draw.js";
  * @typedef {{width: number, height: number, labelWidth: number, pitch: number, cellWidth: number, letters: number, rows: Row[]}} Layout
  */
 
-const LABEL = 80;
+const LABEL = 82;
 
 /** Columns are squeezed to this to fit the window; if that is not enough they get the other, and scroll. */
-const NARROW = 44;
+const NARROW = 43;
 const ROOMY = 58;
 
 /**
@@ -52,7 +52,7 @@ export function streams(plan, trace, first, last) {
       const above = plan.rows[place - 1];
       const norm = below.kind === "lens" ? trace.norms[below.layer + 1][token] : trace.norms[0][token];
       const wide = 1 + 9 * (Math.log1p(norm) / longest);
-      drawn.push(svg("rect", { class: "stream", x: x - wide / 2, y: above.top + above.high, width: wide, height: Math.max(0, below.top - above.top - above.high) }));
+      drawn.push(svg("rect", { fill: "var(--line)", x: x - wide / 2, y: above.top + above.high, width: wide, height: Math.max(0, below.top - above.top - above.high) }));
     }
   }
   return drawn;
@@ -75,7 +75,7 @@ export function curves(plan, weights, { token, layer }) {
     if (weight < 0.02) return;
     const start = plan.labelWidth + (source + 0.5) * plan.pitch;
     const d = `M${start} ${low} C${start} ${middle} ${end} ${middle} ${end} ${high}`;
-    drawn.push(svg("path", { class: "curve", d, "stroke-width": 1 + 6 * weight, "stroke-opacity": 0.25 + 0.75 * weight }));
+    drawn.push(svg("path", { fill: "none", stroke: "var(--a-2)", "stroke-linecap": "round", d, "stroke-width": 1 + 6 * weight, "stroke-opacity": 0.25 + 0.75 * weight }));
   });
   return drawn;
 }
