@@ -111,7 +111,7 @@ class GlassTower extends GlassView {
     const style = { left: `${labelWidth + token * pitch + (pitch - cellWidth) / 2}px`, width: `${cellWidth}px`, background: said.fill, color: said.ink };
     return el(
       "div",
-      { class: `cell is-${kind}${said.changed ? " changed" : ""}`, role: "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2, "aria-label": said.label, "data-token": token, "data-layer": layer, style },
+      { class: `cell is-${kind}${said.changed ? " changed" : ""}`, role: kind === "token" ? "columnheader" : "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2, "aria-description": said.label, "data-token": token, "data-layer": layer, style },
       el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)),
       high >= 34 && said.detail ? el("span", { class: "how" }, said.detail) : null,
     );
