@@ -22,12 +22,14 @@ from glassgpt.inspect.intervene import fresh
 from glassgpt.inspect.live import Live
 from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.places import checked_index
+from glassgpt.inspect.shown import Shown
 from glassgpt.inspect.trace import Trace
 from glassgpt.inspect.views import Array
 from glassgpt.model.gpt2 import GPT2, Attention, Block
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
+    from glassgpt.inspect.picture import Picture
 
 GAP = 0.002  # integrated gradients stop here: a fifth of the 1 % that one may rely on
 MOST_POINTS = 4000
@@ -35,7 +37,7 @@ GRAPH_BYTES = 512 * 2**20  # how much memory the gradients of several points at 
 
 
 @dataclass(frozen=True, eq=False)
-class TokenScores:
+class TokenScores(Shown):
     """How much each token of the text has to do with the score of the target, (T,)."""
 
     trace: Trace
@@ -48,6 +50,11 @@ class TokenScores:
     gap: float | None = None  # integrated: |sum of scores - (logit - baseline)| / |logit - baseline|
     points: int | None = None  # integrated: how many gradients it took
 
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_token_scores
+
+        return of_token_scores(self)
+
     def __repr__(self) -> str:
         text = self.trace.vocabulary.text(self.target)
         gap = "" if self.gap is None else f", gap {self.gap:.2%}"
@@ -55,7 +62,7 @@ class TokenScores:
 
 
 @dataclass(frozen=True, eq=False)
-class DirectLogit:
+class DirectLogit(Shown):
     """The target's logit as a sum over all that wrote into the final stream, with the last norm's scale."""
 
     trace: Trace
@@ -85,6 +92,11 @@ class DirectLogit:
         """The sum of everything, which is the logit."""
         parts = self.heads.sum(dtype=np.float64) + self.mlps.sum(dtype=np.float64)
         return float(self.embedding + parts + self.rest)
+
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_direct
+
+        return of_direct(self)
 
     def __repr__(self) -> str:
         text = self.trace.vocabulary.text(self.target)

@@ -46,6 +46,10 @@ class Edit(ABC):
     def bind(self, scene: Scene) -> dict[str, Change]:
         """Which steps change, and how."""
 
+    @abstractmethod
+    def describe(self) -> str:
+        """A few words."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -115,6 +119,9 @@ class AblateHead(Edit):
         place = Place(f"h.{layer}.attn.z", head=self.head, positions=self.positions)
         return {place.step: ablation(place, self.how, self.reference, scene)}
 
+    def describe(self) -> str:
+        return f"head {self.layer}.{self.head} set to {self.how}"
+
 
 @dataclass(frozen=True)
 class AblateNeuron(Edit):
@@ -130,6 +137,9 @@ class AblateNeuron(Edit):
         layer = checked_index("layer", self.layer, scene.config.n_layer)
         place = Place(f"h.{layer}.mlp.gelu", column=self.neuron, positions=self.positions)
         return {place.step: ablation(place, self.how, self.reference, scene)}
+
+    def describe(self) -> str:
+        return f"neuron {self.layer}.{self.neuron} set to {self.how}"
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,9 @@ class _AblatePart(Edit):
         layer = checked_index("layer", self.layer, scene.config.n_layer)
         places = [Place(f"h.{layer}.{part}", positions=self.positions) for part in self.parts]
         return {place.step: ablation(place, self.how, self.reference, scene) for place in places}
+
+    def describe(self) -> str:
+        return f"{type(self).__name__.removeprefix('Ablate')} {self.layer} set to {self.how}"
 
 
 class AblateAttention(_AblatePart):
@@ -206,6 +219,11 @@ class Patch(Edit):
 
         return {self.step: change}
 
+    def describe(self) -> str:
+        head = "" if self.head is None else f" head {self.head}"
+        where = "" if self.positions is None else f" at {list(self.positions)}"
+        return f"{self.step}{head}{where} patched"
+
 
 @dataclass(frozen=True, eq=False)
 class Steer(Edit):
@@ -227,6 +245,9 @@ class Steer(Edit):
             )
         added = _finite("strength", self.strength) * vector
         return {self.step: lambda x: in_place(x, index, x[index] + added.to(x))}
+
+    def describe(self) -> str:
+        return f"{self.step} + {self.strength:g} × vector"
 
 
 @dataclass(frozen=True)
@@ -256,6 +277,9 @@ class SteerToken(Edit):
             return in_place(x, index, x[index] + (size * direction).to(x))
 
         return {step: change}
+
+    def describe(self) -> str:
+        return f"h.{self.layer}.resid_post + {self.strength:g} × token {self.token}"
 
 
 def _finite(what: str, value: object) -> float:

@@ -15,11 +15,13 @@ from glassgpt.inspect.answers import Lens
 from glassgpt.inspect.edits import Edit, Scene, compose, edit_from_dict
 from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.places import checked_index, split_name
+from glassgpt.inspect.shown import Shown
 from glassgpt.inspect.trace import Trace
 from glassgpt.inspect.views import Array
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
+    from glassgpt.inspect.picture import Picture
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Moved:
     after: float
 
 
-class Intervention:
+class Intervention(Shown):
     """What edits did. `.before` and `.after` are traces; the rest compares their answers at `.position`."""
 
     def __init__(self, before: Trace, after: Trace, edits: Sequence[Edit], position: int = -1) -> None:
@@ -45,6 +47,11 @@ class Intervention:
         top = self.moved(1)
         what = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
         return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{what})"
+
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_intervention
+
+        return of_intervention(self)
 
     @property
     def logits(self) -> Array:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
+from glassgpt.inspect.shown import Shown
+
+if TYPE_CHECKING:
+    from glassgpt.inspect.picture import Picture
 
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -53,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tally:
+class Tally(Shown):
     """Every tensor in the order data meets it, and what they add up to."""
 
     config: Config
@@ -85,6 +89,11 @@ class Tally:
     def cache_per_token(self, dtype: str = "float32") -> int:
         """Bytes that one token leaves in the KV cache: a key and a value as wide as the stream, per block."""
         return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_NUMBER[dtype]
+
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_tally
+
+        return of_tally(self)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -16,14 +16,16 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.inspect.answers import Lens, Surprise, Vocabulary
 from glassgpt.inspect.live import ROWS, Live
 from glassgpt.inspect.places import checked_index, letters
+from glassgpt.inspect.shown import Shown
 from glassgpt.inspect.views import Array, Heads, Layers, MLPs, Streams
 from glassgpt.model.gpt2 import Tap
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
+    from glassgpt.inspect.picture import Picture
 
 
-class Trace:
+class Trace(Shown):
     """The inside of the model for one text. Made by `gpt.trace`, or by `Trace.load` from a file.
 
     Nothing is computed before it is asked for. The first question runs the model once and keeps the residual
@@ -76,6 +78,11 @@ class Trace:
         start = "".join(self.texts)
         start = start if len(start) <= 40 else start[:39] + "…"
         return f"Trace({start!r}, {len(self)} tokens, {self.config.n_layer} layers, {self.name!r})"
+
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_trace
+
+        return of_trace(self)
 
     # Any step, by its name in docs/model.md.
 

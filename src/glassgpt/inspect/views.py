@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import PlaceError
 from glassgpt.inspect.places import BLOCK_STEPS, checked_index
+from glassgpt.inspect.shown import Shown
+
+if TYPE_CHECKING:
+    from glassgpt.inspect.picture import Picture
 
 Array = np.ndarray
 T_co = TypeVar("T_co", covariant=True)
@@ -77,13 +81,18 @@ class Layers(ByLayer[Array]):
             ) from None
 
 
-class Heads(Layers):
+class Heads(Layers, Shown):
     """An array for each head of each layer: `attention[5, 3]` is (T, T), `attention[5]` is (H, T, T)."""
 
     def _inside(self, found: Array, rest: list[Any]) -> Array:
         if rest and not isinstance(rest[0], slice | type(None) | type(...) | list | np.ndarray):
             rest = [checked_index("head", rest[0], len(found)), *rest[1:]]
         return super()._inside(found, rest)
+
+    def picture(self) -> Picture:
+        from glassgpt.inspect.drawings import of_heads
+
+        return of_heads(self)
 
     def __repr__(self) -> str:
         size = "T, T" if BLOCK_STEPS[self.step].endswith("TT") else "T, D"

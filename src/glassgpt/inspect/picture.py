@@ -1,0 +1,255 @@
+"""A drawing of a few kinds of marks that becomes SVG, a page, or (through matplotlib) PNG.
+
+Everything is inside the result: no script, no font, no address. Colours are names; in SVG they follow the
+reader's light or dark setting. Shades are one colour at an opacity, so they work on both.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import struct
+import unicodedata
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from glassgpt.errors import UserError
+
+LIGHT = {"paper": "#ffffff", "ink": "#1b1f27", "quiet": "#5d6675", "line": "#d5dae2"}
+DARK = {"paper": "#14171c", "ink": "#eceff4", "quiet": "#a0a9b8", "line": "#343b47"}
+SHADES = {"cool": "#2f7fe0", "warm": "#e0702f"}  # readable behind ink, at up to STRONGEST, on either paper
+STRONGEST = 0.6
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+CHARACTER = 0.61  # the width of a character in such a font, in parts of its size
+
+
+@dataclass(frozen=True)
+class Rect:
+    x: float
+    y: float
+    width: float
+    height: float
+    color: str
+    opacity: float = 1.0
+    tip: str = ""  # shown by a browser under the pointer
+
+
+@dataclass(frozen=True)
+class Label:
+    x: float
+    y: float  # of the line on which it stands
+    text: str
+    size: float = 12
+    color: str = "ink"
+    anchor: str = "start"  # or middle, end
+    bold: bool = False
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Numbers from -1 to 1 as pixels: cool above zero, warm below, and NaN or -inf left out."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    values: np.ndarray
+    tip: str = ""
+
+
+@dataclass
+class Picture:
+    width: float
+    height: float
+    title: str  # what a screen reader says
+    marks: list[Rect | Label | Grid] = field(default_factory=list)
+
+    def rect(self, *args: Any, **more: Any) -> None:
+        self.marks.append(Rect(*args, **more))
+
+    def label(self, x: float, y: float, text: str, *, room: float | None = None, **more: Any) -> None:
+        """Text, cut to `room` if that is given."""
+        size = more.get("size", 12)
+        shown = harmless(text)
+        if room is not None:
+            shown = cut(shown, int(room / (CHARACTER * size)))
+        self.marks.append(Label(x, y, shown, **more))
+
+    def grid(self, *args: Any, **more: Any) -> None:
+        self.marks.append(Grid(*args, **more))
+
+    def to_svg(self) -> str:
+        """A file of its own, and as well a part of a page."""
+        size = f'width="{self.width:g}" height="{self.height:g}" viewBox="0 0 {self.width:g} {self.height:g}"'
+        name = escaped(harmless(self.title))
+        parts = "\n".join(self._svg())
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" class="glassgpt" role="img" '
+            f'aria-label="{name}" {size}>\n'
+            f"<style>{STYLE}</style>\n<title>{name}</title>\n"
+            f'<rect class="paper" width="100%" height="100%"/>\n{parts}\n</svg>'
+        )
+
+    def _svg(self) -> Iterator[str]:
+        for mark in self.marks:
+            tip = f"<title>{escaped(harmless(mark.tip))}</title>" if mark.tip else ""
+            if isinstance(mark, Label):
+                extra = "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
+                extra += ' font-weight="bold"' if mark.bold else ""
+                at = f'x="{mark.x:g}" y="{mark.y:g}" font-size="{mark.size:g}"'
+                yield f'<text class="{mark.color}" {at}{extra}>{escaped(mark.text)}{tip}</text>'
+                continue
+            box = f'x="{mark.x:g}" y="{mark.y:g}" width="{mark.width:g}" height="{mark.height:g}"'
+            if isinstance(mark, Rect):
+                shade = "" if mark.opacity == 1 else f' fill-opacity="{mark.opacity:.3g}"'
+                yield f'<rect class="{mark.color}" {box}{shade}>{tip}</rect>'
+            else:
+                data = base64.b64encode(png(coloured(mark.values))).decode()
+                box += ' preserveAspectRatio="none"'
+                yield f'<image {box} href="data:image/png;base64,{data}">{tip}</image>'
+
+    def to_html(self) -> str:
+        """A page of its own."""
+        return (
+            '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width">'
+            '<meta name="color-scheme" content="light dark">'
+            f"<title>{escaped(harmless(self.title))}</title>\n"
+            f"<style>body {{ margin: 1rem; background: {LIGHT['paper']}; }} @media "
+            f"(prefers-color-scheme: dark) {{ body {{ background: {DARK['paper']}; }} }}</style></head>\n"
+            f"<body>{self.fragment()}</body>\n</html>\n"
+        )
+
+    def fragment(self) -> str:
+        """A part of a page or notebook; wider than the page, it scrolls by itself."""
+        return f'<div style="overflow-x: auto">{self.to_svg()}</div>'
+
+    def to_png(self, dpi: int = 200) -> bytes:
+        """The same drawing by matplotlib, on white."""
+        try:
+            from matplotlib.figure import Figure
+            from matplotlib.patches import Rectangle
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith("matplotlib"):
+                raise
+            raise UserError(
+                "a PNG needs matplotlib. Install it with: pip install 'glassgpt[plot]', or use to_svg."
+            ) from None
+        colors = {**LIGHT, **SHADES}
+        figure = Figure(figsize=(self.width / 96, self.height / 96), facecolor=LIGHT["paper"])
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, self.width), ylim=(self.height, 0))
+        axes.axis("off")
+        across = {"start": "left", "middle": "center", "end": "right"}
+        for mark in self.marks:
+            if isinstance(mark, Rect):
+                corner = (mark.x, mark.y)
+                axes.add_patch(
+                    Rectangle(
+                        corner,
+                        mark.width,
+                        mark.height,
+                        facecolor=colors[mark.color],
+                        alpha=mark.opacity,
+                        lw=0,
+                    )
+                )
+            elif isinstance(mark, Label):
+                axes.text(
+                    mark.x,
+                    mark.y,
+                    mark.text,
+                    fontsize=0.75 * mark.size,  # points, of which 72 make the inch that 96 pixels make
+                    family="monospace",
+                    color=colors[mark.color],
+                    ha=across[mark.anchor],
+                    va="baseline",
+                    weight="bold" if mark.bold else "normal",
+                    parse_math=False,  # a text with $ in it is a text
+                )
+            else:
+                extent = (mark.x, mark.x + mark.width, mark.y + mark.height, mark.y)
+                axes.imshow(coloured(mark.values), extent=extent, aspect="auto", interpolation="nearest")
+                axes.set(xlim=(0, self.width), ylim=(self.height, 0))
+        out = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # drawn as an empty box
+            figure.savefig(out, dpi=dpi, format="png")
+        return out.getvalue()
+
+
+def _style() -> str:
+    def rules(colors: dict[str, str]) -> str:
+        return " ".join(f".glassgpt .{name} {{ fill: {color}; }}" for name, color in colors.items())
+
+    fixed = f".glassgpt {{ font-family: {FONT}; }} .glassgpt text {{ white-space: pre; }} "
+    fixed += ".glassgpt image { image-rendering: pixelated; } "
+    return f"{fixed}{rules(LIGHT | SHADES)} @media (prefers-color-scheme: dark) {{ {rules(DARK)} }}"
+
+
+STYLE = _style()
+
+
+def visible(token: str) -> str:
+    """A token's text in which every space and line break is seen."""
+    return harmless(token.replace(" ", "␣").replace("\n", "↵").replace("\r", "␍").replace("\t", "⇥"))
+
+
+def harmless(text: str) -> str:
+    """In one line, without what XML forbids or what would rearrange the line."""
+    shown = []
+    for character in text:
+        category = unicodedata.category(character)
+        if character < " ":
+            shown.append(chr(0x2400 + ord(character)))  # a picture of the control character
+        elif category in ("Cc", "Cs", "Cn", "Zl", "Zp"):
+            shown.append("\ufffd")
+        else:
+            shown.append("·" if category == "Cf" else character)  # Cf: direction marks and the like
+    return "".join(shown)
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of a text that fits into so many characters; wide ones count twice."""
+    used = 0
+    for at, character in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if used > room:
+            kept = cut(text[:at], room - 1) if room > 1 else ""
+            return kept.removesuffix("…") + "…"
+    return text
+
+
+def escaped(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def coloured(values: np.ndarray) -> np.ndarray:
+    """Numbers from -1 to 1 as RGBA bytes, (n, m, 4)."""
+    values = np.where(np.isfinite(values), values, 0).clip(-1, 1)
+    out = np.empty((*values.shape, 4), np.uint8)
+    cool, warm = (bytes.fromhex(SHADES[name][1:]) for name in ("cool", "warm"))
+    out[..., :3] = np.where((values >= 0)[..., None], list(cool), list(warm))
+    out[..., 3] = np.round(255 * np.abs(values))
+    return out
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """RGBA bytes, (n, m, 4), as a PNG file."""
+    height, width = pixels.shape[:2]
+    rows = np.zeros((height, 1 + 4 * width), np.uint8)  # each row begins with its filter, none
+    rows[:, 1:] = pixels.reshape(height, -1)
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        body = name + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    packed = zlib.compress(rows.tobytes(), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")

@@ -1,0 +1,200 @@
+"""What shows itself: pictures that parse, need nothing else, and keep every text a text."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glassgpt
+from glassgpt.errors import UserError
+from glassgpt.gpt import GPT
+from glassgpt.inspect import AblateBlock, AblateHead, Patch, Steer
+from glassgpt.inspect.picture import Picture, coloured, cut, png, visible
+
+TEXT = 'The old house <script>alert("x")</script> & $a$ é\u202e漢\x01'
+
+THINGS: dict[str, Callable[[GPT], Any]] = {
+    "trace": lambda gpt: gpt.trace(TEXT),
+    "trace of one token": lambda gpt: gpt.trace("The"),
+    "a long trace": lambda gpt: gpt.trace([5] * 130),
+    "attention": lambda gpt: gpt.trace(TEXT).attention,
+    "attention of a long trace": lambda gpt: gpt.trace([5] * 130).attention,
+    "masked": lambda gpt: gpt.trace(TEXT).masked,
+    "q": lambda gpt: gpt.trace(TEXT).q,
+    "intervention": lambda gpt: gpt.intervene(TEXT, [AblateHead(1, 2), AblateBlock(0, "mean")]),
+    "steering": lambda gpt: gpt.intervene(TEXT, [Steer("ln_f", np.ones(192)), Patch("h.0.attn.z", TEXT)]),
+    "nothing": lambda gpt: gpt.intervene("The"),
+    "gradient": lambda gpt: gpt.attribute(TEXT, 5, "gradient"),
+    "integrated": lambda gpt: gpt.attribute("The old house", 5),
+    "rollout": lambda gpt: gpt.attribute(TEXT, 5, "rollout", position=2),
+    "direct": lambda gpt: gpt.attribute(TEXT, 5, "direct"),
+    "tally": lambda gpt: glassgpt.tally(gpt.config),
+    "tally of the published": lambda gpt: glassgpt.tally("gpt2"),
+}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_it_parses_and_needs_nothing_else(shipped: GPT, name: str, tmp_path: Path) -> None:
+    thing = THINGS[name](shipped)
+    svg = thing.to_svg(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == svg
+    root = ElementTree.fromstring(svg)
+    assert root.tag == SVG + "svg"
+    width, height = float(root.get("width", "0")), float(root.get("height", "0"))
+    for part in root.iter(SVG + "rect"):
+        if part.get("class") == "paper":
+            continue
+        x, y, w, h = (float(part.get(key, "0")) for key in ("x", "y", "width", "height"))
+        assert 0 <= x <= x + w <= width + 0.1
+        assert 0 <= y <= y + h <= height + 0.1
+        assert 0 <= float(part.get("fill-opacity", "1")) <= 1
+    page = thing.to_html(tmp_path / "a.html")
+    assert thing._repr_html_() in page
+    assert "<script" not in page.lower()
+    outside = re.findall(r"https?://[^\"' ]+|url\(|@import|<link|<iframe|\bon\w+=", page)
+    assert set(outside) <= {"http://www.w3.org/2000/svg"}
+    assert all(part.get("href", "").startswith("data:image/png;base64,") for part in root.iter(SVG + "image"))
+    assert "prefers-color-scheme: dark" in page
+
+
+@pytest.mark.parametrize("name", ["trace of one token", "masked", "steering", "rollout", "direct", "tally"])
+def test_as_png(shipped: GPT, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    thing = THINGS[name](shipped)
+    data = thing.to_png(tmp_path / "a.png", dpi=96)
+    assert (tmp_path / "a.png").read_bytes() == data
+    picture = thing.picture()
+    width, height = struct.unpack(">II", data[16:24])
+    assert abs(width - picture.width) <= 1
+    assert abs(height - picture.height) <= 1
+
+
+def test_png_without_matplotlib(shipped: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.split(".")[0] == "matplotlib":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(sys, "meta_path", [NoMatplotlib(), *sys.meta_path])
+    with pytest.raises(UserError, match=r"pip install 'glassgpt\[plot\]'"):
+        glassgpt.tally("gpt2").to_png()
+
+
+class NoMatplotlib:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.split(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_the_numbers_are_in_the_picture(shipped: GPT) -> None:
+    found = shipped.attribute("The old house stood at the", " door", "direct")
+    texts = [part.text for part in ElementTree.fromstring(found.to_svg()).iter(SVG + "text")]
+    assert [f"{value:+.2f}" for value in found.heads[3]] == texts[texts.index("block 3") + 1 :][:6]
+    done = shipped.intervene("The old house stood at the", AblateHead(2, 1))
+    texts = [part.text for part in ElementTree.fromstring(done.to_svg()).iter(SVG + "text")]
+    assert visible(done.moved(1)[0].text) in texts
+    trace = shipped.trace("The old house stood at the")
+    texts = [part.text for part in ElementTree.fromstring(trace.to_svg()).iter(SVG + "text")]
+    assert texts.count("␣door") == 1
+    tally = ElementTree.fromstring(glassgpt.tally("gpt2").to_svg())
+    assert "124,439,808 parameters" in [part.text for part in tally.iter(SVG + "text")]
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_any_text_can_be_shown(text: str) -> None:
+    picture = Picture(100, 100, text)
+    picture.label(0, 20, text, tip=text)
+    picture.label(0, 40, visible(text), room=50)
+    root = ElementTree.fromstring(picture.to_svg().encode())
+    shown = next(root.iter(SVG + "text"))
+    assert "\n" not in (shown.text or "")
+    assert len(list(root)) == 5  # style, title, paper and the two labels: no text became a part
+
+
+@settings(deadline=None)
+@given(st.text(max_size=12), st.integers(1, 8))
+def test_cutting(text: str, room: int) -> None:
+    found = cut(text, room)
+    assert found == text or (found.endswith("…") and text.startswith(found[:-1]))
+    assert len(found) <= max(room, 1)
+
+
+def test_pixels() -> None:
+    pixels = coloured(np.array([[1.0, -0.5, 0.0], [-np.inf, np.nan, 2.0]]))
+    assert pixels[..., 3].tolist() == [[255, 128, 0], [0, 0, 255]]
+    image = pytest.importorskip("matplotlib.image")
+    read = image.imread(io.BytesIO(png(pixels)), format="png")
+    np.testing.assert_array_equal(np.round(255 * read).astype(np.uint8), pixels)
+
+
+CELLS = """
+import glassgpt
+from glassgpt.inspect import AblateHead
+gpt = glassgpt.load("default", device="cpu")
+trace = gpt.trace("The old house <b>stood</b> at the")
+trace
+---
+trace.attention
+---
+gpt.intervene(trace, AblateHead(2, 1))
+---
+gpt.attribute(trace, " door")
+---
+gpt.attribute(trace, " door", "direct")
+---
+glassgpt.tally("gpt2")
+"""
+
+
+@pytest.mark.slow
+def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    nbconvert, playwright = pytest.importorskip("nbconvert"), pytest.importorskip("playwright.sync_api")
+    pytest.importorskip("ipykernel")
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in CELLS.split("---")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    for cell in notebook.cells:
+        assert "<svg" in cell.outputs[-1].data["text/html"], cell.source
+    page = tmp_path / "notebook.html"
+    page.write_text(nbconvert.HTMLExporter().from_notebook_node(notebook)[0])
+    if browser is None:
+        pytest.skip("no Chromium on this machine: the notebook ran, but was not looked at")
+    with playwright.sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for scheme, paper, ink in (
+            ("light", "rgb(255, 255, 255)", "rgb(27, 31, 39)"),
+            ("dark", "rgb(20, 23, 28)", "rgb(236, 239, 244)"),
+        ):
+            tab = chromium.new_page(color_scheme=scheme)
+            tab.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
+            tab.goto(page.as_uri(), wait_until="domcontentloaded")
+            pictures = tab.locator("svg.glassgpt")
+            assert pictures.count() == 6
+            for i in range(6):
+                box = pictures.nth(i).bounding_box()
+                assert box is not None
+                assert box["width"] > 400
+                assert box["height"] > 80
+            fill = "element => getComputedStyle(element).fill"
+            assert pictures.first.locator("rect.paper").evaluate(fill) == paper
+            assert pictures.first.locator("text.ink").first.evaluate(fill) == ink
+            assert tab.locator("svg.glassgpt text", has_text="␣door").count() > 0
+            assert tab.locator("svg.glassgpt b").count() == 0  # the text's <b> is a text
+            tab.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+            tab.close()
+        chromium.close()
