@@ -97,6 +97,15 @@ VERBS = {
             "glassgpt tune my.txt --dry-run",
         ),
     ),
+    "eval": Verb(
+        "measure a model by the paper's and other published rules",
+        (
+            "glassgpt eval default --suite paper --data data/",
+            "glassgpt eval gpt2 --suite harness --json figures.json",
+            "glassgpt eval default book.txt --suite perplexity --stride 512",
+            "glassgpt eval gpt2 gpt2-q4.gguf --suite wikitext-2 --limit 50",
+        ),
+    ),
     "verify": Verb(
         "check that this machine computes what it should",
         (

@@ -1,0 +1,263 @@
+"""`glassgpt eval MODEL`: how good is a model, by which rule, and how sure is that?"""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsonlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional
+
+from glassgpt.cli import terminal
+from glassgpt.cli.loading import Device, load
+from glassgpt.cli.parse import flag
+from glassgpt.cli.train import duration
+from glassgpt.errors import SettingError, UserError
+
+if TYPE_CHECKING:
+    from glassgpt.evaluate.measure import Measure
+    from glassgpt.evaluate.run import Outcome, Plan
+    from glassgpt.evaluate.scorer import Scorer
+    from glassgpt.evaluate.task import Task
+    from glassgpt.gpt import GPT
+
+TELL_AFTER = 3.0  # seconds of work after which the rest can be estimated
+
+
+def command(
+    models: Annotated[
+        Positional[tuple[str, ...]],
+        flag("one model, or two to compare; with --suite perplexity or bits-per-byte also a FILE", "MODEL"),
+    ] = ("default",),
+    *,
+    suite: Annotated[
+        str,
+        flag("smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa", "NAME"),
+    ] = "smoke",
+    data: Annotated[
+        str | None, flag("the folder with the data files (or the one FILE)", "DIR", default="the hub")
+    ] = None,
+    stride: Annotated[
+        int | None, flag("tokens between windows on long texts", "N", default="the context: windows apart")
+    ] = None,
+    limit: Annotated[
+        int | None, flag("only the first documents (windows of long texts) of each task", "N", default="all")
+    ] = None,
+    json: Annotated[str | None, flag("write the figures to this file", "FILE", default="")] = None,
+    markdown: Annotated[bool, flag("print a row of a Markdown table", default="")] = False,
+    any_data: Annotated[bool, flag("score files that are not the published ones", default="")] = False,
+    cache: Annotated[
+        str | None, flag("where scores are kept, so that a killed run goes on", "DIR", default="~/.cache")
+    ] = None,
+    device: Device = None,
+    dtype: Annotated[str, flag("float32, bfloat16, float16", "NAME")] = "float32",
+) -> int:
+    """Measure a model. A suite is a set of tasks; every figure comes with its standard error and the rule by
+    which it was counted, beside the published ones. A task whose data is missing says so, and the rest goes
+    on. Run the same command again after a kill, and it goes on where it was. Exit code 1 if a file was
+    altered."""
+    from glassgpt.evaluate.suites import OF_A_FILE, chosen, of_file
+
+    for name, value in (("--limit", limit), ("--stride", stride)):
+        if value is not None and value < 1:
+            raise SettingError(f"{name} {value} is not a whole number of at least 1.")
+    models = models if models else ("default",)
+    folder = None if data is None else Path(data).expanduser()
+    if suite in OF_A_FILE:
+        models, folder = model_and_file(suite, models, folder)
+        tasks, complaints = of_file(suite, folder)
+    else:
+        if folder is not None and not folder.is_dir():
+            raise SettingError(f"--data {folder} is not a folder. Name the folder with the data files.")
+        tasks, complaints = chosen(suite)
+    if len(models) > 2:
+        raise SettingError(f"{len(models)} models are too many: give one, or two to compare.")
+    for complaint in complaints:
+        terminal.note(complaint)
+    settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
+    if len(models) == 2:
+        from glassgpt.cli.eval_two import compare
+
+        return compare(models[0], models[1], tasks, settings, json)
+    bench = Bench(models[0], tasks, settings)
+    outcomes = bench.run()
+    measures = [measure for outcome in outcomes for measure in outcome.measures]
+    if json is not None:
+        write_json(json, as_json(measures))
+    terminal.show(markdown_row(models[0], measures) if markdown else figures(outcomes))
+    return exit_code(outcomes)
+
+
+class Settings:
+    """What all models of a command have in common."""
+
+    def __init__(
+        self,
+        stride: int | None,
+        limit: int | None,
+        folder: Path | None,
+        check: bool,
+        cache: str | None,
+        device: str | None,
+        dtype: str,
+    ) -> None:
+        self.stride, self.limit, self.folder, self.check = stride, limit, folder, check
+        self.cache, self.device, self.dtype = cache, device, dtype
+
+
+def model_and_file(suite: str, words: tuple[str, ...], given: Path | None) -> tuple[tuple[str, ...], Path]:
+    """`eval MODEL FILE --suite perplexity`, or the file by --data."""
+    if given is None:
+        *rest, last = words
+        given = Path(last).expanduser()
+        words = tuple(rest) if rest else ("default",)
+    if not given.is_file():
+        raise SettingError(f"{given} is no file. Type: glassgpt eval MODEL FILE --suite {suite}")
+    return words, given
+
+
+class Bench:
+    """One model with its tasks ready."""
+
+    def __init__(self, name: str, tasks: Sequence[Task], settings: Settings) -> None:
+        from glassgpt.evaluate.lambada import stop_tokens
+        from glassgpt.evaluate.run import prepare
+        from glassgpt.evaluate.scorer import Scorer, fingerprint
+        from glassgpt.evaluate.store import Store
+        from glassgpt.evaluate.task import Reader
+
+        self.name = name
+        self.gpt: GPT = load(name, settings.device, settings.dtype, rows=256)
+        tokenizer = self.gpt.tokenizer
+        if tokenizer is None:
+            raise UserError(f"{name} came without a tokenizer. Put its tokenizer.json beside the weights.")
+        with terminal.waiting(f"reading the texts for {name}"):
+            reader = Reader(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
+            self.plan: Plan = prepare(tasks, reader, settings.folder, settings.check)
+            store = Store(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")
+            self.scorer: Scorer = Scorer(self.gpt.backend, store, stop_tokens(tokenizer))
+        self.tell_vocabulary()
+
+    def tell_vocabulary(self) -> None:
+        from glassgpt.config import SIZES
+        from glassgpt.evaluate.perplexity import TokenPerplexity
+
+        by_token = any(isinstance(task, TokenPerplexity) for task, _ in self.plan.ready)
+        if by_token and self.gpt.config.vocab_size != SIZES["gpt2"].vocab_size:
+            terminal.note(
+                f"{self.name} has another vocabulary than GPT-2 ({self.gpt.config.vocab_size:,} tokens): its "
+                "perplexity per token compares with no other; per word and per byte it does"
+            )
+
+    def run(self) -> list[Outcome]:
+        from glassgpt.evaluate.run import run
+
+        known = self.plan.groups()
+        left = self.scorer.todo(known)
+        total = sum(len(row.ids) for group in left for row in group)
+        if sum(map(len, left)) < sum(map(len, known)):
+            terminal.note(f"{sum(map(len, known)) - sum(map(len, left)):,} rows are known from before")
+        outcomes = []
+        with working(f"scoring {self.name}", total) as on_tokens:
+            for outcome in run(self.plan, self.scorer, on_tokens):
+                outcomes.append(outcome)
+                if outcome.problem:
+                    terminal.note(f"{outcome.task.name}: {outcome.problem}")
+                for remark in outcome.notes:
+                    terminal.note(f"{outcome.task.name}: {remark}")
+        return outcomes
+
+
+@contextlib.contextmanager
+def working(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar, and after some seconds a line that says how long all of it will take."""
+    begun, done, told = time.monotonic(), 0, False
+    with terminal.progress(what, total) as advance:
+
+        def on_tokens(n: int) -> None:
+            nonlocal done, told
+            done += n
+            advance(n)
+            seconds = time.monotonic() - begun
+            if not told and seconds > TELL_AFTER and done < total:
+                told = True
+                left = seconds / done * (total - done)
+                terminal.note(f"{total:,} tokens to read at {done / seconds:,.0f} a second: {duration(left)}")
+
+        yield on_tokens
+
+
+def cache_folder(given: str | None) -> Path:
+    if given is not None:
+        return Path(given).expanduser()
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "glassgpt" / "eval"
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    if not any(outcome.measures for outcome in outcomes):
+        raise UserError(f"nothing could be measured. {outcomes[0].task.name}: {outcomes[0].problem}.")
+    return 1 if any(outcome.altered for outcome in outcomes) else 0
+
+
+# Output.
+
+
+def shown(measure: Measure, value: float | None) -> str:
+    """A figure as people write it: accuracies in percent, four digits for the rest."""
+    if value is None:
+        return ""
+    if measure.kind.in_percent:
+        return f"{100 * value:.2f}%"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def figures(outcomes: Sequence[Outcome]) -> Any:
+    from rich.text import Text
+
+    from glassgpt.evaluate.published import SIZES, published
+
+    measures = [measure for outcome in outcomes for measure in outcome.measures]
+    known = {id(m): published(m.metric, m.protocol) for m in measures}
+    columns = ["metric", ">value", ">± error", ">n", "rule"]
+    if any(known.values()):
+        columns += [f">{size}" for size in SIZES]
+    made = terminal.table(*columns)
+    for outcome in outcomes:
+        for m in outcome.measures:
+            figures = known[id(m)]
+            cells: list[Text | str] = [m.metric, Text(shown(m, m.value), style="number")]
+            cells += [shown(m, m.stderr), f"{m.n:,}", Text(m.protocol, style="quiet")]
+            if figures is not None:
+                cells += ["" if x is None else f"{x:g}" for x in figures]
+            made.add_row(*cells)
+        if outcome.problem:
+            made.add_row(outcome.task.name, Text("-", style="bad"), "", "", Text("see above", style="quiet"))
+    return made
+
+
+def markdown_row(name: str, measures: Sequence[Measure]) -> Any:
+    from rich.text import Text
+
+    heads = ["model", *(f"{m.metric} ({m.protocol})" for m in measures)]
+    cells = [name]
+    for m in measures:
+        error = "" if m.stderr is None else f" ± {shown(m, m.stderr)}"
+        cells.append(shown(m, m.value) + error)
+    lines = (heads, ["---"] * len(heads), cells)
+    return Text("\n".join("| " + " | ".join(line) + " |" for line in lines), no_wrap=True)
+
+
+def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
+    return {measure.metric: measure.to_json() for measure in measures}
+
+
+def write_json(target: str, content: dict[str, Any]) -> None:
+    from glassgpt.weights.safe import writing
+
+    with writing(Path(target).expanduser()) as path:
+        path.write_text(jsonlib.dumps(content, indent=1) + "\n", "utf-8")

@@ -1,0 +1,14 @@
+"""Model to numbers: every figure with the rule by which it was counted.
+
+Read in this order: rows.py (what the model reads and what counts), scorer.py and store.py (log-probabilities,
+quickly and once), measure.py (figures and their errors), task.py, then the protocols: lambada.py, choice.py,
+cbt.py, perplexity.py with detokenise.py; datasets.py (the files), suites.py (what goes together), run.py,
+compare.py (two models), published.py (what others measured).
+"""
+
+from glassgpt.evaluate.measure import Measure
+from glassgpt.evaluate.scorer import Scorer
+from glassgpt.evaluate.store import Scores, Store
+from glassgpt.evaluate.task import Reader
+
+__all__ = ["Measure", "Reader", "Scorer", "Scores", "Store"]

@@ -1,0 +1,53 @@
+"""Two models on the same texts, token by token. Quantised against full precision is the everyday case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from glassgpt.errors import SettingError
+from glassgpt.evaluate.measure import ACCURACY, MEAN, Measure
+from glassgpt.evaluate.rows import Row
+from glassgpt.evaluate.scorer import Scorer, read_plain
+from glassgpt.model import TorchBackend
+
+
+def agreement(
+    name: str, a: Scorer, b: Scorer, rows: Sequence[Row], on_tokens: Callable[[int], None] = lambda n: None
+) -> list[Measure]:
+    """How far B's distributions are from A's, KL(A || B) in nats, and how often both would say the same."""
+    for scorer in (a, b):
+        if not isinstance(scorer.backend, TorchBackend):
+            raise SettingError("distributions are compared on the torch backend only.")
+    if a.backend.config.vocab_size != b.backend.config.vocab_size:
+        raise SettingError(
+            f"the models have {a.backend.config.vocab_size:,} and {b.backend.config.vocab_size:,} tokens: "
+            "their distributions cannot be compared."
+        )
+    divergence, same, counts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+    for i, row in enumerate(rows):
+        divergence[i], same[i] = _agree(a, b, row)
+        counts[i] = row.n_scored
+        on_tokens(2 * len(row.ids))
+    protocol = "every scored token"
+    return [
+        Measure(f"{name}.kl", protocol, MEAN, divergence, counts),
+        Measure(f"{name}.same_top", protocol, ACCURACY, same, counts),
+    ]
+
+
+@torch.inference_mode()
+def _agree(a: Scorer, b: Scorer, row: Row) -> tuple[float, float]:
+    assert isinstance(a.backend, TorchBackend)
+    assert isinstance(b.backend, TorchBackend)
+    x, y = read_plain(a.backend.model, [row]), read_plain(b.backend.model, [row])  # (N, C) each
+    divergence = same = 0.0
+    for start in range(0, len(x), a.pace.stretch):
+        some = slice(start, start + a.pace.stretch)
+        p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (stretch, V)
+        q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
+        divergence += float((p.exp() * (p - q)).sum(dim=-1).clamp(min=0).sum(dtype=torch.float64))
+        same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())
+    return divergence, same

@@ -1,0 +1,104 @@
+"""Which tasks go together, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from glassgpt.errors import SettingError
+from glassgpt.evaluate import choice, datasets, detokenise
+from glassgpt.evaluate.cbt import ChildrensBooks
+from glassgpt.evaluate.choice import Choice
+from glassgpt.evaluate.datasets import Dataset
+from glassgpt.evaluate.lambada import Lambada
+from glassgpt.evaluate.measure import BITS
+from glassgpt.evaluate.perplexity import (
+    BitsPerByte,
+    HarnessWikitext,
+    TokenPerplexity,
+    WholeText,
+    lines_as_hub_rows,
+    n_bytes,
+    words_and_line_ends,
+)
+from glassgpt.evaluate.task import Task
+
+SMOKE_DATA = Path(__file__).resolve().parent.parent / "data" / "smoke"
+
+PAPER: list[Task] = [
+    Lambada("lambada", datasets.LAMBADA),
+    ChildrensBooks("cbt-cn", datasets.CBT_CN),
+    ChildrensBooks("cbt-ne", datasets.CBT_NE),
+    WholeText("wikitext-2", datasets.WIKITEXT_2, detokenise.wikitext, words_and_line_ends),
+    TokenPerplexity("wikitext-2", datasets.WIKITEXT_2_RAW, lines_as_hub_rows),
+    WholeText("ptb", datasets.PTB, detokenise.ptb, words_and_line_ends),
+    WholeText("enwik8", datasets.ENWIK8, str, n_bytes, "bits_per_byte", BITS, "byte"),
+    WholeText("text8", datasets.TEXT8, str, n_bytes, "bits_per_byte", BITS, "byte"),
+    WholeText("wikitext-103", datasets.WIKITEXT_103, detokenise.wikitext, words_and_line_ends),
+    WholeText("1bw", datasets.ONE_BILLION, detokenise.one_billion, words_and_line_ends),
+]
+
+HARNESS: list[Task] = [
+    Lambada("lambada_openai", datasets.LAMBADA, harness=True),
+    Choice("hellaswag", datasets.HELLASWAG, choice.hellaswag),
+    HarnessWikitext("wikitext", datasets.WIKITEXT_2_RAW),
+    Choice("piqa", datasets.PIQA, choice.question_and_answer),
+    Choice("winogrande", datasets.WINOGRANDE, choice.winogrande, normalised=False),
+    Choice("arc_easy", datasets.ARC_EASY, choice.question_and_answer),
+    Choice("wsc273", datasets.WSC273, choice.wsc273, normalised=False),
+]
+
+
+def _small(name: str, file: str) -> Dataset:
+    return Dataset(name, (file,), None)
+
+
+SMOKE: list[Task] = [
+    Lambada("smoke-words", _small("smoke-words", "words.jsonl")),
+    Choice("smoke-choice", _small("smoke-choice", "choice.jsonl"), choice.question_and_answer),
+    TokenPerplexity("smoke-text", _small("smoke-text", "text.txt")),
+    BitsPerByte("smoke-text", _small("smoke-text", "text.txt")),
+]
+
+SUITES = {"smoke": SMOKE, "paper": PAPER, "harness": HARNESS}
+OF_A_FILE = ("perplexity", "bits-per-byte")
+
+
+def of_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
+    """`perplexity FILE` and `bits-per-byte FILE`, of which nothing is unknown."""
+    name = path.name.split(".")[0]
+    dataset = Dataset(path.name, (path.name,), None)
+    if suite == "perplexity":
+        return [TokenPerplexity(name, dataset)], []
+    return [BitsPerByte(name, dataset)], []
+
+
+def chosen(names: str) -> tuple[list[Task], list[str]]:
+    """The tasks of a suite, or of a list like `lambada,piqa`, and a line for every name that is unknown."""
+    tasks: list[Task] = []
+    complaints = []
+    every = {task.name for suite in SUITES.values() for task in suite}
+    for name in names.split(","):
+        name = name.strip()
+        found = SUITES.get(name)
+        if found is None:
+            found = [task for suite in SUITES.values() for task in suite if task.name == name]
+        if not found:
+            known = [*SUITES, *OF_A_FILE, *sorted(every)]
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+            complaints.append(f"there is no suite or task {name!r}. {hint}")
+        tasks += [task for task in found if task not in tasks]
+    if not tasks:
+        raise SettingError(complaints[0])
+    return tasks, complaints
+
+
+def data_folder(task: Task, given: Path | None) -> Path | None:
+    """Where a task's file is looked for: what ships is found without being told."""
+    return SMOKE_DATA if task in SMOKE else given
+
+
+def names_of(tasks: Sequence[Task]) -> str:
+    return ", ".join(dict.fromkeys(task.name for task in tasks))
