@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
+from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
 from glassgpt.cli.parse import flag
-from glassgpt.cli.train import duration
 from glassgpt.errors import SettingError, UserError
 
 if TYPE_CHECKING:
