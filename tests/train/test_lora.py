@@ -11,7 +11,7 @@ from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.lora import LowRank, add_low_rank, learned_parameters, merged_state, rank_within
-from glassgpt.train.loss import summed_loss
+from glassgpt.train.way import summed_loss
 
 CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
 RANK = 3

@@ -167,3 +167,83 @@ type Topic = keyof State | "trace" | "info" | "status" | "intervention" | "secon
 
 /** What can stand inside an element; false, null and undefined leave nothing. */
 type Child = string | number | Node | null | undefined | false;
+
+/** How the next token is chosen; null: that filter is off. Temperature 0 takes the best one. */
+interface Knobs {
+  temperature: number;
+  topK: number | null;
+  topP: number | null;
+  minP: number | null;
+}
+
+type KnobName = keyof Knobs;
+
+/** What is left after a filter: tokens, and their share of the probability that the temperature gave. */
+interface Cut {
+  name: KnobName;
+  count: number;
+  mass: number;
+}
+
+/** One step of writing a text (cost.js). Bytes are of keys and values, the rest counts multiplications. */
+interface CacheStep {
+  /** the columns from..to-1 are computed with the cache, 0..to-1 without */
+  from: number;
+  to: number;
+  cached: number;
+  spared: number;
+  sparedSoFar: number;
+  withCache: number;
+  without: number;
+  withSoFar: number;
+  withoutSoFar: number;
+}
+
+interface TallyRow {
+  name: string;
+  shape: number[];
+  count: number;
+  meaning?: string;
+}
+
+interface Tally {
+  rows: TallyRow[];
+  total: number;
+  /** The Illustrated GPT-2's table of GPT-2 small, and what was published */
+  illustrated: (TallyRow & { published: number })[];
+  illustrated_total: number;
+  published_total: number;
+}
+
+/** A matrix, or a part of one, in the drawing to scale. */
+interface Piece {
+  row: TallyRow;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  /** whether the strip begins here */
+  first: boolean;
+}
+
+/** `kl` after each token, A from B, in nats; `p_difference`: B's probability of each token less A's. */
+interface Comparison {
+  a: Trace;
+  b: Trace;
+  kl: number[];
+  p_difference: (number | null)[];
+}
+
+interface TourStep {
+  title: string;
+  /** paragraphs */
+  text: string[];
+  /** what to try on the page */
+  go: string;
+  /** what the page shows meanwhile */
+  state: Partial<State>;
+  /** what is lit: a view's name */
+  look: string;
+  /** what the drawing shows, for those who cannot see it */
+  picture: string;
+}

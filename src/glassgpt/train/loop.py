@@ -18,13 +18,14 @@ from torch.optim import Optimizer
 
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED, Way
+from glassgpt.train.loss import IGNORED
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import check_division, check_plan
 from glassgpt.train.run import LOG, Identity, load_run, save_run
 from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
+from glassgpt.train.way import Way
 from glassgpt.weights.safe import writing
 
 # The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
@@ -54,7 +55,7 @@ def train(
     if mesh is not None and plan == "tp":
         check_division(model.config, settings.context, mesh["tensor"].size())
     out.mkdir(parents=True, exist_ok=True)
-    team = Team(model, mesh, plan)
+    team = Team(model, mesh, plan, Way.of(settings, model, alone=mesh is None))
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
@@ -64,7 +65,6 @@ def train(
     log = out / LOG
     if team.leads:
         keep_log_until(log, first)
-    way = Way.of(settings)
 
     stream = batches(first)
     bad = 0  # steps in a row that moved nothing
@@ -75,7 +75,7 @@ def train(
             begun = time.perf_counter()
             set_rate(optimizers, settings.rate(step))
             model.train()
-            loss, norm, moved = update(model, batch.to(device), optimizers, scaler, settings, way, team)
+            loss, norm, moved = update(batch.to(device), optimizers, scaler, settings, team)
             # In float16 gradients overflow now and then; the scaler makes them smaller, until it cannot.
             bad = 0 if moved or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
@@ -107,12 +107,10 @@ def train(
 
 
 def update(
-    model: GPT2,
     batch: Tensor,
     optimizers: Sequence[Optimizer],
     scaler: torch.amp.GradScaler,
     settings: TrainSettings,
-    way: Way,
     team: Team,
 ) -> tuple[float, float, bool]:
     """Learn from a batch: the loss, the norm of its gradient, and whether the weights were moved.
@@ -120,10 +118,11 @@ def update(
     They are not if either is no finite number. Both are the same in all processes, so all decide alike.
     """
     with repeatable(settings.deterministic):
-        loss = learn(model, batch, settings, scaler, way, team)
+        mean_loss, tokens = learn(batch, settings, scaler, team)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        norm = team.clip(settings.clip)
+        # Asked for together: each time a number is asked for, a GPU stands still until it is told what next.
+        loss, norm = torch.stack([mean_loss, team.mean_and_clip(tokens, settings.clip)]).tolist()
         moved = math.isfinite(loss) and math.isfinite(norm)
         for optimizer in optimizers:
             if moved:
@@ -143,18 +142,14 @@ def not_finite(step: int, loss: float, norm: float, bad: int, out: Path, setting
 
 
 def learn(
-    model: GPT2,
-    batch: Tensor,
-    settings: TrainSettings,
-    scaler: torch.amp.GradScaler,
-    way: Way,
-    team: Team | None = None,
-) -> float:
-    """Put the gradient of the batch's mean loss into the parameters; the loss in nats per token.
+    batch: Tensor, settings: TrainSettings, scaler: torch.amp.GradScaler, team: Team
+) -> tuple[Tensor, Tensor]:
+    """Put the gradient of the batch's summed loss into the parameters.
 
-    The mean is over all tokens of the update, however it is divided into micro-batches and processes.
+    Returns the loss in nats per token and the number of tokens, of all micro-batches and processes. The sum
+    is divided by the tokens once, after everything is added up: so it is the mean over an update however it
+    was divided, and a token's gradient is the same size in a batch of any size, which low precision needs.
     """
-    team = Team(model) if team is None else team
     micro = settings.rows if settings.micro_rows is None else settings.micro_rows
     inputs, targets = team.evened(batch, settings.rows)  # (B, T) each
     tokens = team.total((targets != IGNORED).sum())
@@ -162,12 +157,11 @@ def learn(
     parts = list(zip(inputs.split(micro), targets.split(micro), strict=True))  # type: ignore[no-untyped-call]
     for number, (ids, wanted) in enumerate(parts, start=1):
         with team.accumulating(more=number < len(parts)):
-            with computing_in(settings.precision, batch.device):
-                loss = team.surprise(ids, wanted, way) / tokens
+            loss = team.surprise(ids, wanted)
             # The wrappers take the mean over the groups of gradients whose sum is wanted.
             scaler.scale(loss * team.groups).backward()
         total += loss.detach()
-    return team.total(total).item()
+    return team.total(total) / tokens, tokens
 
 
 @torch.no_grad()
@@ -175,22 +169,16 @@ def evaluate(
     model: GPT2, held_out: Sequence[Tensor], settings: TrainSettings, team: Team | None = None
 ) -> float:
     """The mean loss on the same held-out windows every time; draws no random number of the training's."""
-    team = Team(model) if team is None else team
+    team = Team(model, way=Way.of(settings, model)) if team is None else team
     device = model.wte.weight.device
     total, tokens = 0.0, 0
     with evaluating(model):
         for batch in held_out:
             ids, wanted = team.evened(team.mine(batch).to(device), len(batch))
-            with computing_in(settings.precision, device):
-                total += team.surprise(ids, wanted).item()
+            total += team.surprise(ids, wanted).item()
             tokens += batch[:, 1:].numel()
     team.evaluated()
     return team.sum(total) / tokens
-
-
-def computing_in(precision: str, device: torch.device) -> torch.autocast:
-    dtype = {"float16": torch.float16}.get(precision, torch.bfloat16)
-    return torch.autocast(device.type, dtype, enabled=precision != "float32")
 
 
 @contextmanager

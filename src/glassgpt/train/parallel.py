@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -41,8 +42,8 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.model.gpt2 import Attention
-from glassgpt.train.loss import PLAIN, Way, summed_loss
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.way import PLAIN, Way, summed_loss
 
 PLANS = ("ddp", "fsdp", "tp")
 
@@ -77,18 +78,19 @@ class Surprise(nn.Module):
     The tied head reads `wte` outside of any module's forward; within this one, sharded weights are whole.
     """
 
-    def __init__(self, model: GPT2, group: DeviceMesh | None = None) -> None:
+    def __init__(self, model: GPT2, way: Way = PLAIN, group: DeviceMesh | None = None) -> None:
         super().__init__()
         self.model = model
+        self.way = way
         self.group = group
 
-    def forward(self, ids: Tensor, targets: Tensor, way: Way = PLAIN) -> Tensor:
+    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
         if self.group is None:
-            return summed_loss(self.model, ids, targets, way)
+            return summed_loss(self.model, ids, targets, self.way)
         # Of the group each has its stretch of every row. The head is whole in all of them and each judges
         # its own tokens with it: the work is divided as if the vocabulary were, and the loss stays as it is.
         stretch = targets.chunk(self.group.size(), dim=1)[self.group.get_local_rank()]
-        return summed_loss(self.model, ids, stretch, way, learned_in_parts)
+        return summed_loss(self.model, ids, stretch, self.way, learned_in_parts)
 
 
 def learned_in_parts(weight: Tensor) -> Tensor:
@@ -96,21 +98,24 @@ def learned_in_parts(weight: Tensor) -> Tensor:
     return weight.to_local(grad_placements=[Partial()]) if isinstance(weight, DTensor) else weight
 
 
-def parallelize(model: GPT2, plan: str, mesh: DeviceMesh) -> nn.Module:
+def parallelize(model: GPT2, plan: str, mesh: DeviceMesh, way: Way = PLAIN) -> nn.Module:
     """The model's loss as a module that keeps the processes of the mesh together. The model's parameters are
     afterwards those an optimizer should move."""
     if plan == "ddp":
-        return DistributedDataParallel(Surprise(model), process_group=mesh.get_group())
-    surprise = Surprise(model, mesh["tensor"] if plan == "tp" else None)
+        return DistributedDataParallel(Surprise(model, way), process_group=mesh.get_group())
+    surprise = Surprise(model, way, mesh["tensor"] if plan == "tp" else None)
     if plan == "tp":
         parallelize_module(model, mesh["tensor"], tensor_plan(), src_data_rank=None)
         for block in model.h:
             attention = cast(Attention, block.attn)
             attention.n_head //= mesh["tensor"].size()
     if mesh["data"].size() > 1 or plan == "fsdp":
+        # Weights are gathered as the rounded copies that a pass works on; gradients are summed in float32.
+        policy = MixedPrecisionPolicy(way.dtype, None if way.dtype is None else torch.float32)
         for block in model.h:
-            fully_shard(block, mesh=mesh["data"])
-        fully_shard(surprise, mesh=mesh["data"])  # what is in no block: embeddings (so the head), last norm
+            fully_shard(block, mesh=mesh["data"], mp_policy=policy)
+        # What is in no block: embeddings (so the head) and the last norm.
+        fully_shard(surprise, mesh=mesh["data"], mp_policy=policy)
     return surprise
 
 

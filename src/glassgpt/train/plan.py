@@ -11,8 +11,9 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.loop import learn
-from glassgpt.train.loss import Way
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.team import Team
+from glassgpt.train.way import Way
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,11 @@ def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         model.train()
-        way = Way.of(settings)
-        learn(model, batch, settings, scaler, way)  # the first one is slower: it may compile
+        team = Team(model, way=Way.of(settings, model))
+        learn(batch, settings, scaler, team)  # the first one is slower: it may compile
         begun, done = time.perf_counter(), 0
         while done < 2 or time.perf_counter() - begun < seconds:
-            learn(model, batch, settings, scaler, way)
+            learn(batch, settings, scaler, team)
             done += 1
         taken = time.perf_counter() - begun
     model.zero_grad(set_to_none=True)

@@ -18,23 +18,26 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import get_total_norm
 
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.loss import IGNORED
 from glassgpt.train.parallel import Surprise, parallelize
+from glassgpt.train.way import PLAIN, Way
 
 
 class Team:
     """The processes that train a model together, seen from one of them. Without a mesh it is alone."""
 
-    def __init__(self, model: GPT2, mesh: DeviceMesh | None = None, plan: str = "ddp") -> None:
+    def __init__(
+        self, model: GPT2, mesh: DeviceMesh | None = None, plan: str = "ddp", way: Way = PLAIN
+    ) -> None:
         self.mesh = mesh
         self.rank = 0 if mesh is None else dist.get_rank()
         self.world = 1 if mesh is None else dist.get_world_size()
         self.group, self.groups = group_of(mesh)
-        self.surprise = Surprise(model) if mesh is None else parallelize(model, plan, mesh)
+        self.surprise = Surprise(model, way) if mesh is None else parallelize(model, plan, mesh, way)
 
     @property
     def leads(self) -> bool:
@@ -90,15 +93,19 @@ class Team:
         """Whether it is so in any process."""
         return self.sum(float(here)) > 0
 
-    def clip(self, limit: float) -> float:
-        """Shorten the gradient to `limit` at most; its norm before."""
+    def mean_and_clip(self, tokens: Tensor, limit: float) -> Tensor:
+        """Turn the summed gradient into a mean over tokens, no longer than `limit`; its norm before that."""
         for parameter in self.surprise.parameters():
             grad = parameter.grad
             # What all of a group hold and each found a part of is summed here, once in an update.
             if isinstance(grad, DTensor) and grad.placements != parameter.placements:  # type: ignore[attr-defined]
                 parameter.grad = grad.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
-        norm = clip_grad_norm_(self.surprise.parameters(), limit)
-        return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+        grads = [parameter.grad for parameter in self.surprise.parameters() if parameter.grad is not None]
+        norm = get_total_norm(grads)
+        norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm) / tokens
+        factor = (limit / (norm + 1e-6)).clamp(max=1.0) / tokens
+        torch._foreach_mul_(grads, factor.to(grads[0].dtype))
+        return norm
 
     def evaluated(self) -> None:
         """Drop what was gathered: after a forward pass with no backward pass nothing else would."""

@@ -1,26 +1,15 @@
 // What a step of generation costs, from a model's shape alone: multiplications, and bytes of keys and values.
 
-/**
- * @typedef {object} Shape
- * @property {number} n_layer
- * @property {number} n_head
- * @property {number} n_embd
- * @property {number} d_head
- * @property {number} d_mlp
- * @property {number} vocab_size
- * @property {number} n_positions
- */
-
 export const BYTES = 4; // float32, in which the Explorer computes
 
-/** Bytes that one token leaves in the cache: a key and a value as wide as the stream, in each block. @param {Shape} c */
+/** Bytes that one token leaves in the cache: a key and a value as wide as the stream, in each block. @param {ModelConfig} c */
 export const bytesPerToken = (c) => 2 * c.n_layer * c.n_embd * BYTES;
 
 /**
  * Multiplications to carry positions from..to-1 up the tower while the keys and values of those before `from` are
  * known, and to score the vocabulary at the last one. Norms, GELU and softmax, which are small, are left out; so is
  * what the mask throws away.
- * @param {Shape} c
+ * @param {ModelConfig} c
  * @param {number} from
  * @param {number} to
  */
@@ -32,27 +21,14 @@ export function multiplications(c, from, to) {
 }
 
 /**
- * @typedef {object} Step
- * @property {number} from first position that is computed with the cache
- * @property {number} to one past the last
- * @property {number} cached bytes held when the step is done
- * @property {number} spared bytes of keys and values that this step did not compute again
- * @property {number} sparedSoFar
- * @property {number} withCache multiplications in this step
- * @property {number} without
- * @property {number} withSoFar
- * @property {number} withoutSoFar
- */
-
-/**
  * Every step of writing a text: the prompt in one go, then a token at a time.
- * @param {Shape} c
+ * @param {ModelConfig} c
  * @param {number} prompt its length in tokens
  * @param {number} length of the whole text
- * @returns {Step[]}
+ * @returns {CacheStep[]}
  */
 export function steps(c, prompt, length) {
-  /** @type {Step[]} */
+  /** @type {CacheStep[]} */
   const all = [];
   for (let to = prompt; to <= length; to++) {
     const from = to === prompt ? 0 : to - 1;

@@ -5,21 +5,6 @@
 // one number: how many tokens are left. Ranking is done once for each new row of logits; what a slider moves is one
 // pass over arrays that were made before (50,257 tokens: about 1 ms).
 
-/**
- * @typedef {object} Knobs
- * @property {number} temperature 0 takes the best token
- * @property {number|null} topK null, here and below: the filter is off
- * @property {number|null} topP
- * @property {number|null} minP
- */
-
-/**
- * @typedef {object} Cut what is left after a filter
- * @property {"temperature"|"topK"|"topP"|"minP"} name
- * @property {number} count tokens
- * @property {number} mass their share of the probability that the temperature gave
- */
-
 export class Sampler {
   /** @param {Float32Array} logits one row, of any length */
   constructor(logits) {
@@ -37,11 +22,7 @@ export class Sampler {
     }
     for (let rank = 0; rank < this.size; rank++) this.plain[rank] /= total;
     /** @type {Cut[]} */
-    this.cuts = ["temperature", "topK", "topP", "minP"].map((name) => ({
-      name: /** @type {Cut["name"]} */ (name),
-      count: this.size,
-      mass: 1,
-    }));
+    this.cuts = (/** @type {KnobName[]} */ (["temperature", "topK", "topP", "minP"])).map((name) => ({ name, count: this.size, mass: 1 }));
     this.kept = this.size;
     this.total = total; // the weight of the kept ones
     this.whole = total; // the weight of all

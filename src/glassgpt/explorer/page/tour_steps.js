@@ -1,15 +1,5 @@
 // The words of the guided tour. A step can be read alone; `state` is what the page shows meanwhile, `look` what is lit.
 
-/**
- * @typedef {object} TourStep
- * @property {string} title
- * @property {string[]} text paragraphs
- * @property {string} go what to try on the page
- * @property {Partial<State>} state
- * @property {string} look a selector
- * @property {string} picture what the drawing shows, for those who cannot see it
- */
-
 /** @type {TourStep[]} */
 export const STEPS = [
   {
@@ -20,7 +10,7 @@ export const STEPS = [
     ],
     go: "The bars are the model’s ten likeliest next words. Press a digit to take one, and watch it guess again.",
     state: { view: "next", token: -1 },
-    look: "glass-next",
+    look: "next",
     picture: "A text enters a box; bars for three possible next words leave it.",
   },
   {
@@ -31,7 +21,7 @@ export const STEPS = [
     ],
     go: "Hover over a token or move to it with the arrow keys: its number, its bytes, and how it was joined. The colour says how much it surprised the model.",
     state: { token: 0 },
-    look: "glass-strip",
+    look: "strip",
     picture: "The word unseen: first letters, then the pieces un and seen, then their two numbers.",
   },
   {
@@ -42,7 +32,7 @@ export const STEPS = [
     ],
     go: "The lowest row of the tower is this sum, before any block has touched it.",
     state: { token: 0, layer: -1, view: "block" },
-    look: "glass-tower",
+    look: "tower",
     picture: "A row from the token table plus a row from the position table give the vector that enters the first block.",
   },
   {
@@ -53,7 +43,7 @@ export const STEPS = [
     ],
     go: "Walk up the last column with the arrow keys and see where the guess settles.",
     state: { token: -1, layer: 0 },
-    look: "glass-tower",
+    look: "tower",
     picture: "A stream rises past two blocks; each reads from it and adds back into it. The guess grows clearer.",
   },
   {
@@ -64,7 +54,7 @@ export const STEPS = [
     ],
     go: "Choose a token: the block shows whom it listens to, and how much.",
     state: { view: "block", part: "attention", token: -1, layer: 1 },
-    look: "glass-block",
+    look: "block",
     picture: "The last of four tokens asks; lines of different thickness run to the three before it and to itself.",
   },
   {
@@ -75,7 +65,7 @@ export const STEPS = [
     ],
     go: "Follow the rows of the open block. Switch the mask off to see what a reader of whole sentences, such as BERT, would look at.",
     state: { view: "block", part: "attention", token: -1, layer: 1, mask: true },
-    look: "glass-block",
+    look: "block",
     picture: "A square of scores; the upper right triangle is struck out; each row that remains sums to one.",
   },
   {
@@ -86,7 +76,7 @@ export const STEPS = [
     ],
     go: "Every small square is one head’s pattern. Click one to make it large; hold Shift and click to silence it, and see what it did to the next word.",
     state: { view: "heads" },
-    look: "glass-heads",
+    look: "heads",
     picture: "Four small triangles with different patterns: the word before, the first word, itself, spread out.",
   },
   {
@@ -97,7 +87,7 @@ export const STEPS = [
     ],
     go: "Open the second half of the block: the strongest of its inner numbers are drawn.",
     state: { view: "block", part: "mlp", token: -1, layer: 1 },
-    look: "glass-block",
+    look: "block",
     picture: "A narrow list widens fourfold, is bent, and narrows again before it is added to the stream.",
   },
   {
@@ -108,7 +98,7 @@ export const STEPS = [
     ],
     go: "These probabilities belong to the lit token. Go to another one to see what the model expected there.",
     state: { view: "next", token: -1 },
-    look: "glass-next",
+    look: "next",
     picture: "The final vector is multiplied with each row of the table; one score for each token comes out, then bars.",
   },
   {
@@ -119,7 +109,7 @@ export const STEPS = [
     ],
     go: "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then draw.",
     state: { view: "next", token: -1, temperature: 0.8, topK: 40 },
-    look: "glass-next",
+    look: "next",
     picture: "Bars at low, middle and high temperature, and a line that cuts off the tail.",
   },
   {
@@ -130,7 +120,7 @@ export const STEPS = [
     ],
     go: "Press play: one column is lit, the grey ones are remembered. Compare the multiplications with and without.",
     state: { view: "cache" },
-    look: "glass-cache",
+    look: "cache",
     picture: "Four columns: three grey and remembered, one lit and computed; an arrow leads its word back to the text.",
   },
   {
@@ -141,7 +131,7 @@ export const STEPS = [
     ],
     go: "Every matrix is drawn to scale. Beside it stands a well-known article’s own sum for GPT-2 small, and why it is 29,184 short.",
     state: { view: "tally" },
-    look: "glass-tally",
+    look: "tally",
     picture: "Strips in proportion: a long one for the token table, shorter ones for each block.",
   },
   {
@@ -152,7 +142,7 @@ export const STEPS = [
     ],
     go: "Press Escape to close the tour, or the left arrow to look back.",
     state: { view: "next", token: -1, temperature: 1, topK: 0 },
-    look: "glass-strip",
+    look: "strip",
     picture: "The whole way in one line: text, tokens, table, blocks, scores, word, and back to the text.",
   },
 ];

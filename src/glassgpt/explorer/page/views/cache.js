@@ -1,224 +1,173 @@
 // The cache player: writing a text step by step. Lit columns are computed in this step, grey ones are remembered.
 
-import { colour, el, put, short, svg, svgText } from "../draw.js";
 import { bytesPerToken, steps } from "../cost.js";
-import { bind } from "../keys.js";
+import { colour, el, put, short, svg } from "../draw.js";
+import { count, head, label, line, Panel, present, slider } from "../panel.js";
 import { store } from "../store.js";
 import { promptLength } from "../text.js";
-import { GlassView } from "../view.js";
 
 const CELL = { width: 34, height: 15, gap: 3 };
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** @param {number} n */
-const count = (n) => n.toLocaleString("en-US");
-
-/** A number of bytes for people. @param {number} n */
-export function bytes(n) {
+function bytes(n) {
   const unit = n >= 1e9 ? 3 : n >= 1e6 ? 2 : n >= 1e4 ? 1 : 0;
   return unit === 0 ? `${count(n)} B` : `${(n / 1000 ** unit).toFixed(1)} ${["", "kB", "MB", "GB"][unit]}`;
 }
 
-/** A large number for people. @param {number} n */
-export function large(n) {
-  const unit = n >= 1e12 ? 3 : n >= 1e9 ? 2 : n >= 1e6 ? 1 : 0;
-  return unit === 0 ? count(n) : `${(n / 1000 ** (unit + 1)).toFixed(n / 1000 ** (unit + 1) < 10 ? 2 : 1)} ${["", "million", "billion", "trillion"][unit]}`;
+/** @param {number} n */
+function large(n) {
+  const unit = n >= 1e12 ? 4 : n >= 1e9 ? 3 : n >= 1e6 ? 2 : 0;
+  return unit === 0 ? count(n) : `${(n / 1000 ** unit).toPrecision(3)} ${["", "", "million", "billion", "trillion"][unit]}`;
 }
 
 /** How many columns a picture has room for. @param {number} width */
 const columns = (width) => Math.max(3, Math.floor((width - 26 + CELL.gap) / (CELL.width + CELL.gap)));
 
-class GlassCache extends GlassView {
+class GlassCache extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
-  /** @type {(() => void)[]} */ #unbind = [];
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
+  #play = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.play() }, "Play");
+  #step = slider("cache-step", "Step", {}, (step) => this.#go(step));
+  #given = slider("cache-prompt", "Given as the prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
+  #pictures = el("div", { class: "cache-pictures" });
+  #numbers = el("table", { class: "figures" });
 
-  constructor() {
-    super();
-    this.playButton = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.play() }, "Play");
-    this.range = el("input", { type: "range", id: "cache-step", min: 0, step: 1, oninput: () => this.#go(Number(this.range.value)) });
-    this.prompt = el("input", { type: "range", id: "cache-prompt", min: 1, step: 1, oninput: () => this.#setPrompt(Number(this.prompt.value)) });
-    this.promptSaid = el("output", { for: "cache-prompt" });
-    this.said = el("p", { class: "cache-said", role: "status" });
-    this.pictures = el("div", { class: "cache-pictures" });
-    this.numbers = el("table", { class: "figures" });
-    this.controls = el("div", { class: "acts player", role: "group", "aria-label": "Player" },
-      el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"),
-      this.playButton,
-      el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "Step"),
-      el("label", { for: "cache-step", class: "unseen" }, "Step"), this.range,
-    );
-    this.given = el("div", { class: "acts given" }, el("label", { for: "cache-prompt" }, "Given as the prompt"), this.prompt, this.promptSaid);
-  }
+  parts = [
+    el("h2", {}, "Writing with a memory"),
+    el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change once it is computed, for no column looks to its right. Kept, they need not be computed again."),
+    el("div", { class: "acts", role: "group", "aria-label": "Player" },
+      el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
+      el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "On"), this.#step.label, this.#step.input),
+    el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
+    el("p", { class: "cache-said", role: "status" }, this.#step.says),
+    this.#pictures, this.#numbers,
+    el("p", { class: "small quiet" }, "Counted: the products of all matrices, of queries with keys and of weights with values, and the scores of one next word; 4 bytes a number. Norms, GELU and softmax are left out."),
+  ];
 
-  connectedCallback() {
-    if (!this.firstChild) {
-      this.append(
-        el("h2", {}, "Writing with a memory"),
-        el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change once it is computed, for no column looks to its right. Kept, they need not be computed again."),
-        this.controls, this.given, this.said, this.pictures, this.numbers,
-        el("p", { class: "small quiet" }, "Counted: the products of all matrices, of queries with keys and of weights with values, and the scores of one next word; 4 bytes a number. Norms, GELU and softmax are left out."),
-      );
-    }
-    super.connectedCallback();
-    this.#unbind = [
-      bind(["p"], "play and pause (in Cache)", () => this.play()),
-      bind([","], "one step back (in Cache)", () => this.#move(-1)),
-      bind(["."], "one step on (in Cache)", () => this.#move(1)),
-    ];
-    addEventListener("resize", this.#onResize);
-  }
+  /** @type {Panel["keys"]} */ keys = [
+    [["p"], "play and pause (in Cache)", () => this.play()],
+    [[","], "one step back (in Cache)", () => this.#move(-1)],
+    [["."], "one step on (in Cache)", () => this.#move(1)],
+  ];
 
   disconnectedCallback() {
     super.disconnectedCallback();
     this.#pause();
-    for (const unbind of this.#unbind) unbind();
-    removeEventListener("resize", this.#onResize);
   }
 
-  #onResize = () => store.trace && this.render();
-
-  /** The tokens given: those typed, if some were appended; else the first few, so that there is something to play. */
-  #given() {
-    const length = store.trace?.tokens.length ?? 1;
-    const { prompt } = store.get();
-    if (prompt !== null) return Math.max(1, Math.min(prompt, length));
-    return promptLength() < length ? promptLength() : Math.max(1, Math.min(3, length - 1));
+  /** How many tokens were given: those typed, if some were appended; else a few, so that there is something to play. */
+  get given() {
+    const { length } = present().trace.tokens;
+    const wanted = store.get().prompt ?? (promptLength() < length ? promptLength() : Math.min(3, length - 1));
+    return Math.max(1, Math.min(wanted, length));
   }
 
-  #steps() {
-    const config = /** @type {ModelConfig} */ (store.config);
-    return steps(config, this.#given(), store.trace?.tokens.length ?? 1);
+  get steps() {
+    return steps(present().config, this.given, present().trace.tokens.length);
   }
 
-  #now() {
-    const last = this.#steps().length - 1;
+  /** The number of the present step. */
+  get now() {
+    const last = this.steps.length - 1;
     return Math.min(store.get().step ?? last, last);
   }
 
   /** @param {number} step */
   #go(step) {
     this.#pause();
-    store.set({ step });
+    store.set({ step: Math.max(0, Math.min(this.steps.length - 1, step)) });
   }
 
   /** @param {number} by */
   #move(by) {
-    this.#go(Math.max(0, Math.min(this.#steps().length - 1, this.#now() + by)));
+    this.#go(this.now + by);
   }
 
-  /** @param {number} prompt */
+  /** Another prompt; the column stays. @param {number} prompt */
   #setPrompt(prompt) {
-    const before = this.#given() + this.#now(); // stay at the same column
-    const length = store.trace?.tokens.length ?? 1;
-    store.set({ prompt, step: Math.max(0, Math.min(length - prompt, before - prompt)) });
+    const column = this.given + this.now;
+    store.set({ prompt, step: Math.max(0, column - prompt) });
   }
 
   #pause() {
     clearInterval(this.#playing);
     this.#playing = undefined;
-    put(this.playButton, "Play");
+    put(this.#play, "Play");
   }
 
   /** Play from here, or from the start when the end is reached; or pause. */
   play() {
     if (this.#playing !== undefined) return this.#pause();
-    const last = this.#steps().length - 1;
-    if (this.#now() === last) store.set({ step: 0 });
-    put(this.playButton, "Pause");
+    const last = this.steps.length - 1;
+    if (this.now === last) store.set({ step: 0 });
+    put(this.#play, "Pause");
     this.#playing = setInterval(() => {
-      const now = this.#now();
-      if (now < last) store.set({ step: now + 1 });
-      if (now + 1 >= last) this.#pause();
+      store.set({ step: Math.min(last, this.now + 1) });
+      if (this.now === last) this.#pause();
     }, calm.matches ? 1500 : 800);
   }
 
   render() {
-    const all = this.#steps();
-    const now = this.#now();
+    const { trace, config } = present();
+    const { steps: all, now, given, room } = this;
+    const { length } = trace.tokens;
     const step = all[now];
-    const length = store.trace?.tokens.length ?? 1;
-    this.range.max = String(all.length - 1);
-    this.range.value = String(now);
-    this.range.setAttribute("aria-valuetext", `step ${now + 1} of ${all.length}`);
-    this.prompt.max = String(length);
-    this.prompt.value = String(this.#given());
-    put(this.promptSaid, `${this.#given()} of ${length} tokens`);
-    put(this.said, `Step ${now + 1} of ${all.length}: `, now === 0 ? `the prompt goes up in one go, ${step.to} column${step.to > 1 ? "s" : ""} at once.` : `column ${step.to} goes up; ${step.from} are remembered.`);
-    const width = Math.max(220, Math.min(this.clientWidth || 590, 1200));
+    this.#step.input.max = String(all.length - 1);
+    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt goes up in one go, columns 1 to ${step.to}.` : `column ${step.to} goes up; ${step.from} are remembered.`}`);
+    this.#given.input.max = String(length);
+    this.#given.show(given, `${given} of ${length} tokens`);
     // Side by side where the tower is too high for two, or where the text fits into a half.
-    const beside = (width - 16) / 2;
-    const half = width < 480 || (Number(store.config?.n_layer) <= 6 && columns(beside) < length) ? width : beside;
-    put(this.pictures, this.#picture(half, "With the cache", step.from, step.to), this.#picture(half, "Without it", 0, step.to));
-    this.#showNumbers(step);
-  }
-
-  /** @param {import("../cost.js").Step} step */
-  #showNumbers(step) {
-    const config = /** @type {ModelConfig} */ (store.config);
-    const times = (/** @type {number} */ a, /** @type {number} */ b) => `${(b / a).toFixed(b / a < 10 ? 1 : 0)} ×`;
-    const row = (/** @type {string} */ name, /** @type {string[]} */ ...cells) => el("tr", {}, el("th", { scope: "row" }, name), cells.map((cell) => el("td", {}, cell)));
-    put(this.numbers,
-      el("caption", { class: "unseen" }, "What the cache costs and saves"),
-      el("thead", {}, el("tr", {}, ["", "with", "without", "saved"].map((name) => (name ? el("th", { scope: "col" }, name) : el("td"))))),
+    const beside = (room - 16) / 2;
+    const width = room < 480 || (config.n_layer <= 6 && columns(beside) < length) ? room : beside;
+    put(this.#pictures, this.#picture(width, "With the cache", step.from, step.to), this.#picture(width, "Without it", 0, step.to));
+    const token = bytesPerToken(config);
+    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${(many / few).toPrecision(2)} ×`];
+    put(this.#numbers,
+      head(["", "with", "without", "saved"]),
       el("tbody", {},
-        row("multiplications, this step", large(step.withCache), large(step.without), times(step.withCache, step.without)),
-        row("multiplications so far", large(step.withSoFar), large(step.withoutSoFar), times(step.withSoFar, step.withoutSoFar)),
-        row("keys and values computed, this step", bytes((step.to - step.from) * bytesPerToken(config)), bytes(step.to * bytesPerToken(config)), bytes(step.spared)),
-        row("keys and values computed so far", bytes(step.cached), bytes(step.cached + step.sparedSoFar), bytes(step.sparedSoFar)),
-        row(`memory it takes, at ${count(bytesPerToken(config))} B a token`, bytes(step.cached), "0 B", ""),
-      ));
+        line("multiplications, this step", times(step.withCache, step.without)),
+        line("multiplications so far", times(step.withSoFar, step.withoutSoFar)),
+        line("keys and values computed, this step", [bytes(step.cached - step.spared), bytes(step.cached), bytes(step.spared)]),
+        line("keys and values computed so far", [bytes(step.cached), bytes(step.cached + step.sparedSoFar), bytes(step.sparedSoFar)]),
+        line(`memory it takes, at ${count(token)} B a token`, [bytes(step.cached), "0 B", ""])));
   }
 
   /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
   #picture(width, title, from, to) {
-    const { tokens } = /** @type {Trace} */ (store.trace);
-    const { n_layer } = /** @type {ModelConfig} */ (store.config);
+    const { trace: { tokens }, config: { n_layer } } = present();
     const shown = columns(width);
-    const first = Math.max(0, Math.min(to - shown + (to < tokens.length ? 1 : 0), tokens.length - shown));
+    const first = Math.max(0, Math.min(to - shown + 1, tokens.length - shown));
     const last = Math.min(tokens.length, first + shown);
-    const rows = Math.min(n_layer, 16); // of more blocks the picture shows the lowest and says so
-    const height = 24 + rows * (CELL.height + CELL.gap) + 34;
-    const [ink, soft, line, accent, accentInk] = ["ink", "soft", "line-strong", "accent", "accent-ink"].map(colour);
+    const rows = Math.min(n_layer, 16);
+    const height = 58 + rows * (CELL.height + CELL.gap);
+    const [ink, grey, accent, accentInk] = ["ink", "line-strong", "accent", "accent-ink"].map(colour);
     /** @type {SVGElement[]} */
-    const made = [svg("text", { x: 0, y: 13, "font-size": 13, "font-weight": 600, fill: ink }, title)];
+    const made = [label(0, 13, title, { "font-size": 13, fill: ink })];
+    const at = (/** @type {number} */ column) => 26 + (column - first) * (CELL.width + CELL.gap);
     for (let layer = 0; layer < rows; layer++) {
       const y = 24 + (rows - 1 - layer) * (CELL.height + CELL.gap);
-      made.push(svg("text", { x: 18, y: y + 11, "font-size": 10, fill: soft, "text-anchor": "end" }, layer));
-      for (let at = first; at < last; at++) {
-        const x = 26 + (at - first) * (CELL.width + CELL.gap);
-        const is = at >= to ? "empty" : at >= from ? "lit" : "kept";
-        for (const [i, name] of ["k", "v"].entries()) {
-          const left = x + (i * CELL.width) / 2;
-          made.push(svg("rect", { x: left, y, width: CELL.width / 2 - 1, height: CELL.height, rx: 2, class: is, fill: is === "lit" ? accent : is === "kept" ? line : "none", "fill-opacity": is === "kept" ? 0.55 : 1, stroke: is === "empty" ? line : "none", "stroke-dasharray": "2 2" }));
-          if (is !== "empty") made.push(svg("text", { x: left + CELL.width / 4 - 0.5, y: y + 11, "font-size": 10, "text-anchor": "middle", fill: is === "lit" ? accentInk : ink }, name));
-        }
+      made.push(label(18, y + 11, layer, { "text-anchor": "end" }));
+      for (let column = first; column < last; column++) {
+        const is = column >= to ? "empty" : column >= from ? "lit" : "kept";
+        ["k", "v"].forEach((name, i) => {
+          const x = at(column) + (i * CELL.width) / 2;
+          const paint = { empty: { fill: "none", stroke: grey, "stroke-dasharray": "2 2" }, lit: { fill: accent }, kept: { fill: grey, "fill-opacity": 0.55 } }[is];
+          made.push(svg("rect", { x, y, width: CELL.width / 2 - 1, height: CELL.height, rx: 2, class: is, ...paint }));
+          if (is !== "empty") made.push(label(x + CELL.width / 4 - 0.5, y + 11, name, { "text-anchor": "middle", fill: is === "lit" ? accentInk : ink }));
+        });
       }
     }
-    for (let at = first; at < last; at++) {
-      const x = 26 + (at - first) * (CELL.width + CELL.gap) + CELL.width / 2;
-      made.push(svg("text", { x, y: height - 20, "font-size": 11, "text-anchor": "middle", "font-family": "monospace", fill: at < to ? ink : soft, "font-weight": at === to - 1 ? 700 : 400 }, short(tokens[at].text, 5)));
+    for (let column = first; column < last; column++) {
+      made.push(label(at(column) + CELL.width / 2, height - 20, short(tokens[column].text, 5), { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
     }
-    const more = [first > 0 ? `${first} earlier` : "", tokens.length > last ? `${tokens.length - last} later` : "", n_layer > rows ? `${n_layer - rows} blocks more` : ""].filter(Boolean);
-    if (more.length > 0) made.push(svg("text", { x: 26, y: height - 4, "font-size": 10, fill: soft }, `not drawn: ${more.join(", ")}`));
+    const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
+    if (more.length > 0) made.push(label(26, height - 4, `not drawn: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
     return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${to - from} of ${to} columns are computed in this step` }, made);
   }
 
   toSVG() {
-    const now = this.#now();
-    const step = this.#steps()[now];
-    const pictures = [this.#picture(420, "With the cache", step.from, step.to), this.#picture(420, "Without it", 0, step.to)];
-    pictures.forEach((picture, i) => {
-      picture.setAttribute("x", String(16 + i * 440));
-      picture.setAttribute("y", "40");
-    });
-    const height = Number(pictures[0].getAttribute("height"));
-    const line = `${large(step.withCache)} multiplications instead of ${large(step.without)} in this step; ${bytes(step.cached)} kept.`;
-    return svgText(892, height + 80, [
-      svg("text", { x: 16, y: 24, "font-size": 15, "font-weight": 600, fill: colour("ink") }, this.said.textContent),
-      ...pictures,
-      svg("text", { x: 16, y: height + 64, fill: colour("ink") }, line),
-    ]);
+    return super.toSVG(this.#step.says.textContent ?? "");
   }
 }
 

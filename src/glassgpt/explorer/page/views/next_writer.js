@@ -2,27 +2,21 @@
 
 import { api, isAbort } from "../api.js";
 import { el, percent, put, shade, visible } from "../draw.js";
+import { message, present } from "../panel.js";
 import { store } from "../store.js";
 import { goOn } from "../text.js";
 
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
+  #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
+  #button = el("button", { type: "button", disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Write on");
+  #output = el("p", { class: "written" });
+  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens, as they come")), this.#output);
 
-  /**
-   * @param {() => import("../sampling.js").Knobs} knobs
-   * @param {(words: string) => void} say
-   */
+  /** @param {() => Knobs} knobs @param {(words: string) => void} say */
   constructor(knobs, say) {
     this.knobs = knobs;
     this.say = say;
-    this.count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
-    this.button = el("button", { type: "button", onclick: () => (this.#running ? this.stop() : void this.start()) }, "Write on");
-    this.output = el("p", { class: "written", "aria-live": "off" });
-    this.element = el("div", { class: "writer" }, el("div", { class: "acts" }, this.button, this.count, el("label", { for: "write-count" }, "tokens, as they come")), this.output);
-  }
-
-  show() {
-    this.button.disabled = api.offline;
   }
 
   stop() {
@@ -30,32 +24,33 @@ export class Writer {
   }
 
   async start() {
-    const wanted = Number(this.count.value);
-    if (!store.trace || !Number.isInteger(wanted) || wanted < 1) return this.say(`Write how many tokens as a whole number from 1 on, not “${this.count.value}”.`);
+    const wanted = Number(this.#count.value);
+    if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” tokens cannot be written; write a whole number from 1 on.`);
     const at = store.cursor.token;
-    const ids = store.trace.tokens.slice(0, at + 1).map((token) => token.id);
+    const ids = present().trace.tokens.slice(0, at + 1).map((token) => token.id);
     const { temperature, topK, topP, minP } = this.knobs();
-    const body = { ids, temperature, top_k: topK, top_p: topP, min_p: minP, seed: store.get().seed, max_new_tokens: wanted };
+    const { seed, model, checkpoint } = store.get();
+    const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: wanted };
     const running = (this.#running = new AbortController());
-    put(this.button, "Stop");
-    put(this.output);
+    put(this.#button, "Stop");
+    put(this.#output);
     /** @type {number[]} */
     const added = [];
-    let ended = "";
+    let problem = "";
     try {
       for await (const event of api.events("/generate", body, running.signal)) {
-        if (event.error) ended = event.error.message;
+        if (event.error) problem = event.error.message;
         if (event.done || event.error) break;
         added.push(event.token);
         const { fill, ink } = shade("probability", event.p);
-        this.output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, visible(event.text)));
+        this.#output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, visible(event.text)));
       }
     } catch (error) {
-      if (!isAbort(error)) ended = error instanceof Error ? error.message : String(error);
+      if (!isAbort(error)) problem = message(error);
     }
     this.#running = null;
-    put(this.button, "Write on");
-    this.say(ended || `${added.length} tokens written${running.signal.aborted ? ", then stopped" : ""}. Undo takes them back.`);
+    put(this.#button, "Write on");
+    this.say(problem || `${added.length} tokens written${running.signal.aborted ? ", then stopped" : ""}. Undo takes them back.`);
     if (this.element.isConnected) goOn(added, at);
   }
 }

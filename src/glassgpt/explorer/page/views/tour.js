@@ -93,7 +93,7 @@ class GlassTour extends HTMLElement {
 
   /** Light the pane that a step speaks of; the card stands on the other side. @param {string | null} look */
   #light(look) {
-    const pane = look === null ? null : (document.querySelector(look)?.closest(".pane") ?? null);
+    const pane = look === null ? null : (document.querySelector(`glass-${look}`)?.closest(".pane") ?? null);
     for (const other of document.querySelectorAll(".pane.lit")) if (other !== pane) other.classList.remove("lit");
     if (!pane) return;
     const isNew = !pane.classList.contains("lit");
