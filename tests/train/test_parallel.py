@@ -84,9 +84,10 @@ def do(data: Path, out: Path, job: Job, mesh: object) -> None:
             yield batch
             step += 1
 
-    def learn(*arguments: object) -> float:
-        losses.append(LEARN(*arguments))
-        return losses[-1]
+    def learn(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, tokens = LEARN(*arguments)
+        losses.append(loss.item())
+        return loss, tokens
 
     loop.learn = learn  # the log rounds to five places
     for record in loop.train(model, batches, held_out, out, settings, mesh=mesh, plan=job.plan):

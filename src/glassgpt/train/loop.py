@@ -160,7 +160,7 @@ def learn(
             loss = team.surprise(ids, wanted)
             # The wrappers take the mean over the groups of gradients whose sum is wanted.
             scaler.scale(loss * team.groups).backward()
-        total += loss.detach()
+        total = total + loss.detach()
     return team.total(total) / tokens, tokens
 
 
