@@ -99,9 +99,18 @@ class GlassNext extends Panel {
     this.#normal.hidden = game;
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
-    const row = JSON.stringify([trace.id, token, edits]);
-    if (row === this.#row) this.#show();
-    else void this.#load(row, trace, token, edits);
+    if (this.#row === this.#wanted) this.#show();
+    else void this.#load(this.#wanted, trace, token, edits);
+  }
+
+  /** Which row of logits there should be. */
+  get #wanted() {
+    return JSON.stringify([store.trace?.id, store.cursor.token, store.get().edits]);
+  }
+
+  /** Whether the candidates are those of the present text: nobody picks what is about to change. */
+  get fresh() {
+    return store.status === "ready" && this.#row === this.#wanted;
   }
 
   /** @param {string} row @param {Trace} trace @param {number} token @param {Edit[]} edits */
@@ -166,7 +175,7 @@ class GlassNext extends Panel {
 
   /** Go on with a candidate. @param {number} rank */
   pick(rank) {
-    if (!this.sampler || rank >= this.sampler.size) return;
+    if (!this.sampler || !this.fresh || rank >= this.sampler.size) return;
     if (store.get().game) this.#game.choose(rank);
     else if (api.offline) put(this.#said, "An exported page holds one text only. Start `glassgpt explore` to go on.");
     else goOn([this.sampler.order[rank]]);
@@ -176,7 +185,7 @@ class GlassNext extends Panel {
   sample() {
     const sampler = this.sampler;
     const { seed, game } = store.get();
-    if (!sampler || api.offline || game) return;
+    if (!sampler || !this.fresh || api.offline || game) return;
     const step = Math.max(0, store.cursor.token + 1 - promptLength());
     const number = uniform(seed, step);
     const rank = sampler.draw(number);

@@ -22,7 +22,7 @@ export class Game {
     this.#told,
     el("div", { class: "acts" }, this.#again, el("button", { type: "button", onclick: () => store.set({ game: false }) }, "End the game")));
 
-  /** @param {{sampler: import("../sampling.js").Sampler | null, word: (rank: number) => string}} view */
+  /** @param {{fresh: boolean, sampler: import("../sampling.js").Sampler | null, word: (rank: number) => string}} view */
   constructor(view) {
     this.view = view;
   }
@@ -55,7 +55,7 @@ export class Game {
   /** @param {number} place */
   choose(place) {
     const { sampler } = this.view;
-    if (!sampler || place > 2 || this.#over) return;
+    if (!sampler || !this.view.fresh || place > 2 || this.#over) return;
     const rank = this.#order[place];
     const points = Math.round((100 * sampler.plain[rank]) / sampler.plain[0]);
     const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
