@@ -26,7 +26,7 @@ from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
 from glassgpt.train.way import Way
-from glassgpt.weights.safe import writing
+from glassgpt.weights.safe import explaining, writing
 
 # The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
 # processes each has its own rows.
@@ -207,7 +207,7 @@ def evaluating(model: GPT2) -> Iterator[None]:
 def write_record(log: Path, record: dict[str, Any]) -> None:
     """As a line of JSON, which has no word for NaN and infinity: they become null."""
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-    with log.open("a") as file:
+    with explaining(log), log.open("a") as file:
         file.write(json.dumps(plain) + "\n")
 
 

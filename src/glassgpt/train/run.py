@@ -105,7 +105,7 @@ def write_run(
     keep: int,
 ) -> None:
     """Write a save, then remove the checkpoints that it makes superfluous."""
-    tensors = [outgoing(name, value) for name, value in state.items()]
+    tensors = [outgoing(name, value) for name, value in sorted(state.items())]
     for tensor in tensors:
         if tensor.dtype.kind != "u" and not np.isfinite(tensor.array()).all():
             raise NonFiniteLossError(

@@ -150,6 +150,15 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Whatever the system refuses in here, about writing `path`, is told in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise _explained(error, path, None) from None
+
+
 def _os_error(error: BaseException) -> OSError | None:
     """The system's refusal behind an error, also where torch.save covers it with one of its own."""
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):

@@ -1,0 +1,268 @@
+"""kill -9 at any moment, and full disks: what was saved is whole, and the run that goes on ends as one that
+was never cut.
+
+A server that has torch imported already forks the processes to be killed: a start costs a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import torch
+
+from glassgpt.cli import main
+from glassgpt.errors import UserError
+from glassgpt.model import load_model
+from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train.job import Request, checked, prepare_job
+from glassgpt.train.loop import train
+from glassgpt.train.run import checkpoint_folder, checkpoints, read_checkpoint
+from glassgpt.train.settings import TrainSettings
+from glassgpt.weights import load_checkpoint
+from glassgpt.weights.safe import unfinished
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks and /proc")
+
+# Dropout is on by default. A save after every step: most moments fall into one.
+SETTINGS = TrainSettings(
+    steps=24, rows=4, micro_rows=2, context=32, lr=1e-2, muon_lr=0.02, warmup=3,
+    eval_every=4, eval_rows=4, save_every=1, keep=2,
+)  # fmt: skip
+RANDOM_KILLS = 20
+KILLS_IN_SAVES = 10
+PATIENCE = 240  # seconds, all in all: a loaded machine is slow, but not for ever
+
+
+def steps_of(data: Path, out: Path) -> Iterator[int]:
+    """What `glassgpt train` does, less what it says: begin, or go on where the folder stands."""
+    request = Request(
+        data=str(data), out=out, settings=SETTINGS, shape="2x32x2", resume=bool(checkpoints(out))
+    )
+    job = prepare_job(*checked(request), torch.device("cpu"))
+    job.write_beginning()
+    with ExitStack() as stack:
+        batches = lambda step: stack.enter_context(job.batches(step))  # noqa: E731
+        for record in train(job.model, batches, job.held_out, out, job.settings, data=job.loader.identity):
+            yield record["step"]
+
+
+def live(data: Path, out: Path) -> None:
+    for _ in steps_of(data, out):
+        pass
+
+
+def live_until_full(data: Path, out: Path, fill: Callable[[Path], None], told: Path) -> None:
+    """After step 6 the disk is full. What the user is told goes into a file elsewhere."""
+    try:
+        for step in steps_of(data, out):
+            if step == 6:
+                fill(out)
+    except UserError as error:
+        told.write_text(str(error))
+
+
+def fill_disk(out: Path) -> None:
+    with suppress(OSError), open(out.parent / "ballast", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def limit_files(out: Path) -> None:
+    """No file of this process may become larger than half of what a checkpoint takes."""
+    limit = (checkpoints(out)[-1] / "training.safetensors").stat().st_size // 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Callable[..., BaseProcess]]:
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["pytest", "glassgpt.cli", "glassgpt.train.job", "glassgpt.train.loop"])
+    threads, os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS"), "1"
+
+    def started(work: Callable[..., None], *arguments: object) -> BaseProcess:
+        process = server.Process(target=work, args=arguments)
+        process.start()
+        return process
+
+    yield started
+    if threads is None:
+        del os.environ["OMP_NUM_THREADS"]
+    else:
+        os.environ["OMP_NUM_THREADS"] = threads
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kills")
+    ByteTokenizer().save(folder / "bytes")
+    for name in range(10):
+        days = range(30 * name, 30 * name + 30)
+        (folder / f"{name}.txt").write_text(
+            "".join(f"Day {n}: {'wet' if n % 3 else 'fair'}.\n" for n in days)
+        )
+    texts = [str(folder / f"{name}.txt") for name in range(10)]
+    arguments = ["prepare", *texts, "-o", str(folder / "shards"), "--tokenizer", str(folder / "bytes")]
+    assert main([*arguments, "--val-share", "0.2", "--workers", "1"]) == 0
+    return folder / "shards"
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nobody cuts."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    live(data, out)
+    return out
+
+
+def records(out: Path) -> list[dict]:
+    lines = (out / "log.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_s"} for line in lines]
+
+
+def is_saving(out: Path) -> bool:
+    """Whether something lies there half-written or half-removed."""
+    folders = [folder for folder in (out / "checkpoints").glob("step-*") if not (folder / "DONE").exists()]
+    return bool(unfinished(out) + unfinished(out / "checkpoints") + folders)
+
+
+def assert_sound(out: Path) -> None:
+    """From the first save on: every checkpoint is whole, the best is there, the folder is a model."""
+    found = checkpoints(out)
+    if not found:
+        return
+    facts = [read_checkpoint(folder)[1] for folder in found][-1]
+    best = json.loads(facts["best"])
+    assert best is None or checkpoint_folder(out, best[1]) in found
+    checkpoint = load_checkpoint(str(out))
+    assert checkpoint.tokenizer is not None
+    model = load_model(checkpoint, device="cpu", dtype="float32")
+    assert torch.isfinite(model(torch.tensor([[1, 2, 3]]))).all()
+    assert json.loads((out / "settings.json").read_text())["steps"] == SETTINGS.steps
+
+
+def assert_same(out: Path, whole: Path) -> None:
+    assert records(out) == records(whole)
+    files = (
+        "model.safetensors",
+        f"checkpoints/step-{SETTINGS.steps:08d}/training.safetensors",
+        "config.json",
+    )
+    for name in files:  # weights; optimizers, random numbers and position; shape
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not is_saving(out)
+    assert [folder.name for folder in checkpoints(out)] == [folder.name for folder in checkpoints(whole)]
+
+
+def kill_at_random(process: BaseProcess, out: Path, longest: float) -> None:
+    process.join(random.uniform(0, longest))
+    process.kill()
+
+
+def kill_in_a_save(process: BaseProcess, out: Path, longest: float) -> None:
+    """Freeze it now and then; where it is found saving, it stays so for ever."""
+    while process.is_alive():
+        time.sleep(random.uniform(0, 0.01))
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX":
+                time.sleep(0.0005)
+        except (ProcessLookupError, FileNotFoundError):
+            break
+        if is_saving(out):
+            process.kill()
+            break
+        os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kill", "wanted"), [(kill_at_random, RANDOM_KILLS), (kill_in_a_save, KILLS_IN_SAVES)]
+)
+def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(
+    start: Callable[..., BaseProcess],
+    data: Path,
+    whole: Path,
+    tmp_path: Path,
+    kill: Callable[[BaseProcess, Path, float], None],
+    wanted: int,
+) -> None:
+    start(time.sleep, 0).join(PATIENCE)  # the server itself takes some time to start
+    begun = time.monotonic()
+    start(live, data, tmp_path / "timed").join(PATIENCE)
+    longest = (time.monotonic() - begun) / 2
+    assert_same(tmp_path / "timed", whole)
+
+    runs, kills, in_saves = 0, 0, 0
+    while kills < wanted:
+        runs += 1
+        out = tmp_path / f"run-{runs}"
+        alive = True
+        while alive:
+            process = start(live, data, out)
+            if kills < wanted:
+                kill(process, out, longest)
+            process.join(PATIENCE)
+            assert process.exitcode in (0, -signal.SIGKILL), "the run could not go on"
+            alive = process.exitcode != 0
+            kills += alive
+            in_saves += alive and is_saving(out)
+            assert_sound(out)
+            assert time.monotonic() - begun < PATIENCE
+        assert_same(out, whole)
+    assert kill is kill_at_random or in_saves == wanted
+    print(f"{kills} kills, {in_saves} of them in a save, in {runs} runs")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def assert_nothing_is_lost(
+    start: Callable[..., BaseProcess], data: Path, out: Path, whole: Path, fill: Callable[[Path], None]
+) -> None:
+    told = data.parent / f"told-{fill.__name__}"
+    process = start(live_until_full, data, out, fill, told)
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    assert "the disk is full" in told.read_text()
+    assert str(out) in told.read_text()
+    assert len(told.read_text().splitlines()) == 1
+    assert_sound(out)
+    assert checkpoint_folder(out, 5) in checkpoints(out)
+    (out.parent / "ballast").unlink(missing_ok=True)
+    live(data, out)
+    assert_same(out, whole)
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_nothing(
+    start: Callable[..., BaseProcess], data: Path, whole: Path, small_disk: Path
+) -> None:
+    assert_nothing_is_lost(start, data, small_disk / "run", whole, fill_disk)
+
+
+@pytest.mark.slow
+def test_a_quota_loses_nothing(
+    start: Callable[..., BaseProcess], data: Path, whole: Path, tmp_path: Path
+) -> None:
+    assert_nothing_is_lost(start, data, tmp_path / "run", whole, limit_files)
