@@ -43,7 +43,7 @@ SETTINGS = TrainSettings(
 )  # fmt: skip
 RANDOM_KILLS = 20
 KILLS_IN_SAVES = 10
-PATIENCE = 240  # seconds, all in all: a loaded machine is slow, but not for ever
+PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
 
 
 def steps_of(data: Path, out: Path) -> Iterator[int]:
@@ -89,7 +89,7 @@ def limit_files(out: Path) -> None:
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[..., BaseProcess]]:
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["pytest", "glassgpt.cli", "glassgpt.train.job", "glassgpt.train.loop"])
+    server.set_forkserver_preload(["pytest", "torch._dynamo", "glassgpt.cli", "glassgpt.train.job"])
     threads, os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS"), "1"
 
     def started(work: Callable[..., None], *arguments: object) -> BaseProcess:
@@ -224,6 +224,54 @@ def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(
         assert_same(out, whole)
     assert kill is kill_at_random or in_saves == wanted
     print(f"{kills} kills, {in_saves} of them in a save, in {runs} runs")
+
+
+CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def live_until_change(data: Path, out: Path, number: int) -> None:
+    """Killed just before the change of that number to what the folder holds.
+
+    Only the log may be written to under its own name. Python tells a hook of everything that is about to
+    happen to files. (Inside of `rmtree` their names are relative.)
+    """
+    seen = 0
+
+    def watch(event: str, arguments: tuple) -> None:
+        nonlocal seen
+        if event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wxa":
+            path = str(arguments[0])
+            inside = path.startswith(str(out))
+            if inside and ".part" not in path and path != str(out / "log.jsonl"):
+                os._exit(99)
+        elif event in CHANGES:
+            path = str(arguments[0])
+            inside = path.startswith(str(out)) or (event != "os.mkdir" and not path.startswith("/"))
+        else:
+            return
+        seen += inside
+        if inside and seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    live(data, out)
+
+
+@pytest.mark.slow
+def test_a_kill_in_any_gap_between_two_files_is_harmless(
+    start: Callable[..., BaseProcess], data: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Each life goes one change further than the one before: through its start and its first saves."""
+    out = tmp_path / "run"
+    for number in range(1, 1000):
+        process = start(live_until_change, data, out, number)
+        process.join(PATIENCE)
+        assert_sound(out)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert number > 25  # a start makes about 5 changes, a save 12
+    assert_same(out, whole)
 
 
 @pytest.fixture
