@@ -1,4 +1,4 @@
-"""The protocols once more, slowly and plainly: `transformers`, one forward pass for every single token.
+"""The protocols once more, slowly and plainly: `transformers`, one forward pass for every window.
 
 Nothing of `glassgpt.evaluate` is used here but what undoes a corpus's tokens, which has tests of its own.
 """
@@ -25,13 +25,16 @@ class Plain:
         self._seen: dict[tuple[int, ...], torch.Tensor] = {}
 
     @torch.no_grad()
-    def after(self, context: list[int]) -> torch.Tensor:
-        """The log-probabilities of all tokens after this context."""
-        key = tuple(int(i) for i in context)
-        if key not in self._seen:
-            logits = self.model(torch.tensor([key])).logits[0, -1]
-            self._seen[key] = logits.double().log_softmax(dim=-1)
-        return self._seen[key]
+    def after(self, ids: list[int], begin: int, i: int, end: int) -> torch.Tensor:
+        """The log-probabilities of all tokens in the place of ids[i], given ids[begin:i].
+
+        The model reads on to `end`, which changes nothing: no token sees those after it.
+        """
+        window = tuple(int(token) for token in ids[begin:end])
+        if window not in self._seen:
+            logits = self.model(torch.tensor([window])).logits[0]
+            self._seen[window] = logits.double().log_softmax(dim=-1)
+        return self._seen[window][i - 1 - begin]
 
     def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         stripped = context.rstrip()
@@ -49,7 +52,7 @@ class Plain:
         begin = max(0, len(whole) - self.L - 1)
         assert len(after) <= self.L, "write shorter test data"
         for i in range(len(before), len(whole)):
-            p = self.after(whole[begin:i])
+            p = self.after(whole, begin, i, len(whole) - 1)
             logprobs.append(float(p[whole[i]]))
             greedy.append(int(p.argmax()) == whole[i])
         return logprobs, greedy
@@ -68,7 +71,7 @@ class Plain:
             else:
                 end = min(1 + self.L + math.ceil((t - self.L) / stride) * stride, n)
             begin = max(0, end - 1 - self.L)
-            found.append(float(self.after(whole[begin:t])[whole[t]]))
+            found.append(float(self.after(whole, begin, t, end - 1)[whole[t]]))
         return found
 
     def strided(self, text: str, stride: int) -> list[float]:
@@ -77,7 +80,7 @@ class Plain:
         for t in range(len(ids)):
             begin = next(b for b in range(0, len(ids), stride) if b + self.L > t)
             if t > begin:
-                found.append(float(self.after(ids[begin:t])[ids[t]]))
+                found.append(float(self.after(ids, begin, t, min(begin + self.L, len(ids)))[ids[t]]))
         return found
 
 
@@ -120,7 +123,7 @@ def lambada(plain: Plain, text: str) -> dict[str, float]:
         last_right.append(greedy[-1])
         before, after = plain.pair(context, word)
         begin = max(0, len(before) + len(after) - plain.L - 1)
-        p = plain.after(before[begin:]).clone()
+        p = plain.after(before, begin, len(before), len(before)).clone()
         for token in range(len(p)):
             is_text = token < plain.tokenizer.text_size and token != plain.tokenizer.eot_id
             if is_text and plain.tokenizer.decode([token]).strip().lower() in STOP_WORDS:

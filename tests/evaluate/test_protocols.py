@@ -17,7 +17,7 @@ from tests.evaluate.plain import Plain, expected
 REL = 1e-5
 
 
-@pytest.fixture(scope="session", params=["random_bytes", "random_words", "shipped"])
+@pytest.fixture(scope="session", params=["random_bytes", "random_words", pytest.param("shipped", marks=pytest.mark.slow)])
 def both(request: pytest.FixtureRequest):
     model = request.getfixturevalue(request.param)
     return model, Plain(model.folder, model.gpt.tokenizer)
@@ -28,7 +28,6 @@ def figures(model, tasks, folder, **settings) -> dict:
     return {m.metric: m for outcome in run(plan, model.scorer(), lambda n: None) for m in outcome.measures}
 
 
-@pytest.mark.slow
 def test_every_figure_of_both_suites(both, folder) -> None:
     model, plain = both
     found = figures(model, [*PAPER, *HARNESS], folder)

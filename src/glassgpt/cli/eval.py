@@ -86,10 +86,14 @@ def command(
     bench = Bench(models[0], tasks, settings)
     outcomes = bench.run()
     measures = [measure for outcome in outcomes for measure in outcome.measures]
+    code = exit_code(outcomes)
     if json is not None:
         write_json(json, as_json(measures))
-    terminal.show(markdown_row(models[0], measures) if markdown else figures(outcomes))
-    return exit_code(outcomes)
+    if markdown:
+        print(markdown_row(models[0], measures))
+    else:
+        terminal.show(figures(outcomes))
+    return code
 
 
 class Settings:
@@ -240,16 +244,14 @@ def figures(outcomes: Sequence[Outcome]) -> Any:
     return made
 
 
-def markdown_row(name: str, measures: Sequence[Measure]) -> Any:
-    from rich.text import Text
-
+def markdown_row(name: str, measures: Sequence[Measure]) -> str:
     heads = ["model", *(f"{m.metric} ({m.protocol})" for m in measures)]
     cells = [name]
     for m in measures:
         error = "" if m.stderr is None else f" ± {shown(m, m.stderr)}"
         cells.append(shown(m, m.value) + error)
     lines = (heads, ["---"] * len(heads), cells)
-    return Text("\n".join("| " + " | ".join(line) + " |" for line in lines), no_wrap=True)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:

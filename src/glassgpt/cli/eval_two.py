@@ -23,6 +23,7 @@ def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: str
         for metric, first in found[0].items()
         if metric in found[1]
     }
+    code = max(exit_code(one) for one in outcomes)
     agreeing = agreements(*benches)
     if json is not None:
         write_json(
@@ -43,7 +44,7 @@ def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: str
         unit = " nats per token" if measure.metric.endswith(".kl") else " of the tokens"
         error = "" if measure.stderr is None else f" ± {shown(measure, measure.stderr)}"
         terminal.show(f"{measure.metric}  {shown(measure, measure.value)}{error}{unit} (n {measure.n:,})")
-    return max(exit_code(one) for one in outcomes)
+    return code
 
 
 def difference(a: Measure, b: Measure) -> Difference | None:

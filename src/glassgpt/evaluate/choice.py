@@ -107,8 +107,8 @@ def prepare_questions(
             joined.append([_join([next(rest) for _ in range(count)]) for count in counts])
         return figures(kept, joined)
 
-    notes = left_out(odd, "with an empty choice were left out")
-    notes += left_out(cut, f"longer than the context of {reader.n_positions} tokens lost their beginning")
+    notes = left_out(odd, "left out, with an empty choice")
+    notes += left_out(cut, f"cut at the beginning to the context of {reader.n_positions} tokens")
     return Prepared(groups, by_choice, notes)
 
 

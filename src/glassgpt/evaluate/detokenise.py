@@ -11,8 +11,8 @@ import re
 # What stands against the word before it, and against the word after it.
 _BEFORE = (r" (?=[,.;:!?%)\]}](?:[\s\")]|$))", "")
 _AFTER = (r"(?<=\s[(\[{$£€#]) (?=\S)|(?<=^[(\[{$£€#]) (?=\S)", "")
-_ENDINGS = (r" (?='(?:s|S|d|m|ll|re|ve)(?:\s|$))", "")  # it 's, they 'll
-_NOT = (r" (?=n't(?:\s|$))", "")  # do n't
+_ENDINGS = (r" (?='(?:s|S|d|m|ll|re|ve)\b)", "")  # it 's, they 'll
+_NOT = (r" (?=n't\b)", "")  # do n't
 _PLURAL_OWNER = (r"(?<=s) (?='\s)", "")  # the readers ' choice
 _BLANKS = (r"(?m)^ +| +$", "")
 

@@ -80,8 +80,8 @@ class Lambada:
             groups.append(group)
         if not groups:
             raise NotScorable(f"{self.name}: there is no passage with a last word to guess")
-        notes = left_out(empty, "without a last word to guess were left out")
-        notes += left_out(cut, f"longer than the context of {reader.n_positions} tokens lost their beginning")
+        notes = left_out(empty, "left out, without a last word to guess")
+        notes += left_out(cut, f"cut at the beginning to the context of {reader.n_positions} tokens")
         return Prepared(groups, self.figures, notes)
 
     def figures(self, scores: Sequence[Sequence[Scores]]) -> list[Measure]:

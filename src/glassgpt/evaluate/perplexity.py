@@ -158,7 +158,7 @@ class HarnessWikitext:
                 Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
             ]
 
-        return Prepared(groups, figures, left_out(empty, "without text were left out"), is_text=True)
+        return Prepared(groups, figures, left_out(empty, "left out, without text"), is_text=True)
 
 
 def lines_as_hub_rows(text: str) -> str:

@@ -35,7 +35,7 @@ class Reader:
         An empty context is the beginning of a document.
         """
         before, after = encode_pair(self.tokenizer, context, continuation)
-        if not after:
+        if not continuation.strip() or not after:
             raise NotScorable(f"{continuation!r} has no tokens of its own after its context")
         if not before:
             if self.tokenizer.eot_id is None:

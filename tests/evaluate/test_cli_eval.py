@@ -1,0 +1,165 @@
+"""`glassgpt eval`: what it prints and writes, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from glassgpt.weights import load_checkpoint, save_checkpoint
+from tests.evaluate import texts
+
+
+def test_without_a_word_the_shipped_model_takes_the_smoke_suite(evaluate, tmp_path) -> None:
+    code, out, _ = evaluate("--json", tmp_path / "f.json")
+    assert code == 0
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert {"smoke-words.perplexity", "smoke-choice.acc", "smoke-text.bits_per_byte"} <= figures.keys()
+    for name, figure in figures.items():
+        assert figure.keys() == {"value", "stderr", "n", "protocol"}
+        assert math.isfinite(figure["value"])
+        assert name in out
+
+
+@pytest.mark.parametrize("suite", ["paper", "harness"])
+def test_suites(evaluate, random_bytes, folder, tmp_path, suite) -> None:
+    target = tmp_path / "f.json"
+    code, out, err = evaluate(
+        random_bytes.folder, "--suite", suite, "--data", folder, "--any-data", "--json", target
+    )
+    assert code == 0, err
+    assert {"117M", "1542M"} <= set(out.splitlines()[0].split())
+    figures = json.loads(target.read_text())
+    assert len(figures) == {"paper": 15 - 1, "harness": 2 + 2 + 3 + 2 + 1 + 2 + 1}[suite]
+    code, out, err = evaluate(
+        random_bytes.folder, "--suite", suite, "--data", folder, "--any-data", "--markdown", "--limit", "1"
+    )
+    assert "known from before" in err
+    head, rule, row = out.strip().splitlines()
+    assert head.count("|") == rule.count("|") == row.count("|") == len(figures) + 2
+    assert "first 1" in head
+
+
+def test_missing_and_altered_files_and_unknown_tasks_do_not_stop_the_rest(
+    evaluate, random_bytes, tmp_path
+) -> None:
+    (tmp_path / "lambada_test.jsonl").write_text(texts.LAMBADA)
+    (tmp_path / "news.en.heldout-00000-of-00050").write_text(texts.ONE_BILLION)
+    code, out, err = evaluate(
+        random_bytes.folder,
+        "--suite",
+        "lambada,ptb,piqua,1bw",
+        "--data",
+        tmp_path,
+        "--json",
+        tmp_path / "f.json",
+    )
+    assert code == 1  # a file that is not what its name says
+    assert "there is no suite or task 'piqua'. Did you mean 'piqa'?" in err
+    assert "lambada: altered: the hash of lambada_test.jsonl" in err
+    assert "ptb: not available: " in err
+    assert json.loads((tmp_path / "f.json").read_text()).keys() == {"1bw.perplexity"}
+    assert "1bw.perplexity" in out
+
+
+def test_documents_that_are_empty_too_long_or_no_documents(evaluate, random_bytes, tmp_path) -> None:
+    passages = texts.lines(
+        {"text": ""}, {"text": "a " * 300 + "end"}, {"text": "word " + "x" * 250}, {"text": "one"}
+    )
+    (tmp_path / "lambada_test.jsonl").write_text(passages)
+    questions = texts.PIQA + texts.lines({"query": "Question: what?", "choices": ["", "b"], "gold": 0})
+    (tmp_path / "piqa.jsonl").write_text(questions.replace("close it", "close it " * 30))
+    (tmp_path / "arc_easy.jsonl").write_text(texts.ARC + "no json\n")
+    (tmp_path / "wikitext-2.test.tokens").write_text("")
+    code, out, err = evaluate(
+        random_bytes.folder, "--suite", "lambada,piqa,arc_easy,wikitext-2", "--data", tmp_path, "--any-data"
+    )
+    assert code == 1
+    assert "lambada: 1 document left out, without a last word to guess (number 1)" in err
+    assert "lambada: 2 documents cut at the beginning to the context of 200 tokens (number 2, 3)" in err
+    assert "piqa: 1 document cut at the beginning to the context" in err
+    assert "piqa: 1 document left out, with an empty choice (number 3)" in err
+    assert "arc_easy: line 3 is no record of arc_easy: no json" in err
+    assert "wikitext-2: the text is empty" in err
+    assert "wikitext-2: not available: " in err  # its raw file
+    assert "piqa.acc " in out
+
+
+@pytest.mark.parametrize(
+    "order", [("MODEL", "FILE", "--suite", "S"), ("MODEL", "--suite", "S", "--data", "FILE")]
+)
+def test_a_file_of_ones_own(evaluate, random_bytes, tmp_path, order) -> None:
+    (tmp_path / "book.txt").write_text(texts.TEXT8 * 8)
+    values = {"MODEL": str(random_bytes.folder), "FILE": str(tmp_path / "book.txt")}
+    for suite, metric in (("perplexity", "book.token_perplexity"), ("bits-per-byte", "book.bits_per_byte")):
+        words = [{**values, "S": suite}.get(word, word) for word in order]
+        code, out, _ = evaluate(*words, "--stride", "64")
+        assert code == 0
+        assert metric in out
+        assert "stride 64" in out
+
+
+def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
+    for words, say in (
+        (["--suite", "papers"], "Did you mean 'paper'?"),
+        (["--limit", "0"], "--limit 0"),
+        (["--suite", "perplexity"], "is no file"),
+        (["--suite", "paper", "--data", str(tmp_path / "no")], "is not a folder"),
+        (["b", "c"], "3 models are too many"),
+        (["--suite", "ptb", "--data", str(tmp_path)], "nothing could be measured. ptb: not available"),
+        (["--suite", "smoke-text", "--stride", "201"], "stride 201 is not from 1 to 200"),
+    ):
+        code, out, err = evaluate(random_bytes.folder, *words)
+        assert code == 2, err
+        assert out == ""
+        assert say in err.splitlines()[-1]
+
+
+def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
+    """A model and the same rounded to bfloat16: close, and not the same."""
+    save_checkpoint(load_checkpoint(shipped.folder), tmp_path / "coarse", dtype="bfloat16")
+    target = tmp_path / "f.json"
+    code, out, _ = evaluate(shipped.folder, tmp_path / "coarse", "--suite", "smoke-text", "--json", target)
+    assert code == 0
+    found = json.loads(target.read_text())
+    assert found["models"] == [str(shipped.folder), str(tmp_path / "coarse")]
+    a, b = (found[one]["smoke-text.token_perplexity"]["value"] for one in "ab")
+    assert found["difference"]["smoke-text.token_perplexity"]["value"] == pytest.approx(b - a)
+    assert 0 < found["agreement"]["smoke-text.kl"]["value"] < 0.01
+    assert 0.9 < found["agreement"]["smoke-text.same_top"]["value"] < 1
+    assert "95% of resamples" in out
+    code, out, err = evaluate(shipped.folder, random_words.folder)
+    assert code == 0
+    assert "the models read text in different tokens" in err
+    assert "not the same units" in out
+
+
+def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tmp_path) -> None:
+    import torch
+
+    from glassgpt.evaluate import Scorer
+    from glassgpt.evaluate.compare import agreement
+    from glassgpt.evaluate.rows import rolling_rows
+    from glassgpt.model import TorchBackend
+
+    checkpoint = load_checkpoint(random_bytes.folder)
+    other = TorchBackend.load(checkpoint, device="cpu", dtype="bfloat16")
+    a, b = Scorer(random_bytes.gpt.backend), Scorer(other)
+    rows = list(rolling_rows(list(b"token by token" * 30), 200, 200, prefix=256))
+    kl, same = agreement("x", a, b, rows)
+    divergence, equal, n = 0.0, 0, 0
+    for row in rows:
+        for i in range(row.first, len(row.ids)):
+            ids = [row.ids[:i].tolist()]
+            p, q = (
+                torch.from_numpy(x.logits(ids)[0, -1]).double().log_softmax(-1)
+                for x in (a.backend, b.backend)
+            )
+            divergence += float((p.exp() * (p - q)).sum())
+            equal += int(p.argmax() == q.argmax())
+            n += 1
+    # bfloat16 products round differently for other numbers of rows.
+    assert kl.value == pytest.approx(divergence / n, rel=0.05)
+    assert same.value == pytest.approx(equal / n, abs=0.02)
+    assert kl.n == n

@@ -1,0 +1,179 @@
+"""Batches, shared beginnings, other backends and the disk: none of them may change a number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.evaluate import Scorer, Store
+from glassgpt.evaluate.rows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
+from glassgpt.evaluate.scorer import CPU, Pace, fingerprint
+from glassgpt.evaluate.store import key_of
+from tests.generate.tiny import TinyBackend
+
+
+def ids_of(n: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
+    return [int(i) for i in np.random.default_rng(seed).integers(1, vocabulary, size=n)]
+
+
+def one_by_one(model, row: Row) -> np.ndarray:
+    logits = torch.from_numpy(model.gpt.backend.logits([row.ids[:-1].tolist()])[0]).double()
+    every = logits.log_softmax(dim=-1)
+    return np.array([float(every[i - 1, row.ids[i]]) for i in range(row.first, len(row.ids))])
+
+
+# Rows.
+
+
+def test_every_token_of_a_text_is_scored_once_with_the_window_full() -> None:
+    ids = ids_of(53)
+    for stride in (1, 7, 20):
+        rows = list(rolling_rows(ids, 20, stride, prefix=0))
+        assert [int(i) for row in rows for i in row.ids[row.first :]] == ids
+        assert all(len(row.ids) == 21 for row in rows)
+        assert rows[0].ids[0] == 0
+
+
+def test_without_an_end_of_text_token_the_first_is_not_scored() -> None:
+    rows = list(rolling_rows([5, 6, 7], 20, 20, prefix=None))
+    assert [row.ids[row.first :].tolist() for row in rows] == [[6, 7]]
+    assert list(rolling_rows([5], 20, 20, prefix=None)) == []
+
+
+def test_strided_windows_begin_every_stride() -> None:
+    ids = list(range(50))
+    rows = list(strided_rows(ids, 20, 15))
+    assert [(int(row.ids[0]), row.first, len(row.ids)) for row in rows] == [
+        (0, 1, 20),
+        (15, 5, 20),
+        (30, 5, 20),
+    ]
+    apart = list(strided_rows(ids, 20, 20))
+    assert [row.first for row in apart] == [1, 1, 1]  # the first of each window is given
+
+
+def test_a_context_too_long_loses_its_beginning_and_a_long_ending_takes_several_rows() -> None:
+    (row,) = continuation_rows(range(30), [98, 99], n_positions=10)
+    assert row.ids.tolist() == [*range(21, 30), 98, 99]
+    assert row.first == 9
+    rows = continuation_rows([1, 2], list(range(100, 125)), n_positions=10, barred=True)
+    assert [int(i) for row in rows for i in row.ids[row.first :]] == list(range(100, 125))
+    assert [row.barred for row in rows] == [True, False, False]
+
+
+def test_shared_beginnings_end_before_the_first_scored_token() -> None:
+    a, b = Row(np.array([1, 2, 3, 4, 5]), 3), Row(np.array([1, 2, 3, 9]), 3)
+    assert shared_length([a, b]) == 2
+    assert shared_length([a, Row(np.array([1, 7, 3, 9]), 3)]) == 1
+
+
+# Scores.
+
+
+@pytest.mark.parametrize("pace", [CPU, Pace(tokens=40, stretch=3, cache_bytes=20_000)])
+def test_groups_batches_and_stretches_change_nothing(random_bytes, pace) -> None:
+    groups = []
+    for seed in range(6):
+        context = ids_of(5 + 17 * seed, seed)
+        groups.append([continuation_rows(context, ids_of(n, seed + 50), 200)[0] for n in (1, 9, 4, 2)])
+    groups += [[row] for row in rolling_rows(ids_of(150), 60, 60, prefix=256)]
+    scorer = Scorer(random_bytes.gpt.backend, pace=pace)
+    assert any(batch.shared for batch in scorer.plan(groups))
+    for group, found in zip(groups, scorer.score(groups), strict=True):
+        for row, scores in zip(group, found, strict=True):
+            # float32 sums in another order; the largest logit here is about 10.
+            np.testing.assert_allclose(scores.logprobs, one_by_one(random_bytes, row), atol=2e-5)
+
+
+def test_a_barred_token_is_not_chosen(random_bytes) -> None:
+    context = ids_of(12)
+    logits = random_bytes.gpt.backend.logits([context])[0, -1]
+    first, second = (int(i) for i in np.argsort(-logits)[:2])
+    (row,) = continuation_rows(context, [second], 200, barred=True)
+    (plain,) = continuation_rows(context, [second], 200)
+    barring = Scorer(random_bytes.gpt.backend, barred=[first])
+    ((with_bar,), (without,)) = barring.score([[row], [plain]])
+    assert with_bar.unbarred.tolist() == [True]
+    assert with_bar.greedy.tolist() == [False]
+    assert without.unbarred.tolist() == [False]  # nobody asked
+    ((free,),) = Scorer(random_bytes.gpt.backend, barred=[second]).score([[row]])
+    assert free.unbarred.tolist() == [False]
+
+
+def test_any_backend_will_do() -> None:
+    backend = TinyBackend()
+    groups = [[Row(np.array([3, 5, 7, 2, 9]), 2), Row(np.array([3, 5, 1]), 2)]]
+    ((long, short),) = Scorer(backend).score(groups)
+    logits = torch.from_numpy(backend.logits([[3, 5, 7, 2]])[0]).double().log_softmax(dim=-1)
+    wanted = [float(logits[i - 1, t]) for i, t in ((2, 7), (3, 2), (4, 9))]
+    np.testing.assert_allclose(long.logprobs, wanted, atol=1e-5)
+    assert len(short.logprobs) == 1
+    assert fingerprint(backend) == fingerprint(TinyBackend()) != fingerprint(TinyBackend(seed=1))
+
+
+# The disk.
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
+    path = tmp_path / "cache" / "x.scores"
+    groups = [[row] for row in rolling_rows(ids_of(900), 50, 50, prefix=256)]
+    pace = Pace(tokens=100, stretch=50, cache_bytes=2**20)
+    whole = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+    read: list[int] = []
+
+    def killed_after_three(n: int) -> None:
+        read.append(n)
+        if len(read) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Scorer(random_bytes.gpt.backend, Store(path), pace=pace).score(groups, killed_after_three)
+    with path.open("ab") as file:
+        file.write(b"half a record")  # as a kill within a write leaves it
+    again = Scorer(random_bytes.gpt.backend, Store(path), pace=pace)
+    assert 0 < len(again.todo(groups)) < len(groups)
+    rest: list[int] = []
+    found = again.score(groups, rest.append)
+    assert sum(rest) + sum(read) == sum(len(row.ids) for (row,) in groups)
+    for (a,), (b,) in zip(whole, found, strict=True):
+        np.testing.assert_array_equal(a.logprobs, b.logprobs)
+        np.testing.assert_array_equal(a.greedy, b.greedy)
+    third = Scorer(random_bytes.gpt.backend, Store(path), pace=pace)
+    assert third.todo(groups) == []
+
+
+def test_a_damaged_record_and_a_foreign_file_are_computed_anew(random_bytes, tmp_path) -> None:
+    path = tmp_path / "x.scores"
+    groups = [[row] for row in rolling_rows(ids_of(200), 50, 50, prefix=256)]
+    Scorer(random_bytes.gpt.backend, Store(path)).score(groups)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    assert len(Store(path)) == len(groups) - 1
+    path.write_bytes(b"something else")
+    assert len(Store(path)) == 0
+
+
+def test_rows_are_told_apart_by_tokens_first_and_barred_list() -> None:
+    ids = np.array([1, 2, 3, 4])
+    keys = {
+        key_of(Row(ids, 1)),
+        key_of(Row(ids, 2)),
+        key_of(Row(ids[:3], 1)),
+        key_of(Row(ids, 1, True), b"x"),
+    }
+    assert len(keys) == 4
+
+
+def test_another_model_or_dtype_has_another_fingerprint(random_bytes, random_words) -> None:
+    from glassgpt.model import TorchBackend
+    from glassgpt.weights import load_checkpoint
+
+    a = fingerprint(random_bytes.gpt.backend)
+    coarse = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="bfloat16")
+    assert len({a, fingerprint(coarse), fingerprint(random_words.gpt.backend)}) == 3
