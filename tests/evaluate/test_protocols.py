@@ -17,7 +17,10 @@ from tests.evaluate.plain import Plain, expected
 REL = 1e-5
 
 
-@pytest.fixture(scope="session", params=["random_bytes", "random_words", pytest.param("shipped", marks=pytest.mark.slow)])
+MODELS = ["random_bytes", "random_words", pytest.param("shipped", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="session", params=MODELS)
 def both(request: pytest.FixtureRequest):
     model = request.getfixturevalue(request.param)
     return model, Plain(model.folder, model.gpt.tokenizer)
