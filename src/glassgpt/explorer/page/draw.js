@@ -80,73 +80,70 @@ export function colour(name) {
 }
 
 /** @typedef {[number, number, number]} Rgb */
+/** @typedef {{fill: string, ink: string, rgb: Rgb}} Shade a colour, and what to write on it with */
 
-/** @param {string} hex such as #0f6b7a @returns {Rgb} */
-function rgb(hex) {
-  const number = parseInt(hex.slice(1), 16);
-  return [number >> 16, (number >> 8) & 255, number & 255];
-}
-
-/** @type {Map<string, Rgb[]>} the stops of each scale, read once for a theme */
-const stops = new Map();
-
-/** Forget the colours: the theme has changed. */
-export function forgetColours() {
-  stops.clear();
-}
-
-/** @param {string[]} names @returns {Rgb[]} */
-function stopsOf(names) {
-  const key = names.join();
-  const known = stops.get(key);
-  if (known) return known;
-  const found = names.map((name) => rgb(colour(name)));
-  stops.set(key, found);
-  return found;
-}
-
-/** @param {Rgb[]} between @param {number} at from 0 to 1 @returns {Rgb} */
-function mix(between, at) {
-  const place = Math.max(0, Math.min(1, Number.isFinite(at) ? at : 0)) * (between.length - 1);
-  const low = Math.min(Math.floor(place), between.length - 2);
-  const share = place - low;
-  const [a, b] = [between[low], between[low + 1]];
-  /** @param {0 | 1 | 2} i */
-  const part = (i) => Math.round(a[i] + (b[i] - a[i]) * share);
-  return [part(0), part(1), part(2)];
-}
-
-/** @param {Rgb} colour */
-const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
-
-/** Black or white, whichever can be read on this. @param {Rgb} colour */
-function ink([r, g, b]) {
-  const linear = [r, g, b].map((v) => (v / 255 <= 0.04045 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4));
-  const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  return light > 0.19 ? "#0b1418" : "#ffffff";
-}
-
-/** Each scale is three colours of style.css: nothing, some, much. */
+/** Each scale is three colours of style.css: nothing, some, much; or below, at and above zero. */
 const SCALES = {
   probability: ["p-0", "p-1", "p-2"],
   surprise: ["s-0", "s-1", "s-2"],
   attention: ["a-0", "a-1", "a-2"],
+  diverging: ["d-minus", "d-zero", "d-plus"],
 };
 
-/**
- * A colour for a share from 0 to 1, and the ink to write on it.
- * @param {keyof typeof SCALES} name
- * @param {number} share
- */
-export function shade(name, share) {
-  const found = mix(stopsOf(SCALES[name]), share);
-  return { fill: css(found), ink: ink(found), rgb: found };
+/** @type {Map<string, Shade[]>} the 256 shades of each scale, made once for a theme */
+const tables = new Map();
+
+/** Forget the colours: the theme has changed. */
+export function forgetColours() {
+  tables.clear();
 }
 
-/** A colour for a number between -limit and limit: blue below zero, orange above. @param {number} value @param {number} limit */
+/** @param {keyof typeof SCALES} name @returns {Shade[]} */
+export function shades(name) {
+  const known = tables.get(name);
+  if (known) return known;
+  const stops = SCALES[name].map((stop) => parseInt(colour(stop).slice(1), 16)).map((hex) => [hex >> 16, (hex >> 8) & 255, hex & 255]);
+  const made = Array.from({ length: 256 }, (_, i) => {
+    const [a, b] = i < 128 ? stops : stops.slice(1);
+    const share = i < 128 ? i / 127.5 : i / 127.5 - 1;
+    const [red, green, blue] = a.map((part, j) => Math.round(part + (b[j] - part) * share));
+    return { fill: `rgb(${red} ${green} ${blue})`, ink: inkOn(red, green, blue), rgb: /** @type {Rgb} */ ([red, green, blue]) };
+  });
+  tables.set(name, made);
+  return made;
+}
+
+/** Black or white, whichever can be read on this colour. @param {...number} parts */
+function inkOn(...parts) {
+  const [r, g, b] = parts.map((part) => (part / 255 <= 0.04045 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.19 ? "#0b1418" : "#ffffff";
+}
+
+/** The colour of a share from 0 to 1. @param {"probability" | "surprise" | "attention"} name @param {number} share */
+export function shade(name, share) {
+  return shades(name)[Math.round(255 * Math.max(0, Math.min(1, share || 0)))];
+}
+
+/** The colour of a number between -limit and limit. @param {number} value @param {number} limit */
 export function diverging(value, limit) {
-  const found = mix(stopsOf(["d-minus", "d-zero", "d-plus"]), limit > 0 ? 0.5 + value / (2 * limit) : 0.5);
-  return { fill: css(found), ink: ink(found), rgb: found };
+  return shades("diverging")[Math.round(127.5 * (1 + Math.max(-1, Math.min(1, value / limit || 0))))];
+}
+
+/**
+ * One pixel for each of many numbers, to be drawn at any size.
+ * @param {number} columns @param {number} rows @param {(i: number) => Rgb | null} colourOf
+ */
+export function pixels(columns, rows, colourOf) {
+  const image = new ImageData(columns, rows);
+  for (let i = 0; i < columns * rows; i++) {
+    const found = colourOf(i);
+    if (!found) continue;
+    [image.data[4 * i], image.data[4 * i + 1], image.data[4 * i + 2]] = found;
+    image.data[4 * i + 3] = 255;
+  }
+  const canvas = new OffscreenCanvas(columns, rows);
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return canvas;
 }
 
 /** How surprising a probability is, from 0 (sure) to 1 (16 bits or more). @param {number} p */
@@ -204,7 +201,7 @@ export function prepare(canvas, width, height) {
   canvas.style.height = `${height}px`;
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
+  context.imageSmoothingEnabled = false;
   return context;
 }
 

@@ -1,32 +1,15 @@
 // A head's pattern, small or large, as a matrix or as lines.
 
-import { colour, el, percent, prepare, put, shade, short, visible } from "./draw.js";
+import { colour, el, percent, pixels, prepare, put, shades, short, visible } from "./draw.js";
 import { store } from "./store.js";
 import { Drawn } from "./view.js";
 
 /** @typedef {{weights: Uint8Array, tokens: Token[], token: number}} Pattern */
 
-/** The colour of each of the 256 weights, as bytes; the square root lets small ones be seen. */
-function palette() {
-  return Array.from({ length: 256 }, (_, weight) => shade("attention", Math.sqrt(weight / 255)).rgb);
-}
-
-/**
- * The matrix, a pixel for each pair, to be drawn at any size.
- * @param {Uint8Array} weights (T, T) @param {number} count
- */
-function pixels(weights, count) {
-  const image = new ImageData(count, count);
-  const colours = palette();
-  for (let query = 0; query < count; query++) {
-    for (let key = 0; key <= query; key++) {
-      const [r, g, b] = colours[weights[query * count + key]];
-      image.data.set([r, g, b, 255], 4 * (query * count + key));
-    }
-  }
-  const canvas = new OffscreenCanvas(count, count);
-  canvas.getContext("2d")?.putImageData(image, 0, 0);
-  return canvas;
+/** The matrix, a pixel for each pair; the square root lets small weights be seen. @param {Uint8Array} weights (T, T) @param {number} count */
+function matrix(weights, count) {
+  const colours = shades("attention");
+  return pixels(count, count, (i) => (i % count <= i / count ? colours[Math.round(Math.sqrt(255 * weights[i]))].rgb : null));
 }
 
 /** A small picture of a pattern. @param {HTMLCanvasElement} canvas @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} size */
@@ -36,7 +19,7 @@ export function thumbnail(canvas, { weights, tokens }, how, size) {
   if (how === "matrix") {
     context.imageSmoothingEnabled = count > size;
     context.imageSmoothingQuality = "high";
-    context.drawImage(pixels(weights, count), 0, 0, size, size);
+    context.drawImage(matrix(weights, count), 0, 0, size, size);
     return;
   }
   context.strokeStyle = colour("a-2");
@@ -92,7 +75,7 @@ export class GlassPattern extends Drawn {
   }
 
   draw() {
-    const width = this.box.clientWidth - 2;
+    const width = this.width - 2;
     if (!this.#pattern || width <= 0) return;
     if (this.#how === "matrix") this.#drawMatrix(this.#pattern, width);
     else this.#drawLines(this.#pattern, width);
@@ -101,14 +84,13 @@ export class GlassPattern extends Drawn {
   /** @param {Pattern} pattern @param {number} width */
   #drawMatrix({ weights, tokens, token }, width) {
     const count = tokens.length;
-    const left = 74;
+    const left = 12 + 6.4 * Math.min(10, Math.max(...tokens.map(({ text }) => text.length)));
     const cell = Math.max(1, Math.min(26, (width - left - 32) / count));
     const named = cell >= 9;
     const top = named ? 58 : 6;
     this.#geometry = { left, top, cell };
     const context = prepare(this.#canvas, left + count * cell + 32, top + count * cell + 4);
-    context.imageSmoothingEnabled = false;
-    context.drawImage(pixels(weights, count), left, top, count * cell, count * cell);
+    context.drawImage(matrix(weights, count), left, top, count * cell, count * cell);
     context.strokeStyle = colour("accent");
     context.lineWidth = 2;
     context.strokeRect(left - 1, top + token * cell - 1, (token + 1) * cell + 2, cell + 2);

@@ -1,6 +1,6 @@
 // <glass-scores>: what one query meets. Columns are tokens; rows go from their keys to the mix of their values.
 
-import { colour, diverging, el, format, percent, prepare, put, shade, short, visible } from "./draw.js";
+import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, visible } from "./draw.js";
 import { math } from "./math.js";
 import { limitOf } from "./vector.js";
 import { Drawn } from "./view.js";
@@ -41,6 +41,7 @@ export class GlassScores extends Drawn {
   #looked = el("div", { class: "looked", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #lines = [];
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
+  #left = 0;
   #key = 0;
   #subject = "";
 
@@ -55,7 +56,10 @@ export class GlassScores extends Drawn {
     this.box.setAttribute("aria-label", "The query and every key; arrow keys go from key to key");
     this.box.append(this.#table);
     this.append(this.box, this.#readout);
-    this.box.addEventListener("scroll", () => this.#columns(false));
+    this.box.addEventListener("scroll", () => {
+      this.#left = this.box.scrollLeft;
+      this.#columns(false);
+    });
     this.box.addEventListener("mousemove", ({ clientX }) => {
       const inGutter = clientX - this.box.getBoundingClientRect().left < GUTTER;
       if (!inGutter) this.#look(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
@@ -86,10 +90,12 @@ export class GlassScores extends Drawn {
 
   /** Bring a column into sight. @param {number} key */
   #reveal(key) {
-    const { scrollLeft, clientWidth } = this.box;
     const x = key * PITCH;
-    if (x < scrollLeft) this.box.scrollLeft = x - PITCH;
-    else if (x + PITCH > scrollLeft + clientWidth - GUTTER) this.box.scrollLeft = x + 2 * PITCH - clientWidth + GUTTER;
+    if (x < this.#left) this.#left = x - PITCH;
+    else if (x + PITCH > this.#left + this.width - GUTTER) this.#left = x + 2 * PITCH - this.width + GUTTER;
+    else return;
+    this.#left = Math.max(0, this.#left);
+    this.box.scrollLeft = this.#left;
   }
 
   draw() {
@@ -103,9 +109,8 @@ export class GlassScores extends Drawn {
   #columns(anew) {
     const shown = this.#shown;
     if (!shown) return;
-    const { scrollLeft, clientWidth } = this.box;
-    const first = Math.max(0, Math.floor(scrollLeft / PITCH) - MARGIN);
-    const last = Math.min(shown.tokens.length - 1, Math.ceil((scrollLeft + clientWidth) / PITCH) + MARGIN);
+    const first = Math.max(0, Math.floor(this.#left / PITCH) - MARGIN);
+    const last = Math.min(shown.tokens.length - 1, Math.ceil((this.#left + this.width) / PITCH) + MARGIN);
     if (!anew && first >= this.#range[0] && last <= this.#range[1]) return;
     this.#range = [first, last];
     LINES.forEach(({ cell, formula }, place) => {
@@ -168,11 +173,7 @@ export class GlassScores extends Drawn {
 
 /** A vector upright, one number below the other. @param {CanvasRenderingContext2D} context @param {number[]} vector @param {number} x @param {number} wide @param {number} limit */
 function paint(context, vector, x, wide, limit) {
-  const high = STRIP / vector.length;
-  vector.forEach((value, i) => {
-    context.fillStyle = diverging(value, limit).fill;
-    context.fillRect(x, i * high, wide, high + 0.3);
-  });
+  context.drawImage(pixels(1, vector.length, (i) => diverging(vector[i], limit).rgb), x, 0, wide, STRIP);
 }
 
 /** A vector in a frame, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */

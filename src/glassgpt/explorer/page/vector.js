@@ -1,6 +1,6 @@
 // <glass-vector>: a vector as a strip of colours; the pointer or the arrow keys read single numbers.
 
-import { colour, diverging, el, format, prepare, put } from "./draw.js";
+import { diverging, el, format, pixels, prepare, put } from "./draw.js";
 import { math } from "./math.js";
 import { Drawn } from "./view.js";
 
@@ -44,7 +44,7 @@ export class GlassVector extends Drawn {
   }
 
   #tell() {
-    const length = Math.hypot(...Array.from(this.values));
+    const length = Math.sqrt(Array.from(this.values).reduce((sum, value) => sum + value * value, 0));
     const facts = `${this.values.length} numbers, length ${format(length, 2)}`;
     put(this.#facts, facts);
     this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read them`);
@@ -76,28 +76,24 @@ export class GlassVector extends Drawn {
   }
 
   draw() {
-    const width = this.box.clientWidth;
     const count = this.values.length;
-    if (!width || !count) return;
-    const rows = Math.max(1, Math.ceil((count * 2.2) / width));
+    if (!this.width || !count) return;
+    const rows = Math.max(1, Math.ceil((count * 2.2) / this.width));
     const columns = Math.ceil(count / rows);
-    const cell = Math.min(18, width / columns);
+    const cell = Math.min(18, this.width / columns);
     const high = rows === 1 ? 18 : 9;
     this.#shape = { columns, cell, high };
     const context = prepare(this.#canvas, columns * cell, rows * high);
     const limit = limitOf(this.values);
-    const [from, to] = this.#mark ?? [0, count];
-    const pane = colour("pane");
-    for (let i = 0; i < count; i++) {
-      const [x, y] = [(i % columns) * cell, Math.floor(i / columns) * high];
-      context.fillStyle = diverging(this.values[i], limit).fill;
-      context.fillRect(x, y, cell + 0.4, high);
-      if (i >= from && i < to) continue;
-      context.fillStyle = pane;
-      context.globalAlpha = 0.65;
-      context.fillRect(x, y, cell + 0.4, high);
-      context.globalAlpha = 1;
-    }
+    const drawn = pixels(columns, rows, (i) => (i < count ? diverging(this.values[i], limit).rgb : null));
+    context.globalAlpha = this.#mark ? 0.35 : 1;
+    context.drawImage(drawn, 0, 0, columns * cell, rows * high);
+    if (!this.#mark) return;
+    context.beginPath();
+    for (let i = this.#mark[0]; i < this.#mark[1]; i++) context.rect((i % columns) * cell, Math.floor(i / columns) * high, cell, high);
+    context.clip();
+    context.globalAlpha = 1;
+    context.drawImage(drawn, 0, 0, columns * cell, rows * high);
   }
 }
 

@@ -75,7 +75,12 @@ export class GlassView extends HTMLElement {
 /** A part of a view that fits its box: drawn again when the box or the theme changes. */
 export class Drawn extends HTMLElement {
   box = el("div", { class: "window", tabindex: 0, role: "group" });
-  #watch = new ResizeObserver(() => this.draw());
+  /** The width of the box; asking the box itself would have the browser lay the page out at each question. */
+  width = 0;
+  #watch = new ResizeObserver(([{ contentRect }]) => {
+    this.width = contentRect.width;
+    this.draw();
+  });
   #again = () => this.draw();
 
   connectedCallback() {

@@ -117,6 +117,8 @@ class GlassStrip extends GlassView {
     if (token === this.#at) return;
     const before = this.#chips[this.#at];
     const chip = this.#chips[token];
+    const { scrollTop, clientHeight } = this.#box;
+    const [top, high] = [chip?.offsetTop ?? 0, chip?.offsetHeight ?? 0];
     this.#at = token;
     if (before) {
       before.removeAttribute("aria-current");
@@ -126,8 +128,7 @@ class GlassStrip extends GlassView {
     if (!chip) return;
     chip.setAttribute("aria-current", "true");
     chip.tabIndex = 0;
-    const { scrollTop, clientHeight } = this.#box;
-    if (chip.offsetTop < scrollTop || chip.offsetTop + chip.offsetHeight > scrollTop + clientHeight) this.#box.scrollTop = chip.offsetTop - 8;
+    if (top < scrollTop || top + high > scrollTop + clientHeight) this.#box.scrollTop = top - 8;
   }
 }
 

@@ -19,13 +19,18 @@ class GlassTower extends GlassView {
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: what the model would say after each block", "aria-describedby": "tower-help" });
   #all = el("div", { class: "all", role: "presentation" });
-  #flow = svg("svg", { "aria-hidden": "true" });
+  #streams = svg("g");
+  #curves = svg("g");
   #band = el("div", { class: "band", "aria-hidden": "true" });
   #back = el("div", { class: "back", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #rows = [];
   #layout = layout(600, 400, 1, 1);
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
-  #watch = new ResizeObserver(() => store.trace && this.#rebuild());
+  #box = { width: 600, height: 400, left: 0 };
+  #watch = new ResizeObserver(([{ contentRect: { width, height } }]) => {
+    this.#box = { ...this.#box, width, height };
+    this.#rebuild();
+  });
   #seen = "";
 
   build() {
@@ -36,9 +41,12 @@ class GlassTower extends GlassView {
       this.#readout,
       el("p", { class: "unseen", id: "tower-help" }, "Arrow keys move the cursor, Enter opens the block."),
     );
-    this.#all.append(this.#band, this.#flow, this.#back);
+    this.#all.append(this.#band, svg("svg", { "aria-hidden": "true" }, this.#streams, this.#curves), this.#back);
     this.#grid.append(this.#all);
-    this.#grid.addEventListener("scroll", () => this.#drawColumns());
+    this.#grid.addEventListener("scroll", () => {
+      this.#box.left = this.#grid.scrollLeft;
+      this.#drawColumns();
+    });
     this.#grid.addEventListener("click", (event) => this.#choose(event, {}));
     this.#grid.addEventListener("dblclick", (event) => this.#choose(event, { view: "block" }));
     this.#grid.addEventListener("mouseover", (event) => this.#read(placeOf(event)));
@@ -64,7 +72,7 @@ class GlassTower extends GlassView {
   #rebuild() {
     const { trace, config } = store;
     if (!trace || !config) return;
-    this.#layout = layout(this.#grid.clientWidth, this.#grid.clientHeight, trace.tokens.length, config.n_layer);
+    this.#layout = layout(this.#box.width, this.#box.height, trace.tokens.length, config.n_layer);
     const { width, height, rows, labelWidth } = this.#layout;
     this.#all.style.width = `${width}px`;
     this.#all.style.height = `${height}px`;
@@ -88,9 +96,9 @@ class GlassTower extends GlassView {
     const { trace } = store;
     if (!trace) return;
     const { pitch, labelWidth } = this.#layout;
-    const { scrollLeft, clientWidth } = this.#grid;
-    const first = Math.max(0, Math.floor((scrollLeft - labelWidth) / pitch));
-    const last = Math.min(trace.tokens.length - 1, Math.ceil((scrollLeft + clientWidth) / pitch));
+    const { left, width } = this.#box;
+    const first = Math.max(0, Math.floor((left - labelWidth) / pitch));
+    const last = Math.min(trace.tokens.length - 1, Math.ceil((left + width) / pitch));
     if (first >= this.#range[0] && last <= this.#range[1]) return;
     const [from, to] = [Math.max(0, first - MARGIN), Math.min(trace.tokens.length - 1, last + MARGIN)];
     this.#range = [from, to];
@@ -99,7 +107,7 @@ class GlassTower extends GlassView {
       for (let token = from; token <= to; token++) cells.push(this.#cell(trace, place, token));
       row.replaceChildren(/** @type {Element} */ (row.firstElementChild), ...cells);
     });
-    this.#drawFlow();
+    put(this.#streams, streams(this.#layout, trace, from, to));
     this.#mark();
   }
 
@@ -126,27 +134,24 @@ class GlassTower extends GlassView {
     const seen = `${trace.id} ${token}`;
     if (this.#seen !== seen) {
       this.#seen = seen;
-      const { scrollLeft, clientWidth } = this.#grid;
-      if (x - labelWidth < scrollLeft) this.#grid.scrollLeft = x - labelWidth - pitch;
-      else if (x + pitch > scrollLeft + clientWidth) this.#grid.scrollLeft = x + 2 * pitch - clientWidth;
+      const { left, width } = this.#box;
+      const hidden = x - labelWidth < left ? x - labelWidth - pitch : x + pitch > left + width ? x + 2 * pitch - width : null;
+      if (hidden !== null) this.#grid.scrollLeft = this.#box.left = Math.max(0, Math.min(hidden, this.#layout.width - width));
     }
     this.#band.style.left = `${x}px`;
     this.#band.style.width = `${pitch}px`;
     this.#drawColumns();
-    this.#drawFlow();
+    this.#drawCurves();
     this.#mark();
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
     const path = `/trace/${trace.id}/patterns?layer=${layer}`;
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.ask(api.get(path), () => this.#drawFlow());
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.ask(api.get(path), () => this.#drawCurves());
   }
 
-  /** The streams in sight and the cursor's attention. */
-  #drawFlow() {
-    const { trace, cursor } = store;
-    if (!trace) return;
-    const [first, last] = this.#range;
-    put(this.#flow, streams(this.#layout, trace, first, last), curves(this.#layout, weightsOf(trace), cursor));
+  /** What the cursor's head takes from the tokens before. */
+  #drawCurves() {
+    if (store.trace) put(this.#curves, curves(this.#layout, weightsOf(store.trace), store.cursor));
   }
 
   #mark() {
