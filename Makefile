@@ -32,6 +32,7 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/weights.py
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/taps.py
+	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/generate.py
 
 docs: .venv/installed
