@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from torch.distributed.tensor import DTensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
@@ -51,6 +52,7 @@ class Job:
     tensor: int | None = None
     until: int = 5
     double: bool = True
+    bad: int | None = None  # in this step the second process has a weight that is NaN
     changes: dict[str, object] = field(default_factory=dict)
 
 
@@ -79,6 +81,8 @@ def do(data: Path, out: Path, job: Job, mesh: object) -> None:
 
     def batches(step: int) -> Iterator[torch.Tensor]:
         while True:
+            if rank == 1 and job.bad is not None:
+                poison(model, step + 1 - job.bad)
             batch = loader.batch(step, group, groups)
             seen.append({"step": step, "rows": batch.tolist()})
             yield batch
@@ -98,6 +102,15 @@ def do(data: Path, out: Path, job: Job, mesh: object) -> None:
 
 
 LEARN = loop.learn
+
+
+@torch.no_grad()
+def poison(model: GPT2, steps_since: int) -> None:
+    """Of a shared weight, this process's share. Afterwards it is put right again: it was about 1."""
+    weight = model.ln_f.weight
+    share = weight.to_local() if isinstance(weight, DTensor) else weight
+    if steps_since in (0, 1):
+        share[0] = float("nan") if steps_since == 0 else 1.0
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +154,7 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     two += [Job("two-fsdp-to-two-tp", "fsdp", until=3), Job("two-fsdp-to-two-tp", "tp")]
     two += [Job("two-ddp-to-four-ddp", until=3), Job("two-tp-to-four-fsdp", "tp", until=3)]
     two += [Job("two-tp-to-four-tp", "tp", until=3)]
+    two += [Job(f"bad-{plan}", plan, bad=3, changes={"skip_bad_steps": 1}) for plan in ("ddp", "fsdp", "tp")]
     together(2, data, root, two)
     four = [Job("tp-groups", "tp", 2), Job("two-ddp-to-four-ddp"), Job("two-tp-to-four-fsdp", "fsdp")]
     four += [Job("two-tp-to-four-tp", "tp", 4), Job("four-tp-to-one-ddp", "tp", 2, until=3)]
@@ -238,6 +252,17 @@ def test_a_run_goes_on_with_others(runs: Path, run: str) -> None:
     losses, expected = ([record["loss"] for record in records(runs / out)] for out in (run, "alone"))
     assert losses == pytest.approx(expected, abs=1.1e-5)  # five places in the log
     assert difference(runs / "alone", runs / run) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["ddp", "fsdp", "tp"])
+def test_all_skip_a_step_that_is_bad_in_one_of_them(runs: Path, plan: str) -> None:
+    out = runs / f"bad-{plan}"
+    assert [record["step"] for record in records(out)] == [1, 2, 3, 4, 5]
+    assert [record["step"] for record in records(out) if "skipped" in record] == [3]
+    losses = [of_rank["losses"] for of_rank in told(out)]
+    assert [[loss == loss for loss in of_rank] for of_rank in losses] == [[True, True, False, True, True]] * 2
+    assert all(np.isfinite(value).all() for value in weights(out).values())
 
 
 @pytest.mark.slow
