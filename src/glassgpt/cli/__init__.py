@@ -132,7 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     terminal.prepare_streams()
     try:
-        code = run(sys.argv[1:] if argv is None else list(argv))
+        with terminal.plain_warnings():
+            code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()  # here, where a closed pipe or a full disk still gets a proper end
         return code
     except KeyboardInterrupt:

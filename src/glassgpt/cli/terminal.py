@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
@@ -90,6 +91,28 @@ def note(message: str) -> None:
     """One remark on stderr: the seed, the speed, a warning."""
     target = console(sys.stderr)
     target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Our own warnings are remarks, without the line of code they come from."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if category is UserWarning:
+            note(f"warning: {message}")
+        else:
+            before(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():
+        before, warnings.showwarning = warnings.showwarning, show
+        yield
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -109,10 +109,13 @@ def tell_plan(job: Job) -> Plan | None:
 def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
     """The run, in each of its processes. The first one (or only one) speaks and writes."""
     from glassgpt.train.loop import train
+    from glassgpt.weights.safe import alone_in
 
-    job.write_beginning()
     done = 0
     with contextlib.ExitStack() as stack:
+        if job.leads:
+            stack.enter_context(alone_in(job.out / "checkpoints", "train"))
+        job.write_beginning()
         asked = stack.enter_context(stopping_kindly(alone=job.mesh is None))
         tell = stack.enter_context(telling(job, plan, wishes)) if job.leads else lambda record: None
         for record in train(

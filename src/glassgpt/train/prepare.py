@@ -51,7 +51,7 @@ from glassgpt.train.sources import (
     order_key,
     read_pieces,
 )
-from glassgpt.weights.safe import read_json, writing
+from glassgpt.weights.safe import alone_in, read_json, writing
 
 UNIT = 1 << 26  # bytes of a unit and characters of a chunk: what is in memory at most, as tokens
 LONGEST = 1 << 24  # characters of a .txt that may still be one document
@@ -160,11 +160,7 @@ def _working_in(job: Job, sources: Sequence[Source]) -> Iterator[None]:
         "chunk": job.chunk,
         "sources": order_key(sources),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror}. Name another place with -o.") from None
-    with _alone_in(folder):
+    with alone_in(folder, "prepare"):
         if not _is_plan(folder, plan):
             for entry in folder.iterdir():
                 if entry.name != "lock":
@@ -188,24 +184,6 @@ def _is_plan(folder: Path, plan: dict[str, Any]) -> bool:
         return read_json(folder / "plan.json", LIMIT) == plan
     except UserError:
         return False
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Two runs at once on one folder would remove each other's files. The system lets go after any death."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with open(folder / "lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SettingError(
-                f"another glassgpt prepare is at work in {folder}. Wait for it, or name another with -o."
-            ) from None
-        yield
 
 
 # Workers.

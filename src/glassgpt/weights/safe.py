@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, UserError
+from glassgpt.errors import FileFormatError, SettingError, UserError
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
 JSON_LIMIT = 2**20
@@ -93,6 +93,32 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
         if reason is not None:
             raise _explained(reason, path, needs) from None
         raise
+
+
+@contextmanager
+def alone_in(folder: Path, doing: str) -> Iterator[None]:
+    """Two processes at once in one folder would remove each other's files: the second one is refused.
+
+    The system lets go of the lock after any death.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "wb")  # noqa: SIM115
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingError(
+                f"another glassgpt {doing} is at work in {folder}. Wait for it, or name another place."
+            ) from None
+        except OSError:  # some network disks know no locks
+            pass
+        yield
 
 
 def unfinished(folder: Path) -> list[tuple[str, Path]]:
