@@ -2,20 +2,16 @@
 
 import { colour, svg } from "./draw.js";
 
-const XMLNS = "http://www.w3.org/2000/svg";
 const CLEAR = "rgba(0, 0, 0, 0)";
 
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
 
-/** The part of a box that another lets be seen. @param {Box} a @param {Box} b @returns {Box} */
-const within = (a, b) => ({ left: Math.max(a.left, b.left), top: Math.max(a.top, b.top), right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom) });
-
 /** @param {Element} view @returns {string} an SVG file */
 export function pictureOf(view) {
   const whole = view.getBoundingClientRect();
-  const ground = colour("pane");
-  const root = svg("svg", { xmlns: XMLNS, width: Math.ceil(whole.width), height: Math.ceil(whole.height), viewBox: `${whole.left} ${whole.top} ${whole.width} ${whole.height}` });
-  root.append(svg("rect", { x: whole.left, y: whole.top, width: whole.width, height: whole.height, fill: ground }));
+  const { left: x, top: y, width, height } = whole;
+  const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: Math.ceil(width), height: Math.ceil(height), viewBox: `${x} ${y} ${width} ${height}` });
+  root.append(svg("rect", { x, y, width, height, fill: colour("pane") }));
   add(root, view, whole);
   return new XMLSerializer().serializeToString(root);
 }
@@ -24,34 +20,43 @@ export function pictureOf(view) {
 function add(root, element, seen) {
   const style = getComputedStyle(element);
   const box = element.getBoundingClientRect();
-  const part = within(box, seen);
-  if (style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none" || part.right <= part.left || part.bottom <= part.top) return;
+  const part = { left: Math.max(box.left, seen.left), top: Math.max(box.top, seen.top), right: Math.min(box.right, seen.right), bottom: Math.min(box.bottom, seen.bottom) };
+  const place = { x: part.left, y: part.top, width: part.right - part.left, height: part.bottom - part.top };
+  if (style.display === "none" || style.clipPath !== "none" || place.width <= 0 || place.height <= 0) return;
   const opacity = style.opacity === "1" ? null : style.opacity;
-  const [x, y, width, height] = [part.left, part.top, part.right - part.left, part.bottom - part.top];
-  const border = parseFloat(style.borderTopWidth) > 0 && style.borderTopColor !== CLEAR ? style.borderTopColor : null;
-  if (style.backgroundColor !== CLEAR || border) {
-    const fill = style.backgroundColor === CLEAR ? "none" : style.backgroundColor;
-    root.append(svg("rect", { x, y, width, height, rx: parseFloat(style.borderTopLeftRadius) || null, fill, stroke: border, opacity }));
+  const framed = style.borderLeftWidth !== "0px" && style.borderTopWidth !== "0px";
+  if (style.backgroundColor !== CLEAR || framed) {
+    root.append(svg("rect", { ...place, rx: parseFloat(style.borderTopLeftRadius) || null, fill: style.backgroundColor.replace(CLEAR, "none"), stroke: framed ? style.borderTopColor : null, opacity }));
   }
+  const ramp = style.backgroundImage.match(/rgb\([^)]*\)/g) ?? [];
+  ramp.forEach((fill, i) => root.append(svg("rect", { ...place, x: place.x + (i * place.width) / ramp.length, width: place.width / ramp.length, fill })));
   if (element instanceof HTMLCanvasElement) {
     root.append(svg("image", { x: box.left, y: box.top, width: box.width, height: box.height, href: element.toDataURL(), opacity }));
   } else if (element instanceof SVGSVGElement) {
-    const copy = /** @type {SVGElement} */ (element.cloneNode(true));
-    const [from, to] = [element.querySelectorAll("*"), copy.querySelectorAll("*")];
-    from.forEach((shape, i) => {
-      const { fill, stroke, fontSize } = getComputedStyle(shape);
-      for (const [name, value] of Object.entries({ fill, stroke, "font-size": fontSize })) to[i].setAttribute(name, value);
-    });
-    for (const [name, value] of Object.entries({ x: box.left, y: box.top, width: box.width, height: box.height })) copy.setAttribute(name, String(value));
-    const clip = svg("svg", { x, y, width, height, viewBox: `${x} ${y} ${width} ${height}` }, copy);
-    root.append(clip);
+    root.append(copyOf(element, box, place));
+  } else if (element.matches("[type=text], textarea, select")) {
+    const words = element instanceof HTMLSelectElement ? element.selectedOptions[0]?.text : /** @type {HTMLInputElement} */ (element).value;
+    root.append(svg("text", { x: box.left + 10, y: box.top + box.height / 2 + 5, fill: style.color, "font-size": style.fontSize, "font-family": style.fontFamily }, words));
   } else {
     const inner = style.overflowX === "visible" ? seen : part;
-    for (const child of element.childNodes) {
+    const order = (/** @type {Node} */ node) => (node instanceof Element && Number(getComputedStyle(node).zIndex)) || 0;
+    for (const child of [...element.childNodes].sort((a, b) => order(a) - order(b))) {
       if (child instanceof Element) add(root, child, inner);
       else if (child instanceof Text) write(root, child, style, inner);
     }
   }
+}
+
+/** An SVG inside the view, with the colours that the style sheet gives it, cut at what is seen. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
+function copyOf(element, box, place) {
+  const copy = /** @type {SVGElement} */ (element.cloneNode(true));
+  const shapes = copy.querySelectorAll("*");
+  element.querySelectorAll("*").forEach((shape, i) => {
+    const { fill, stroke, fontSize } = getComputedStyle(shape);
+    for (const [name, value] of Object.entries({ fill, stroke, "font-size": fontSize })) shapes[i].setAttribute(name, value);
+  });
+  for (const [name, value] of Object.entries({ x: box.left, y: box.top, width: box.width, height: box.height })) copy.setAttribute(name, String(value));
+  return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
 }
 
 /** Write a text, line by line as it was broken. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */

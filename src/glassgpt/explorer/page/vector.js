@@ -21,6 +21,7 @@ export class GlassVector extends Drawn {
   #canvas = el("canvas", { "aria-hidden": "true" });
   #name = "";
   #at = 0;
+  #limit = 1;
   #shape = { columns: 1, cell: 1, high: 1 };
 
   build() {
@@ -33,12 +34,13 @@ export class GlassVector extends Drawn {
     for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#tell());
   }
 
-  /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {[number, number]} [mark] */
-  show(name, values, mark) {
+  /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {{mark?: [number, number], limit?: number}} [how] */
+  show(name, values, { mark, limit = limitOf(values) } = {}) {
     if (name !== this.#name) put(this.#title, math(name));
     this.#name = name;
     this.values = values;
     this.#mark = mark ?? null;
+    this.#limit = limit;
     this.#tell();
     this.draw();
   }
@@ -84,8 +86,7 @@ export class GlassVector extends Drawn {
     const high = rows === 1 ? 18 : 9;
     this.#shape = { columns, cell, high };
     const context = prepare(this.#canvas, columns * cell, rows * high);
-    const limit = limitOf(this.values);
-    const drawn = pixels(columns, rows, (i) => (i < count ? diverging(this.values[i], limit).rgb : null));
+    const drawn = pixels(columns, rows, (i) => (i < count ? diverging(this.values[i], this.#limit).rgb : null));
     context.globalAlpha = this.#mark ? 0.35 : 1;
     context.drawImage(drawn, 0, 0, columns * cell, rows * high);
     if (!this.#mark) return;

@@ -20,7 +20,7 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 class GlassBlock extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "mask", "edits"];
+  wants = ["trace", "token", "layer", "head", "mask", "part", "edits"];
   #title = el("h2");
   #heads = el("div", { class: "choice", role: "group", "aria-label": "Head" });
   #mask = el("input", { type: "checkbox", id: "mask", onchange: () => store.set({ mask: this.#mask.checked }) });
@@ -99,6 +99,9 @@ class GlassBlock extends GlassView {
       if (store.trace !== trace) return;
       this.#showAttention(attention);
       this.#showMlp(mlp, layer);
+      if (!changed.has("part")) return;
+      const place = store.get().part === "mlp" ? this.#attention.lastElementChild : this;
+      place?.scrollIntoView({ block: place === this ? "nearest" : "start" });
     });
   }
 
@@ -131,7 +134,7 @@ class GlassBlock extends GlassView {
         : `Without it this head would give ${percent(sum(found.unmasked.slice(token + 1)))} of its attention to what follows, as BERT's heads may. From “Merge and add” on, the numbers are those of the real, masked model.`,
     );
     v.z.show(mask ? "z" : "z without the mask", z);
-    v.merged.show("merged", found.merged, [head * dHead, (head + 1) * dHead]);
+    v.merged.show("merged", found.merged, { mark: [head * dHead, (head + 1) * dHead] });
     v.projected.show("projected", found.projected);
     v.x_mid.show("x + projected", found.x_mid);
   }
@@ -140,11 +143,11 @@ class GlassBlock extends GlassView {
   #showMlp(found, layer) {
     const v = this.#vectors;
     v.ln_2.show("LN(x)", found.ln_2);
-    v.post.show("GELU", found.post);
     v.out.show("out", found.out);
     v.x_out.show("x + out", found.x_out);
     const order = found.post.map((_, neuron) => neuron).sort((a, b) => Math.abs(found.post[b]) - Math.abs(found.post[a]));
     const most = Math.abs(found.post[order[0]]) || 1;
+    v.post.show("GELU", found.post, { limit: most });
     const rows = order.slice(0, NEURONS).map((neuron) =>
       el(
         "li",

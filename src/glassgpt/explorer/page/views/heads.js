@@ -70,13 +70,18 @@ class GlassHeads extends GlassView {
       el("p", { class: "says" }, "Dark where a token looks. Click: look closer. Shift-click: take the head out."),
       el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), this.#leastLabel),
       this.problem,
-      el("div", { class: "side" }, this.#grid, el("section", {}, el("div", { class: "headed" }, this.#title, this.#edits), this.#large)),
       el(
-        "section",
-        {},
-        el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-        el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p): that head then says what it said in the second text, and the rest of the model goes on from there."),
-        this.#from,
+        "div",
+        { class: "side" },
+        this.#grid,
+        el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#large),
+        el(
+          "section",
+          {},
+          el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
+          el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p): that head then says at each place what it said there in the second text, and the rest of the model goes on from that."),
+          this.#from,
+        ),
       ),
     );
   }
