@@ -11,21 +11,39 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # One thread for each test process: two processes with two threads each wait for each other on two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: run test quick style bench docs clean
+NPM := $(shell command -v npm 2>/dev/null)
+
+.PHONY: run test quick style page-tools chromium bench docs clean
 
 run: .venv/installed
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
 
-test: style
+test: style chromium
 	$(PYTEST)
 
-quick: style
+quick: style chromium
 	$(PYTEST) -m "not slow"
 
-style: .venv/installed-dev
+style: .venv/installed-dev page-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@if [ -d node_modules/typescript ]; then npm run --silent check; \
+	else echo "SKIPPED: types and style of the Explorer's page (tsc, eslint), for want of npm or its registry"; fi
+
+# The page's own tools: they check it and are no part of it.
+page-tools:
+ifneq ($(NPM),)
+	@[ node_modules/.installed -nt package.json ] || { npm install --silent --no-audit --no-fund \
+	  && touch node_modules/.installed; } || echo "npm could not install the page's tools"
+endif
+
+# The page is tested in a real browser. Where none can be had, its tests are skipped and say so.
+chromium:
+	@command -v chromium chromium-browser google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] \
+	  && command -v apt-get > /dev/null && echo "installing Chromium" \
+	  && { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } \
+	  > /dev/null 2>&1; } || echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"
 
 bench: .venv/installed-dev
 	$(BIN)/python benchmarks/tokenizer.py
@@ -41,7 +59,7 @@ docs: .venv/installed
 	@echo "the pages are in site/index.html"
 
 clean:
-	rm -rf .venv site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"

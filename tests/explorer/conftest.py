@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
+from tests.explorer.browser import Visit, launched, served
 
 TEXT = "A robot must obey the orders given it"
 API = "/api/v1"
@@ -78,3 +80,29 @@ def client(gpt: GPT, other: GPT) -> Client:
 def array(packed: dict[str, Any]) -> np.ndarray:
     kind = {"f32": "<f4", "u8": "u1"}[packed["dtype"]]
     return np.frombuffer(base64.b64decode(packed["data"]), kind).reshape(packed["shape"])
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def url(gpt: GPT, other: GPT) -> Iterator[str]:
+    with served(make_app(gpt, other)) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser: Any, url: str) -> Iterator[Callable[..., Visit]]:
+    """Opens pages; when the test is over, nothing may have gone wrong in any of them."""
+    visits: list[Visit] = []
+
+    def begin(where: str = url, **options: Any) -> Visit:
+        visits.append(Visit(browser, where, **options))
+        return visits[-1]
+
+    yield begin
+    for each in visits:
+        each.close()

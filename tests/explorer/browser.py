@@ -1,0 +1,164 @@
+"""The page in a real Chromium: a server in a thread, one browser, a page that notices what goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+# As in a machine without a screen, where tests may be run by root; nothing is looked up outside.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+ROOT = Path(__file__).parents[2]
+# What is there when the answers of a view have come.
+DRAWN = {
+    "glass-block": "glass-scores .row-weight .score",
+    "glass-heads": "glass-heads .thumb[aria-label]",
+    "glass-next": ".candidate .share:not(:empty)",
+    "glass-tally": ".tally-table tr",
+    "glass-compare": ".lens-table tr, .command",
+}
+PATIENCE = 60  # seconds: a loaded machine is slow, and a page that never gets there still fails
+
+
+def find_chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    pytest.skip("no Chromium here: apt-get install chromium (the Explorer's page is tested in it)")
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright here: pip install playwright"
+    )
+    path = find_chromium()
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The app on a free port of 127.0.0.1."""
+    import uvicorn
+
+    from glassgpt.cli.explore import listen
+
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(30)
+    listener.close()
+
+
+class Visit:
+    """A page of its own. There may be no errors, no dialogs and no requests that leave this machine."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        options = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True} | options
+        self.url = url
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(PATIENCE * 1000)
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on(
+            "console", lambda said: said.type == "error" and self.wrong.append(f"console: {said.text}")
+        )
+        self.page.on(
+            "dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
+        self.context.on("request", lambda request: self._watch(request.url))
+
+    def _watch(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("data", "blob", "file") and parts.hostname != "127.0.0.1":
+            self.wrong.append(f"request to {url}")
+
+    def open(self, text: str | None = None, **state: Any) -> Visit:
+        """The page with a state in its address, when it is ready."""
+        parts = ([] if text is None else [f"text={quote(text, safe='')}"]) + [
+            f"{name}={quote(str(value), safe='')}" for name, value in state.items()
+        ]
+        return self.goto(self.url + ("#" + "&".join(parts) if parts else ""))
+
+    def goto(self, address: str) -> Visit:
+        self.page.goto("about:blank")
+        self.page.goto(address)
+        return self.ready()
+
+    def ready(self) -> Visit:
+        """Wait until the page has the trace of its text, and has drawn it."""
+        self.page.wait_for_selector("#status[data-is=ready]", state="attached")
+        view = self.page.locator("#sheet > *").evaluate("(view) => view.localName")
+        if view in DRAWN and self.js("store.cursor.layer >= 0"):
+            self.page.wait_for_selector(DRAWN[view], state="attached")
+        return self.painted()
+
+    def painted(self) -> Visit:
+        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        return self
+
+    def js(self, expression: str, argument: Any = None) -> Any:
+        """A value of the page; `store` and `api` are the page's own modules."""
+        get = "Promise.all([import('/store.js'), import('/api.js')])"
+        if self.page.url.startswith("file:"):
+            get = "Promise.all([import('glass/store.js'), import('glass/api.js')])"
+        return self.page.evaluate(
+            f"async (given) => {{ const [{{ store }}, {{ api }}] = await {get};"
+            f"return await ({expression}); }}",
+            argument,
+        )
+
+    def until(self, expression: str, argument: Any = None) -> Any:
+        """The first value that is something. (Playwright's own waiting uses eval, which the page forbids.)"""
+        return until(lambda: self.js(expression, argument), expression)
+
+    def state(self) -> Any:
+        return self.js("store.get()")
+
+    def ids(self) -> list[int]:
+        return self.js("store.trace.tokens.map((token) => token.id)")  # type: ignore[no-any-return]
+
+    def press(self, *keys: str) -> Visit:
+        for key in keys:
+            self.page.keyboard.press(key)
+        return self.painted()
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_inner_texts()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.wrong == []
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.05)
