@@ -40,7 +40,8 @@ endif
 
 # The page is tested in a real browser. Where none can be had, its tests are skipped and say so.
 chromium:
-	@command -v chromium chromium-browser google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] \
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null \
+	  || command -v google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] \
 	  && command -v apt-get > /dev/null && echo "installing Chromium" \
 	  && { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } \
 	  > /dev/null 2>&1; } || echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"

@@ -26,7 +26,7 @@ FLAGS = [
 ROOT = Path(__file__).parents[2]
 # What is there when the answers of a view have come.
 DRAWN = {
-    "glass-block": "glass-scores .row-weight .score",
+    "glass-block": "glass-scores [role=cell]",
     "glass-heads": "glass-heads .thumb[aria-label]",
     "glass-next": ".candidate .share:not(:empty)",
     "glass-tally": ".tally-table tr",
