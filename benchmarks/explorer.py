@@ -1,0 +1,198 @@
+"""How quick the Explorer is, in a real Chromium on this machine.
+
+    python benchmarks/explorer.py [--case default:32] [--case gpt2:32] [--case gpt2:512] [--rounds 7]
+
+A case is a model and a number of tokens: `default` is the shipped model, a published size (gpt2, ...) has
+random weights (speed does not depend on them). Server and browser share the machine. Counted are medians:
+
+    trace          the server's answer to a text it has not seen
+    first paint    from the click on a link to the first picture, by the browser's own clock
+    ready          from the click to the tower with its numbers
+    interactions   from the event to the frame in which its result is drawn, answers of the server included
+    sliders        the page's own work for one movement: script, style and layout
+
+A table for people with the goal beside each figure, then one line of JSON. It needs Chromium and playwright.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import glassgpt
+from glassgpt.config import SIZES, Config
+from glassgpt.explorer.app import make_app
+from glassgpt.gpt import GPT
+from glassgpt.model import GPT2, TorchBackend
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.explorer.browser import launched, served
+
+# Seconds, for the shipped model; the trace of GPT-2 small's shape may take 2.5 s.
+GOALS = {"trace": 1.0, "first paint": 1.0, "ready": 1.0, "interaction": 0.050, "slider": 0.016}
+GPT2_READY = 2.5
+
+# In the page: how many answers are awaited, and a way to wait for the frame that shows them.
+WATCH = """
+window.pending = 0;
+const plain = window.fetch;
+window.fetch = async (...given) => {
+  window.pending++;
+  try { return await plain(...given); } finally { setTimeout(() => window.pending--); }
+};
+window.shown = async () => {
+  const turn = () => new Promise((done) => setTimeout(done));
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  await turn();
+  while (window.pending > 0) await turn();
+  await frame();
+};
+"""
+
+INTERACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cursor to another token": ("token", {"view": "block"}),
+    "cursor to another block": ("layer", {"view": "block"}),
+    "another head": ("head", {"view": "block"}),
+    "heads, cursor moves": ("token", {"view": "heads"}),
+    "a head taken out": ("edits", {"view": "heads"}),
+    "a candidate appended": ("append", {"view": "next"}),
+}
+
+
+def opened(name: str) -> GPT:
+    if name not in SIZES:
+        return glassgpt.load(name, device="cpu", dtype="float32")
+    torch.manual_seed(0)
+    return GPT(TorchBackend(GPT2(Config.named(name)).eval().requires_grad_(False)), name=name)
+
+
+def some_text(gpt: GPT, tokens: int, seed: int) -> str:
+    """A text of about so many tokens; for a model without a vocabulary its ids."""
+    if gpt.tokenizer is None:
+        generator = torch.Generator().manual_seed(seed)
+        return " ".join(
+            map(str, torch.randint(gpt.config.vocab_size, (tokens,), generator=generator).tolist())
+        )
+    words = "the old house stood at the end of a lane and no one had come that way for years".split()
+    ids: list[int] = []
+    while len(ids) < tokens:
+        ids += gpt.encode(" " + words[(len(ids) + seed) % len(words)])
+    return gpt.decode(ids[:tokens])
+
+
+def interaction(page: Any, kind: str, round: int) -> float:
+    """Seconds from the change to the frame that shows it."""
+    return float(
+        page.evaluate(
+            """async ({ kind, round }) => {
+              const { store } = await import("/store.js");
+              const last = store.trace.tokens.length - 1;
+              const { n_head, n_layer } = store.config;
+              const start = performance.now();
+              if (kind === "append") store.append(100 + round);
+              else store.set({
+                token: { token: (7 * round + 3) % last },
+                layer: { layer: (store.cursor.layer + 1) % n_layer },
+                head: { head: (store.cursor.head + 1) % n_head },
+                edits: { edits: [{ kind: "head", layer: round % n_layer, head: 0, how: "zero" }] },
+              }[kind]);
+              await shown();
+              return (performance.now() - start) / 1000;
+            }""",
+            {"kind": kind, "round": round},
+        )
+    )
+
+
+def slider(page: Any, round: int) -> float:
+    """Seconds of work for one movement of a slider, without the wait for the screen."""
+    return float(
+        page.evaluate(
+            """async (round) => {
+              const input = document.getElementById(round % 2 ? "knob-temperature" : "knob-topP");
+              input.value = String(0.3 + 0.05 * round);
+              const start = performance.now();
+              input.dispatchEvent(new Event("input", { bubbles: true }));
+              const set = performance.now() - start;
+              return await new Promise((done) => requestAnimationFrame((begun) => {
+                document.body.offsetHeight;  // style and layout are part of the work
+                done((set + performance.now() - begun) / 1000);
+              }));
+            }""",
+            round,
+        )
+    )
+
+
+def measured(name: str, tokens: int, rounds: int) -> dict[str, float]:
+    gpt = opened(name)
+    found: dict[str, list[float]] = {}
+
+    def note(what: str, seconds: float) -> None:
+        found.setdefault(what, []).append(seconds)
+
+    with served(make_app(gpt)) as url, launched() as browser:
+        for round in range(rounds):
+            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            page = context.new_page()
+            page.add_init_script(WATCH)
+            text = some_text(gpt, tokens, round)
+            start = time.perf_counter()
+            page.goto(f"{url}#text={text}")
+            page.wait_for_selector("#status[data-is=ready]", state="attached", timeout=300_000)
+            note("ready", time.perf_counter() - start)
+            paints = page.evaluate("performance.getEntriesByType('paint').map((e) => [e.name, e.startTime])")
+            note("first paint", dict(paints)["first-contentful-paint"] / 1000)
+            asked = page.evaluate(
+                "performance.getEntriesByType('resource')"
+                ".filter((e) => e.name.endsWith('/trace')).map((e) => e.duration)"
+            )
+            note("trace", asked[0] / 1000)
+            page.evaluate("shown()")
+            if round == 0:
+                for what, (kind, state) in INTERACTIONS.items():
+                    page.evaluate(
+                        "async (state) => { const { store } = await import('/store.js');"
+                        "store.set(state); await shown(); }",
+                        state | {"edits": []},
+                    )
+                    for again in range(rounds):
+                        note(what, interaction(page, kind, again))
+                for again in range(4 * rounds):
+                    note("slider", slider(page, again))
+            context.close()
+    return {what: statistics.median(times) for what, times in found.items()}
+
+
+def goal(case: str, what: str) -> float:
+    if what in ("trace", "ready") and not case.startswith("default"):
+        return GPT2_READY
+    return GOALS.get(what, GOALS["interaction"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--case", action="append", help="MODEL:TOKENS")
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    results: dict[str, dict[str, float]] = {}
+    for case in given.case or ["default:32", "gpt2:32", "gpt2:512"]:
+        name, _, tokens = case.partition(":")
+        results[case] = measured(name, int(tokens), given.rounds)
+        print(f"\n{case}, {torch.get_num_threads()} threads")
+        for what, seconds in results[case].items():
+            print(f"  {what:26} {1000 * seconds:8.1f} ms   goal {1000 * goal(case, what):6.0f} ms")
+    print(json.dumps({case: {k: round(v, 5) for k, v in times.items()} for case, times in results.items()}))
+
+
+if __name__ == "__main__":
+    main()
