@@ -16,6 +16,7 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train import loss
 from glassgpt.train.loop import evaluate, train, update
+from glassgpt.train.memory import Pieces
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.run import checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
@@ -209,7 +210,7 @@ def test_a_half_precision_overflow_moves_nothing_and_is_no_bad_step(tmp_path: Pa
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.ln_f.weight.register_hook(lambda grad: grad * float("nan"))
     batch = Windows(SETTINGS).batch(0)
-    loss_, norm, moved = update(batch, optimizers, scaler, SETTINGS, Team(model))
+    loss_, norm, moved = update(batch, optimizers, scaler, Pieces(SETTINGS), Team(model))
     assert np.isfinite(loss_)
     assert np.isnan(norm)
     assert not moved

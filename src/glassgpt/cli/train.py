@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from glassgpt.train.plan import Plan
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Wishes:
     """What a person wants to see of the run; it learns the same whatever they are."""
 
@@ -82,6 +82,8 @@ def command(
     with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):
         job = prepare_job(request, begun, where, mesh)
         plan = tell_plan(job)
+        if plan is not None:
+            job = dataclasses.replace(job, settings=plan.settings)
         if not dry_run:
             carry_out(job, plan, Wishes(prompt, tensorboard, log_to))
     if mesh is not None:
@@ -96,7 +98,7 @@ def tell_plan(job: Job) -> Plan | None:
     if job.mesh is None:
         with terminal.waiting("trying a few steps"):
             plan = make_plan(job.model, job.settings, job.loader.batch(0))
-        show_plan(plan, job.settings, job.tokens, job.device.type)
+        show_plan(plan, plan.settings, job.tokens, job.device.type)
         return plan
     if job.leads:
         terminal.note(
@@ -167,6 +169,9 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
                     f"step {record['step']:,} was skipped: loss {record['loss']}, "
                     f"gradient {record['grad_norm']}"
                 )
+            if "micro_rows" in record:
+                job.write_settings(micro_rows=record["micro_rows"])
+                terminal.note(f"memory ran out: going on with {record['micro_rows']} rows at once")
             # One process has no whole model otherwise.
             if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
                 record["sample"] = sample(job.model, job.tokenizer, wishes.prompt)
@@ -184,6 +189,8 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
 
 
 def show_plan(plan: Plan, settings: TrainSettings, tokens: int, device: str) -> None:
+    from glassgpt.train.memory import rows_at_once
+
     seen = settings.steps * plan.tokens_per_step
     made = terminal.table("plan", "")
     made.add_row("parameters", f"{plan.parameters:,}")
@@ -192,6 +199,13 @@ def show_plan(plan: Plan, settings: TrainSettings, tokens: int, device: str) -> 
         f"about {terminal.size(plan.memory)}: weights {terminal.size(plan.weights)}, gradients "
         f"{terminal.size(plan.gradients)}, optimizer {terminal.size(plan.optimizer)}, "
         f"activations {terminal.size(plan.activations)}",
+    )
+    at_once, most = rows_at_once(settings), plan.largest_micro_batch
+    made.add_row(
+        "rows",
+        f"{settings.rows} a step, {at_once} at once; "
+        + (f"up to {most} fit" if most else "not even one fits: try --recompute or a smaller --shape")
+        + ("" if device == "cuda" else " (estimated)"),
     )
     made.add_row("tokens", f"{plan.tokens_per_step:,} a step, {seen:,} in all ({seen / tokens:.2f} epochs)")
     made.add_row(

@@ -115,7 +115,7 @@ def opening(held_out: Part, tokenizer: Tokenizer) -> str | None:
 
 def tell_plan(tuning: Tuning, device: str) -> None:
     from glassgpt.train.lora import learned_parameters
-    from glassgpt.train.tune import free_memory
+    from glassgpt.train.memory import free_memory
 
     learned, all_of_it = learned_parameters(tuning.model), tuning.checkpoint.config.n_parameters
     show_plan(tuning.plan, tuning.settings, len(tuning.text), device)

@@ -20,6 +20,7 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
+from glassgpt.train.memory import rows_at_once
 from glassgpt.train.parallel import check_plan
 from glassgpt.train.run import checkpoints
 from glassgpt.train.settings import RECIPES, TrainSettings
@@ -28,7 +29,7 @@ from glassgpt.train.team import group_of
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
 
-MAY_CHANGE = ("save_every", "keep", "skip_bad_steps")  # when a run goes on
+MAY_CHANGE = ("save_every", "keep", "skip_bad_steps", "micro_rows", "auto")  # when a run goes on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +86,15 @@ class Job:
         """This process's part of every batch from a step on."""
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
+    def write_settings(self, **changes: Any) -> None:
+        with writing(self.out / "settings.json") as part:
+            part.write_text(json.dumps({**self.settings.to_dict(), **changes}, indent=2) + "\n", "utf-8")
+
     def write_beginning(self) -> None:
         """What the folder of a run holds before its first save."""
         if not self.leads:
             return
-        with writing(self.out / "settings.json") as part:
-            part.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n", "utf-8")
+        self.write_settings()
         if self.tokenizer is not None and not self.begun:
             self.tokenizer.save(self.out)
 
@@ -175,7 +179,7 @@ def tokenizer_of(data: str) -> Tokenizer | None:
 
 
 def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[Tensor]:
-    rows = settings.rows if settings.micro_rows is None else settings.micro_rows
+    rows = rows_at_once(settings)
     loader = Loader(held_out, settings.context, rows, shuffle=False)
     return [loader.batch(i) for i in range(max(1, settings.eval_rows // rows))]
 

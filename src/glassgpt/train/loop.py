@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.model import GPT2
 from glassgpt.train.loss import IGNORED
+from glassgpt.train.memory import Pieces, rows_at_once
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import check_division, check_plan
 from glassgpt.train.run import LOG, Identity, load_run, save_run
@@ -65,6 +66,7 @@ def train(
     log = out / LOG
     if team.leads:
         keep_log_until(log, first)
+    pieces = Pieces(settings, team.world)
 
     stream = batches(first)
     bad = 0  # steps in a row that moved nothing
@@ -75,7 +77,7 @@ def train(
             begun = time.perf_counter()
             set_rate(optimizers, settings.rate(step))
             model.train()
-            loss, norm, moved = update(batch.to(device), optimizers, scaler, settings, team)
+            loss, norm, moved = update(batch.to(device), optimizers, scaler, pieces, team)
             # In float16 gradients overflow now and then; the scaler makes them smaller, until it cannot.
             bad = 0 if moved or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
@@ -89,6 +91,9 @@ def train(
             }
             if not moved:
                 record["skipped"] = True
+            if pieces.settings != settings:  # memory ran out
+                settings = pieces.settings
+                record["micro_rows"] = settings.micro_rows
             last = step + 1 == settings.steps or team.any(stop())
             if last or (step + 1) % settings.eval_every == 0:
                 record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
@@ -110,19 +115,19 @@ def update(
     batch: Tensor,
     optimizers: Sequence[Optimizer],
     scaler: torch.amp.GradScaler,
-    settings: TrainSettings,
+    pieces: Pieces,
     team: Team,
 ) -> tuple[float, float, bool]:
     """Learn from a batch: the loss, the norm of its gradient, and whether the weights were moved.
 
     They are not if either is no finite number. Both are the same in all processes, so all decide alike.
     """
-    with repeatable(settings.deterministic):
-        mean_loss, tokens = learn(batch, settings, scaler, team)
+    with repeatable(pieces.settings.deterministic):
+        mean_loss, tokens = pieces.attempt(team.surprise, lambda now: learn(batch, now, scaler, team))
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         # Asked for together: each time a number is asked for, a GPU stands still until it is told what next.
-        loss, norm = torch.stack([mean_loss, team.mean_and_clip(tokens, settings.clip)]).tolist()
+        loss, norm = torch.stack([mean_loss, team.mean_and_clip(tokens, pieces.settings.clip)]).tolist()
         moved = math.isfinite(loss) and math.isfinite(norm)
         for optimizer in optimizers:
             if moved:
@@ -150,7 +155,7 @@ def learn(
     is divided by the tokens once, after everything is added up: so it is the mean over an update however it
     was divided, and a token's gradient is the same size in a batch of any size, which low precision needs.
     """
-    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
+    micro = rows_at_once(settings)
     inputs, targets = team.evened(batch, settings.rows)  # (B, T) each
     tokens = team.total((targets != IGNORED).sum())
     total = torch.zeros((), device=batch.device)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.loop import learn
+from glassgpt.train.memory import Pieces, activation_bytes, free_memory, largest, rows_at_once, too_many
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
 from glassgpt.train.way import Way
@@ -18,6 +19,8 @@ from glassgpt.train.way import Way
 
 @dataclass(frozen=True)
 class Plan:
+    settings: TrainSettings  # as given, or with fewer rows at once if memory asked for it (`auto`)
+    largest_micro_batch: int  # rows at once that fit: tried on a GPU, estimated elsewhere
     parameters: int
     weights: int  # bytes, and so the next three
     gradients: int
@@ -58,33 +61,65 @@ def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: floa
     hidden = sum(p.numel() for name, p in model.named_parameters() if name.startswith("h.") and p.ndim == 2)
     # AdamW remembers two numbers for each parameter that is learned, Muon one.
     memory = 8 * learned if settings.muon_lr is None else 8 * (learned - hidden) + 4 * hidden
-    micro = settings.rows if settings.micro_rows is None else settings.micro_rows
+    gradients = 4 * learned
+    device = model.wte.weight.device
+    most = largest_micro_batch(model, settings, batch, memory + (gradients if device.type == "cpu" else 0))
+    pieces = Pieces(settings)
+    if 0 < most < rows_at_once(settings) and device.type == "cuda" and not settings.auto:
+        raise too_many(settings, most)
+    if 0 < most < rows_at_once(settings) and settings.auto:
+        pieces.settings = dataclasses.replace(settings, micro_rows=most)
     # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head
     # is a product with wte; attention adds two products with context / 2 keys on average, forward.
     products = hidden + config.vocab_size * config.n_embd
     attention = config.n_layer * settings.context * config.n_embd
+    tokens_per_s = pieces.attempt(model, lambda now: trial(model, now, batch[: rows_at_once(now)], seconds))
+    settings = pieces.settings
     return Plan(
+        settings=settings,
+        largest_micro_batch=most,
         parameters=n,
         weights=4 * n,
-        gradients=4 * learned,
+        gradients=gradients,
         optimizer=memory,
-        activations=activation_bytes(config, settings, micro),
+        activations=activation_bytes(config, settings, rows_at_once(settings), device.type),
         tokens_per_step=settings.rows * settings.context,
-        tokens_per_s=trial(model, settings, batch[:micro], seconds),
-        peak_flops=measured_peak(model.wte.weight.device, settings.precision),
+        tokens_per_s=tokens_per_s,
+        peak_flops=measured_peak(device, settings.precision),
         flops_per_token=6.0 * (products + attention),
     )
 
 
-def activation_bytes(config: Config, settings: TrainSettings, rows: int) -> int:
-    """What is kept for the backward pass of so many windows at once."""
-    width = 4 if settings.precision == "float32" else 2
-    # Of a block, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two projections, and
-    # twice the wide layer of the MLP.
-    kept = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width
-    # Recomputed, a block keeps its input, and one block at a time everything.
-    blocks = config.n_layer * config.n_embd * 4 + kept if settings.recompute else config.n_layer * kept
-    return rows * settings.context * (blocks + 2 * config.n_embd * 4)
+def largest_micro_batch(model: GPT2, settings: TrainSettings, batch: Tensor, plan_bytes: int) -> int:
+    """The most rows at once that fit beside the `plan_bytes` of optimizers; 0 if not even one does.
+
+    On a GPU this is tried out with real steps, five or so; elsewhere it is estimated, since a CPU's memory
+    does not say no: the system ends the program instead.
+    """
+    device = model.wte.weight.device
+    if device.type != "cuda":
+        free = free_memory(device) - plan_bytes
+        return largest(settings.rows, lambda n: activation_bytes(model.config, settings, n) < free * 0.9)
+    scaler = torch.amp.GradScaler(device.type, enabled=False)
+    # A compiled step takes less memory, not more.
+    team = Team(model, way=Way.of(dataclasses.replace(settings, compile=False), model))
+
+    def fits(rows: int) -> bool:
+        alone = dataclasses.replace(settings, rows=rows, micro_rows=None)
+        try:
+            held = torch.empty(plan_bytes, dtype=torch.uint8, device=device)
+            learn(batch[:rows].to(device), alone, scaler, team)
+            del held
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            model.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+        return True
+
+    with torch.random.fork_rng([device]):
+        model.train()
+        return largest(settings.rows, fits)
 
 
 def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -> float:
@@ -96,10 +131,10 @@ def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -
     with torch.random.fork_rng(devices):
         model.train()
         team = Team(model, way=Way.of(settings, model))
-        learn(batch, settings, scaler, team)  # the first one is slower: it may compile
+        learn(batch, settings, scaler, team)[0].item()  # the first one is slower: it may compile
         begun, done = time.perf_counter(), 0
         while done < 2 or time.perf_counter() - begun < seconds:
-            learn(batch, settings, scaler, team)
+            learn(batch, settings, scaler, team)[0].item()  # asked for, so that a GPU has done it
             done += 1
         taken = time.perf_counter() - begun
     model.zero_grad(set_to_none=True)

@@ -18,6 +18,7 @@ class TrainSettings:
     steps: int  # updates of the weights in the whole run
     rows: int = 16  # windows of text in one update
     micro_rows: int | None = None  # windows computed at once; None: all of an update's
+    auto: bool = False  # where memory runs out, halve micro_rows and go on with the same update
     context: int = 256  # tokens in a window
     lr: float = 1e-3  # the peak rate of AdamW
     muon_lr: float | None = None  # set it to move the blocks' matrices by Muon, at this rate

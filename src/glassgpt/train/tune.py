@@ -28,7 +28,8 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
 from glassgpt.train.loop import evaluate, train
 from glassgpt.train.lora import add_low_rank, merged_state, rank_within
-from glassgpt.train.plan import Plan, activation_bytes, make_plan
+from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
+from glassgpt.train.plan import Plan, make_plan
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.shards import Part, Shards
 from glassgpt.train.sources import divide, find_sources, read_pieces
@@ -91,7 +92,7 @@ def held_out_windows(held_out: Part, settings: TrainSettings) -> list[Tensor]:
     whole = [
         i for i, s in enumerate(loader.starts(0, loader.windows)) if s + settings.context < len(held_out)
     ]
-    rows = settings.rows if settings.micro_rows is None else settings.micro_rows
+    rows = rows_at_once(settings)
     batches = torch.cat([loader.batch(i) for i in whole]).split(rows)  # type: ignore[no-untyped-call]
     return list(batches)
 
@@ -107,7 +108,7 @@ def pick_settings(
     return paced(
         TrainSettings(
             steps=steps, rows=rows, context=context, lr=rate, weight_decay=0.0 if lora else 0.01,
-            precision=precision, seed=seed,
+            precision=precision, seed=seed, auto=True,
         )
     )  # fmt: skip
 
@@ -144,17 +145,6 @@ def with_micro_batch(
 
 def power_of_two(at_most: float) -> int:
     return 1 << max(0, int(at_most).bit_length() - 1)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on the device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # only Linux says it so plainly
-        return 4 << 30
 
 
 @dataclass
@@ -204,7 +194,7 @@ def prepare_tuning(
     settings = with_micro_batch(settings, config, free_memory(device), most)
     windows = held_out_windows(held_out, settings)
     plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
-    settings = within_time(settings, plan, sum(batch[:, 1:].numel() for batch in windows), seconds)
+    settings = within_time(plan.settings, plan, sum(batch[:, 1:].numel() for batch in windows), seconds)
     before = evaluate(model, windows, settings)
     return Tuning(model, checkpoint, text, held_out, windows, settings, plan, before, best=before)
 
