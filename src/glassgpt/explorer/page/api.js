@@ -7,10 +7,9 @@ const KEPT = 200;
 
 /** A mistake that the server explained. */
 export class ApiError extends Error {
-  /** @param {string} message @param {string | null} [field] @param {number} [status] */
-  constructor(message, field = null, status = 0) {
+  /** @param {string} message @param {number} [status] */
+  constructor(message, status = 0) {
     super(message);
-    this.field = field;
     this.status = status;
   }
 }
@@ -35,11 +34,7 @@ function readOffline() {
   return { ...found, streams: found.streams.map(decode), layers: found.layers.map(decode) };
 }
 
-/**
- * The name of a question: the path with its query and, after a space, the body as JSON with sorted keys.
- * @param {string} path
- * @param {unknown} [body]
- */
+/** The name of a question: the path with its query and, after a space, the body as JSON with sorted keys. @param {string} path @param {unknown} [body] */
 export function keyOf(path, body) {
   return body === undefined ? path : `${path} ${sorted(body)}`;
 }
@@ -53,11 +48,7 @@ function sorted(value) {
   return `{${pairs.map(([name, inner]) => `${JSON.stringify(name)}:${sorted(inner)}`).join(",")}}`;
 }
 
-/**
- * Big arrays come as base64 of little-endian numbers; make them typed arrays.
- * @param {unknown} value
- * @returns {unknown}
- */
+/** Big arrays come as base64 of little-endian numbers; make them typed arrays. @param {unknown} value @returns {unknown} */
 export function decode(value) {
   if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value)) return value;
   const found = /** @type {Record<string, unknown>} */ (value);
@@ -83,11 +74,7 @@ function keep(key, answer) {
   if (kept.size > KEPT) kept.delete(/** @type {string} */ (kept.keys().next().value));
 }
 
-/**
- * @param {string} path
- * @param {unknown} body
- * @param {AbortSignal} [signal]
- */
+/** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
 async function send(path, body, signal) {
   /** @type {RequestInit} */
   const init = body === undefined ? { signal } : { signal, method: "POST", body: JSON.stringify(body) };
@@ -101,16 +88,10 @@ async function send(path, body, signal) {
   }
   if (response.ok) return response;
   const answer = await response.json().catch(() => null);
-  const message = answer?.error?.message ?? `The server answered ${response.status}.`;
-  throw new ApiError(message, answer?.error?.field ?? null, response.status);
+  throw new ApiError(answer?.error?.message ?? `The server answered ${response.status}.`, response.status);
 }
 
-/**
- * @param {string} path
- * @param {unknown} body
- * @param {{slot?: string}} options
- * @returns {Promise<any>}
- */
+/** @param {string} path @param {unknown} body @param {{slot?: string}} options @returns {Promise<any>} */
 async function ask(path, body, { slot }) {
   if (slot !== undefined) slots.get(slot)?.abort();
   const key = keyOf(path, body);
@@ -138,7 +119,8 @@ async function fetched(key, path, body, signal) {
     return found;
   } catch (error) {
     // The server holds only so many traces: have a dropped one made again; who asked will hear of the new one.
-    if (error instanceof ApiError && error.status === 404 && path.startsWith("/trace/")) {
+    if (error instanceof ApiError && error.status === 404 && /^\/(trace\/|intervene|attribute)/.test(path)) {
+      for (const known of [...kept.keys()].filter((name) => name.startsWith("/trace "))) kept.delete(known);
       api.expired();
       throw new DOMException("the trace is made anew", "AbortError");
     }
@@ -156,13 +138,7 @@ export function messageOf(error) {
   return error instanceof Error ? error.message : String(error);
 }
 
-/**
- * Server-sent events of a POST, one by one.
- * @param {string} path
- * @param {unknown} body
- * @param {AbortSignal} [signal]
- * @returns {AsyncGenerator<any>}
- */
+/** Server-sent events of a POST, one by one. @param {string} path @param {unknown} body @param {AbortSignal} [signal] @returns {AsyncGenerator<any>} */
 async function* events(path, body, signal) {
   if (offline) throw new ApiError("An exported page cannot generate. Start `glassgpt explore` for that.");
   const response = await send(path, body, signal);
@@ -199,8 +175,6 @@ export const api = {
   peek: (path, body) => kept.get(keyOf(path, body)),
   /** The questions whose answers are kept, for an export to carry. */
   questions: () => [...kept.keys()],
-  /** Forget an answer. @param {string} path @param {unknown} [body] */
-  forget: (path, body) => kept.delete(keyOf(path, body)),
   /** Called when the server no longer holds a trace; the store sets it. */
   expired: () => {},
   /** The answer to a POST as it comes: a file. @param {string} path @param {unknown} body */

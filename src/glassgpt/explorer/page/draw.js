@@ -2,14 +2,10 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-
 /**
- * An element with attributes and children. `on...` adds a listener, `style` takes an object, `true` an empty attribute;
- * false, null and undefined leave an attribute out.
+ * An element. `on...` adds a listener, `style` takes an object, `true` an empty attribute; false, null and undefined leave one out.
  * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
- * @param {Record<string, any>} [attributes]
- * @param {...(Child | Child[])} children
+ * @param {K} tag @param {Record<string, any>} [attributes] @param {...(Child | Child[])} children
  * @returns {HTMLElementTagNameMap[K]}
  */
 export function el(tag, attributes = {}, ...children) {
@@ -19,9 +15,7 @@ export function el(tag, attributes = {}, ...children) {
 /**
  * The same for SVG.
  * @template {keyof SVGElementTagNameMap} K
- * @param {K} tag
- * @param {Record<string, any>} [attributes]
- * @param {...(Child | Child[])} children
+ * @param {K} tag @param {Record<string, any>} [attributes] @param {...(Child | Child[])} children
  * @returns {SVGElementTagNameMap[K]}
  */
 export function svg(tag, attributes = {}, ...children) {
@@ -30,14 +24,11 @@ export function svg(tag, attributes = {}, ...children) {
 
 /**
  * @template {HTMLElement | SVGElement} E
- * @param {E} element
- * @param {Record<string, any>} attributes
- * @param {(Child | Child[])[]} children
- * @returns {E}
+ * @param {E} element @param {Record<string, any>} attributes @param {(Child | Child[])[]} children
  */
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === false || value === null || value === undefined) continue;
+    if (isNothing(value)) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [property, v] of Object.entries(value)) element.style.setProperty(property, String(v));
     else element.setAttribute(name, value === true ? "" : String(value));
@@ -46,15 +37,12 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** @param {(Child | Child[])[]} children @returns {(Node | string)[]} */
+/** @param {unknown} value */
+const isNothing = (value) => value === false || value === null || value === undefined;
+
+/** @param {(Child | Child[])[]} children */
 function nodes(children) {
-  /** @type {(Node | string)[]} */
-  const found = [];
-  for (const child of children.flat()) {
-    if (child === false || child === null || child === undefined) continue;
-    found.push(child instanceof Node ? child : String(child));
-  }
-  return found;
+  return children.flat().filter((child) => !isNothing(child)).map((child) => (child instanceof Node ? child : String(child)));
 }
 
 /** Put other children in an element. @param {Element} element @param {...(Child | Child[])} children */

@@ -80,7 +80,7 @@ async function ask() {
 async function askSecond() {
   const { second, model, checkpoint } = store.get();
   if (second.trim() === "") {
-    store.learn({ secondTrace: null }, "secondTrace");
+    if (store.secondTrace) store.learn({ secondTrace: null }, "secondTrace");
     return;
   }
   /** @type {Record<string, unknown>} */
@@ -88,14 +88,15 @@ async function askSecond() {
   if (model) body.model = model;
   if (checkpoint !== null) body.checkpoint = checkpoint;
   try {
-    store.learn({ secondTrace: await api.post("/trace", body, { slot: "second" }) }, "secondTrace");
+    const secondTrace = await api.post("/trace", body, { slot: "second" });
+    if (secondTrace !== store.secondTrace) store.learn({ secondTrace }, "secondTrace");
   } catch (error) {
     if (!isAbort(error)) store.learn({ secondTrace: null }, "secondTrace");
   }
 }
 
 store.subscribe((changed) => {
-  if (changed.has("second") || changed.has("model") || changed.has("checkpoint")) void askSecond();
+  if (changed.has("second") || changed.has("trace")) void askSecond();
   const asked = changed.has("edits") || changed.has("trace") || changed.has("secondTrace");
   if (asked || (changed.has("token") && store.get().edits.length > 0)) void ask();
 });

@@ -1,6 +1,6 @@
 // The one state of the page. Views read it, change it with `set`, and hear of changes; the URL holds all of it.
 
-import { ApiError, api, isAbort } from "./api.js";
+import { ApiError, api, isAbort, messageOf } from "./api.js";
 
 /** @typedef {(changed: Set<Topic>) => void} Listener */
 
@@ -41,6 +41,9 @@ const TRACED = /** @type {const} */ (["text", "ids", "model", "checkpoint"]);
 /** The address is written this long after the last change: browsers allow only so many a second. */
 const WRITE_AFTER_MS = 150;
 
+/** @param {unknown} a @param {unknown} b */
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
 class Store {
   /** @type {State} */ #state = { ...DEFAULTS };
   /** @type {Set<Listener>} */ #listeners = new Set();
@@ -66,10 +69,6 @@ class Store {
     return this.#state;
   }
 
-  get defaults() {
-    return DEFAULTS;
-  }
-
   /** The shape of the present model. */
   get config() {
     return this.info?.models[this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
@@ -81,9 +80,9 @@ class Store {
     const last = (this.trace?.tokens.length ?? 1) - 1;
     const config = this.config;
     return {
-      token: token < 0 || token > last ? last : token,
-      layer: Math.max(-1, Math.min(layer, (config?.n_layer ?? 1) - 1)),
-      head: Math.max(0, Math.min(head, (config?.n_head ?? 1) - 1)),
+      token: token < 0 || token > last ? last : Math.floor(token),
+      layer: Math.max(-1, Math.min(Math.floor(layer), (config?.n_layer ?? 1) - 1)),
+      head: Math.max(0, Math.min(Math.floor(head), (config?.n_head ?? 1) - 1)),
     };
   }
 
@@ -93,8 +92,9 @@ class Store {
     return () => this.#listeners.delete(listener);
   }
 
-  /** @param {Set<Topic>} changed */
-  #tell(changed) {
+  /** @param {Iterable<Topic>} topics */
+  #tell(topics) {
+    const changed = new Set(topics);
     for (const listener of [...this.#listeners]) listener(changed);
   }
 
@@ -105,35 +105,25 @@ class Store {
    * @param {{push?: boolean}} [options]
    */
   set(patch, options = {}) {
-    /** @type {Set<Topic>} */
-    const changed = new Set();
-    for (const [name, value] of Object.entries(patch)) {
-      const key = /** @type {keyof State} */ (name);
-      if (JSON.stringify(this.#state[key]) !== JSON.stringify(value)) changed.add(key);
-    }
+    const keys = /** @type {(keyof State)[]} */ (Object.keys(patch));
+    const changed = new Set(keys.filter((key) => !same(this.#state[key], patch[key])));
     if (changed.size === 0) return;
     const push = options.push ?? changed.has("ids");
     if (push) this.flush();
     this.#state = { ...this.#state, ...patch };
     if (push) history.pushState(null, "", this.address());
-    else this.#writeSoon();
+    else {
+      clearTimeout(this.#writing);
+      this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
+    }
     this.#tell(changed);
     if (TRACED.some((key) => changed.has(key))) void this.load();
   }
 
-  /**
-   * Something beside the state was computed.
-   * @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found
-   * @param {Topic} topic
-   */
+  /** Something beside the state was computed. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found @param {Topic} topic */
   learn(found, topic) {
     Object.assign(this, found);
-    this.#tell(new Set([topic]));
-  }
-
-  /** Append a token to the text, exactly this one. @param {number} id */
-  append(id) {
-    if (this.trace) this.set({ ids: [...this.trace.tokens.map((token) => token.id), id], token: -1, edits: [] });
+    this.#tell([topic]);
   }
 
   /** The address of the present state: only what differs from the defaults. */
@@ -142,15 +132,10 @@ class Store {
     for (const [name, value] of Object.entries(this.#state)) {
       const key = /** @type {keyof State} */ (name);
       if (key === "text" && this.#state.ids) continue;
-      if (JSON.stringify(value) === JSON.stringify(DEFAULTS[key])) continue;
+      if (same(value, DEFAULTS[key])) continue;
       parts.set(name, typeof DEFAULTS[key] === "string" ? String(value) : JSON.stringify(value));
     }
     return `#${parts}`;
-  }
-
-  #writeSoon() {
-    clearTimeout(this.#writing);
-    this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
   }
 
   /** Write the address now. */
@@ -169,43 +154,36 @@ class Store {
     }
     const before = this.#state;
     this.#state = /** @type {State} */ (/** @type {unknown} */ (found));
-    const keys = /** @type {Topic[]} */ (Object.keys(DEFAULTS));
-    this.#tell(new Set(keys));
-    const same = TRACED.every((key) => JSON.stringify(before[key]) === JSON.stringify(this.#state[key]));
-    if (!same || this.trace === null) void this.load();
+    this.#tell(/** @type {Topic[]} */ (Object.keys(DEFAULTS)));
+    if (!this.trace || TRACED.some((key) => !same(before[key], this.#state[key]))) void this.load();
   }
 
   /** Ask for the trace of the present text; `anew` when the server has dropped the one it had made. */
   async load(anew = false) {
     const { text, ids, model, checkpoint } = this.#state;
     this.status = "loading";
-    this.#tell(new Set(/** @type {Topic[]} */ (["status"])));
+    this.#tell(["status"]);
     /** @type {Record<string, unknown>} */
     const body = ids ? { ids } : { text };
     if (model) body.model = model;
     if (checkpoint !== null) body.checkpoint = checkpoint;
     try {
       this.info ??= await api.get("/model");
-      if (anew) api.forget("/trace", body);
       const grown = anew ? null : await this.#appended(body);
       this.trace = grown ?? (await api.post("/trace", body, { slot: "trace" }));
       this.#traced = body;
       this.status = "ready";
       this.error = "";
-      this.#tell(new Set(/** @type {Topic[]} */ (["trace", "info", "status"])));
+      this.#tell(["trace", "info", "status"]);
     } catch (error) {
       if (isAbort(error)) return;
       this.status = "error";
-      this.error = error instanceof Error ? error.message : String(error);
-      this.#tell(new Set(/** @type {Topic[]} */ (["status"])));
+      this.error = messageOf(error);
+      this.#tell(["status"]);
     }
   }
 
-  /**
-   * One token more than the present trace: the server goes on with its cache. Null when that is not so.
-   * @param {Record<string, unknown>} body
-   * @returns {Promise<Trace | null>}
-   */
+  /** One token more than the present trace: the server goes on with its cache. Null when that is not so. @param {Record<string, unknown>} body @returns {Promise<Trace | null>} */
   async #appended(body) {
     const had = this.trace?.tokens.map((token) => token.id);
     const ids = /** @type {number[] | undefined} */ (body.ids);
@@ -227,7 +205,8 @@ function readValue(name, value) {
   if (typeof usual === "string") return value;
   try {
     const found = JSON.parse(value);
-    const wanted = name === "ids" || name === "edits" ? Array.isArray(found) : name === "compare" || typeof found === typeof (usual ?? 0);
+    if (name === "edits") return Array.isArray(found) ? found.filter((edit) => typeof edit?.kind === "string") : usual;
+    const wanted = name === "ids" ? Array.isArray(found) : name === "compare" || typeof found === typeof (usual ?? 0);
     return wanted ? found : usual;
   } catch {
     return usual;
