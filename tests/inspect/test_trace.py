@@ -170,8 +170,34 @@ def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
         scale = max(1.0, np.abs(values[np.isfinite(values)]).max())
         np.testing.assert_allclose(trace[name], values, atol=5e-6 * scale, rtol=0, err_msg=name)
     np.testing.assert_array_equal(trace.lens().ids, fresh.lens().ids)
+    np.testing.assert_allclose(trace.surprise.p[1:], fresh.surprise.p[1:], rtol=1e-4)
     other = sibling.append(9)
     np.testing.assert_allclose(other.logits, gpt.trace([*ids[:5], 7, 8, 9]).logits, atol=2e-5)
+
+
+def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = some_ids(12)
+    trace = gpt.trace(ids[:8])
+    trace.lens(2), trace.surprise
+    rows = []
+    head = type(gpt.backend.model).head
+    monkeypatch.setattr(
+        type(gpt.backend.model), "head", lambda self, x, *rest: rows.append(len(x)) or head(self, x, *rest)
+    )
+    longer = trace.append(ids[8]).append(ids[9])  # nobody looks at the one in between
+    longer.lens(2), longer.surprise
+    assert sum(rows) <= (3 + 1) * 2 + 3  # two columns of each stream, and the answers before and at them
+    for token in ids[10:]:
+        longer = longer.append(token)
+    fresh = gpt.trace(ids)
+    for k in (None, 1, 2):
+        np.testing.assert_array_equal(longer.lens(k).ids, fresh.lens(k).ids)
+        np.testing.assert_allclose(longer.lens(k).p, fresh.lens(k).p, rtol=1e-4)
+    for ours, theirs in zip(vars(longer.surprise).values(), vars(fresh.surprise).values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    assert longer.lens(4).ids.shape == (4, 12, 4)
+    assert len(trace.surprise.p) == 8, "the shorter one is as it was"
+    assert trace.lens().ids.shape == (4, 8)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def install(app: FastAPI, explorer: Explorer) -> None:
 
 def intervene_json(held: Held, wanted: InterveneWanted, others: Traces) -> dict[str, Any]:
     """The same text with parts switched off, patched or pushed, beside what it was."""
-    from glassgpt.inspect.edits import edit_from_dict
+    from glassgpt.inspect import edit_from_dict
 
     token = held.token(len(held.trace) - 1 if wanted.token is None else wanted.token)
     edits = [edit.model_dump(exclude_none=True) for edit in wanted.edits]

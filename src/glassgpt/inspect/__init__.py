@@ -1,11 +1,12 @@
 """Model -> insight. Read places.py (the steps by name), live.py and trace.py, then edits.py and intervene.py,
-attribute.py, and picture.py for how it all shows itself; tally.py and verify.py stand by themselves."""
+attribute.py, and drawings.py for how it all looks; tally.py and verify.py stand by themselves."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgpt.inspect.answers import Lens, Surprise
     from glassgpt.inspect.attribute import DirectLogit, TokenScores
+    from glassgpt.inspect.edit_data import edit_from_dict
     from glassgpt.inspect.edits import (
         AblateAttention,
         AblateBlock,
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
         Patch,
         Steer,
         SteerToken,
-        edit_from_dict,
     )
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.tally import Tally
@@ -39,7 +39,7 @@ _HOME = {
     "Tally": "tally",
     "TokenScores": "attribute",
     "Trace": "trace",
-    "edit_from_dict": "edits",
+    "edit_from_dict": "edit_data",
 }
 __all__ = [
     "AblateAttention",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from glassgpt.inspect.views import Array
 
@@ -33,6 +35,31 @@ class Lens:
     ids: Array  # (n_layer + 1, T), or (n_layer + 1, T, k), likeliest first
     p: Array  # their probabilities
     texts: Array  # the same ids as text
+
+
+Tops = tuple[Array, Array]  # ids and probabilities, (n_layer + 1, T, k) each
+
+
+def joined(one: Tops, other: Tops, axis: int) -> Tops:
+    return np.concatenate([one[0], other[0]], axis), np.concatenate([one[1], other[1]], axis)
+
+
+def surprised(log_ps: Iterable[Tensor], tokens: Sequence[int]) -> Array:
+    """The rows of `Surprise`, (3, tokens), from the log-probabilities before each token, in pieces."""
+    found = np.full((3, len(tokens)), np.nan, np.float32)
+    at = 0
+    for log_p in log_ps:
+        log_p = log_p[: len(tokens) - at]  # nothing comes after the last position
+        part = slice(at, at + len(log_p))
+        came = torch.tensor(tokens[part], dtype=torch.long, device=log_p.device)[:, None]  # (rows, 1)
+        # An id beyond the vocabulary's texts has no probability; it can only be in ids given by hand.
+        known = came < log_p.shape[1]
+        own = log_p.gather(1, came.clamp(max=log_p.shape[1] - 1)).masked_fill(~known, -torch.inf)
+        found[0, part] = own[:, 0].exp().cpu().numpy()
+        found[1, part] = 1 + (log_p > own).sum(dim=1).cpu().numpy()
+        found[2, part] = torch.special.entr(log_p.exp()).sum(dim=1).cpu().numpy()
+        at += len(log_p)
+    return found
 
 
 class Vocabulary:

@@ -12,7 +12,8 @@ import torch
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.inspect.answers import Lens
-from glassgpt.inspect.edits import Edit, Scene, compose, edit_from_dict
+from glassgpt.inspect.edit_data import edit_from_dict
+from glassgpt.inspect.edits import Edit, Scene, compose
 from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.places import checked_index, split_name
 from glassgpt.inspect.shown import Shown

@@ -126,15 +126,21 @@ class Live:
         return self._changed("ln_f", normed)[0]
 
     @torch.no_grad()
-    def final_logits(self, rows: slice = slice(None)) -> Iterator[Tensor]:
-        """The model's answer piece by piece, each (at most ROWS, V); `rows` picks pieces by number."""
-        yield from (self.model.head(piece) for piece in torch.split(self._normed(), ROWS)[rows])
+    def final_logits(self, pieces: slice = slice(None), since: int = 0) -> Iterator[Tensor]:
+        """The answer from position `since` on, (at most ROWS, V) at a time; `pieces` picks some by number."""
+        yield from (self.model.head(piece) for piece in torch.split(self._normed()[since:], ROWS)[pieces])
 
     @torch.no_grad()
     def lens_logits(self, first: int = 0) -> Iterator[Tensor]:
         """As if each stream but the last were the last one: (T, V) for each from `first` on, in pieces."""
         for stream in self.streams()[first:-1]:
             yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(stream, ROWS))
+
+    @torch.no_grad()
+    def late_logits(self, since: int) -> Iterator[Tensor]:
+        """The same for all streams, but only from a position on: ((n_layer + 1) * positions, V) in pieces."""
+        vectors = self.streams()[:, since:].flatten(0, 1)
+        yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(vectors, ROWS))
 
     @torch.no_grad()
     def extended(self, token: int) -> Live:

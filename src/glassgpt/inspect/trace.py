@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.answers import Lens, Surprise, Vocabulary
+from glassgpt.inspect.answers import Lens, Surprise, Tops, Vocabulary, joined, surprised
 from glassgpt.inspect.live import ROWS, Live
 from glassgpt.inspect.places import checked_index, letters
 from glassgpt.inspect.shown import Shown
@@ -50,7 +51,8 @@ class Trace(Shown):
         self.vocabulary = Vocabulary(config.vocab_size, None) if vocabulary is None else vocabulary
         self._live = live
         self._saved = {} if saved is None else saved
-        self._lenses: dict[int, tuple[Array, Array]] = {}
+        self._lenses: dict[int, Tops] = {}  # by k; of a trace that grew, perhaps only its first columns
+        self._surprised = np.full((3, 1), np.nan, np.float32)  # likewise: what is known of the first tokens
         self._begins_as: tuple[Trace, int] | None = None  # a trace whose first streams, so many, are ours
 
     @classmethod
@@ -214,22 +216,11 @@ class Trace(Shown):
         """The probability and rank of each token, and the entropy before it came."""
         if "surprise" in self._saved:
             return Surprise(*np.asarray(self._saved["surprise"]))
-        found = np.full((3, len(self)), np.nan, np.float32)
-        at = 0
-        for piece in self._final():
-            rows = min(len(piece), len(self) - 1 - at)  # nothing comes after the last position
-            log_p = self._log_p(piece[:rows])  # (rows, n)
-            after = torch.tensor(self.tokens[at + 1 : at + 1 + rows], dtype=torch.long)  # (rows,)
-            after = after.to(log_p.device)[:, None]
-            # An id beyond the vocabulary's texts has no probability; it can only be in ids given by hand.
-            known = after < log_p.shape[1]
-            own = log_p.gather(1, after.clamp(max=log_p.shape[1] - 1)).masked_fill(~known, -torch.inf)
-            part = found[:, at + 1 : at + 1 + rows]
-            part[0] = _array(own[:, 0].exp())
-            part[1] = 1 + _array((log_p > own).sum(dim=1))
-            part[2] = _array(torch.special.entr(log_p.exp()).sum(dim=1))
-            at += len(piece)
-        return Surprise(*found)
+        known = self._surprised.shape[1]
+        if known < len(self):
+            later = surprised(map(self._log_p, self._final(known - 1)), self.tokens[known:])
+            self._surprised = np.concatenate([self._surprised, later], axis=1)
+        return Surprise(*self._surprised)
 
     def lens(self, k: int | None = None) -> Lens:
         """The logit lens: each layer's stream through the last norm and the head, for every position.
@@ -244,10 +235,16 @@ class Trace(Shown):
             ids, p = ids[..., 0], p[..., 0]
         return Lens(ids, p, self.vocabulary.texts(ids))
 
-    def _lens(self, k: int) -> tuple[Array, Array]:
-        for kept, (ids, p) in self._lenses.items():
-            if kept >= k:
-                return ids[..., :k], p[..., :k]
+    def _lens(self, k: int) -> Tops:
+        kept = next((kept for kept in self._lenses if kept >= k), None)
+        if kept is not None:
+            ids, p = self._lenses[kept]
+            known = ids.shape[1]
+            if known < len(self) and self._live is not None:  # grown since
+                more = self._tops(self._live.late_logits(known), self.config.n_layer + 1, kept)
+                ids, p = joined((ids, p), more, axis=1)
+                self._lenses[kept] = ids, p
+            return ids[..., :k], p[..., :k]
         if "lens.ids" in self._saved and self._saved["lens.ids"].shape[2] >= k:
             return np.asarray(self._saved["lens.ids"])[..., :k], np.asarray(self._saved["lens.p"])[..., :k]
         if self._live is None:
@@ -256,19 +253,19 @@ class Trace(Shown):
             )
         other, same = (None, 0) if self._begins_as is None else self._begins_as
         same = min(same, self.config.n_layer)  # the last row is the answer itself
-        tops = [
-            self._log_p(piece).topk(k, dim=-1)
-            for pieces in (self._live.lens_logits(same), self._live.final_logits())
-            for piece in pieces
-        ]
-        shape = (self.config.n_layer + 1 - same, len(self), k)
-        ids = torch.cat([top.indices for top in tops]).view(shape).cpu().numpy()
-        p = _array(torch.cat([top.values for top in tops]).view(shape).exp())
+        pieces = itertools.chain(self._live.lens_logits(same), self._live.final_logits())
+        found = self._tops(pieces, self.config.n_layer + 1 - same, k)
         if other is not None and same:
-            known_ids, known_p = other._lens(k)
-            ids, p = np.concatenate([known_ids[:same], ids]), np.concatenate([known_p[:same], p])
-        self._lenses[k] = ids, p
-        return ids, p
+            ids, p = other._lens(k)
+            found = joined((ids[:same], p[:same]), found, axis=0)
+        self._lenses[k] = found
+        return found
+
+    def _tops(self, pieces: Iterable[Tensor], rows: int, k: int) -> Tops:
+        """The k likeliest ids and their probabilities, (rows, positions, k) each."""
+        tops = [self._log_p(piece).topk(k, dim=-1) for piece in pieces]
+        ids = torch.cat([top.indices for top in tops]).view(rows, -1, k).cpu().numpy()
+        return ids, _array(torch.cat([top.values for top in tops]).view(rows, -1, k).exp())
 
     @cached_property
     def norms(self) -> Array:
@@ -291,15 +288,17 @@ class Trace(Shown):
             raise SettingError(
                 f"the text fills all {self.config.n_positions:,} positions of this model already."
             )
-        texts = [*self.texts, self.vocabulary.text(token)]
-        return Trace(
+        longer = Trace(
             self.config,
             [*self.tokens, token],
-            texts,
+            [*self.texts, self.vocabulary.text(token)],
             name=self.name,
             vocabulary=self.vocabulary,
             live=self._live.extended(token),
         )
+        # What is known of the beginning stays true: of the answers, too, only the new column is computed.
+        longer._lenses, longer._surprised = dict(self._lenses), self._surprised
+        return longer
 
     def forget(self) -> None:
         """Give back the memory of what was computed inside blocks; it is computed again when asked for."""
@@ -336,10 +335,11 @@ class Trace(Shown):
             self._live.start = other._live.streams()[: first + 1]
             self._begins_as = other, first + 1
 
-    def _final(self) -> Any:
+    def _final(self, since: int = 0) -> Iterable[Tensor]:
+        """The logits from a position on, in pieces."""
         if self._live is not None:
-            return self._live.final_logits()
-        return torch.split(torch.from_numpy(np.array(self.logits)), ROWS)
+            return self._live.final_logits(since=since)
+        return torch.split(torch.from_numpy(np.array(self.logits[since:])), ROWS)
 
     def _log_p(self, logits: Tensor) -> Tensor:
         """Log-probabilities of the ids that stand for text: a padded vocabulary has more rows than tokens."""
