@@ -140,23 +140,7 @@ def test_pixels() -> None:
     np.testing.assert_array_equal(np.round(255 * read).astype(np.uint8), pixels)
 
 
-CELLS = """
-import glassgpt
-from glassgpt.inspect import AblateHead
-gpt = glassgpt.load("default", device="cpu")
-trace = gpt.trace("The old house <b>stood</b> at the")
-trace
----
-trace.attention
----
-gpt.intervene(trace, AblateHead(2, 1))
----
-gpt.attribute(trace, " door")
----
-gpt.attribute(trace, " door", "direct")
----
-glassgpt.tally("gpt2")
-"""
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "look_inside.ipynb"
 
 
 @pytest.mark.slow
@@ -165,11 +149,13 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
     nbconvert, playwright = pytest.importorskip("nbconvert"), pytest.importorskip("playwright.sync_api")
     pytest.importorskip("ipykernel")
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    cells = [nbformat.v4.new_code_cell(source.strip()) for source in CELLS.split("---")]
-    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    hostile = nbformat.v4.new_code_cell('gpt.trace("<b>bold</b><script>document.title = 1</script>")')
+    notebook.cells.append(hostile)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    for cell in notebook.cells:
-        assert "<svg" in cell.outputs[-1].data["text/html"], cell.source
+    results = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
+    drawn = sum("<svg" in result.get("text/html", "") for result in results)
+    assert drawn == len(results) - 1 == 8, "all but the numbers of one head"
     page = tmp_path / "notebook.html"
     page.write_text(nbconvert.HTMLExporter().from_notebook_node(notebook)[0])
     if browser is None:
@@ -184,8 +170,8 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
             tab.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
             tab.goto(page.as_uri(), wait_until="domcontentloaded")
             pictures = tab.locator("svg.glassgpt")
-            assert pictures.count() == 6
-            for i in range(6):
+            assert pictures.count() == drawn
+            for i in range(drawn):
                 box = pictures.nth(i).bounding_box()
                 assert box is not None
                 assert box["width"] > 400
@@ -194,7 +180,8 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
             assert pictures.first.locator("rect.paper").evaluate(fill) == paper
             assert pictures.first.locator("text.ink").first.evaluate(fill) == ink
             assert tab.locator("svg.glassgpt text", has_text="␣door").count() > 0
-            assert tab.locator("svg.glassgpt b").count() == 0  # the text's <b> is a text
+            assert tab.locator("svg.glassgpt b, svg.glassgpt script").count() == 0  # a text stays a text
+            assert tab.title() != "1"
             tab.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
             tab.close()
         chromium.close()

@@ -101,7 +101,7 @@ def of_heads(view: Heads) -> Picture:
     config, T = view.trace.config, len(view.trace.tokens)
     size = 64 if config.n_head > 8 else 92
     picture = Picture(
-        max(2 * MARGIN + 56 + config.n_head * (size + 8), 420),
+        max(2 * MARGIN + 64 + config.n_head * (size + 8), 420),
         0,
         f"{view.step} of every head, {plural(T, 'token')}",
     )
@@ -112,7 +112,7 @@ def of_heads(view: Heads) -> Picture:
         + 12
     )
     for head in range(config.n_head):
-        x = MARGIN + 56 + head * (size + 8) + size / 2
+        x = MARGIN + 64 + head * (size + 8) + size / 2
         picture.label(x, y - 2, str(head), size=11, color="quiet", anchor="middle")
     y += 6
     for layer in range(config.n_layer):
@@ -121,7 +121,7 @@ def of_heads(view: Heads) -> Picture:
         most = 1.0 if view.step == "attn.weights" else float(finite.max(initial=1e-30))
         picture.label(MARGIN, y + size / 2 + 4, f"block {layer}", size=11, color="quiet")
         for head in range(config.n_head):
-            x = MARGIN + 56 + head * (size + 8)
+            x = MARGIN + 64 + head * (size + 8)
             picture.rect(x, y, size, size, "line", 0.35)
             tip = f"block {layer}, head {head}"
             pattern = coarse(values[head] / most)
