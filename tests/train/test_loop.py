@@ -404,11 +404,12 @@ def test_low_precision_gives_the_gradient_to_its_rounding(precision: str, within
         assert torch.equal(model(ids), logits)
 
 
-def test_recomputed_blocks_give_the_same_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_recomputed_blocks_give_the_same_run(tmp_path: Path, precision: str) -> None:
     """Bit for bit, with dropout: the second time a block draws the numbers of the first."""
     plain, again = fresh(), fresh()
-    expected = run(plain, tmp_path / "plain")
-    settings = TrainSettings(**{**vars(SETTINGS), "recompute": True})
+    expected = run(plain, tmp_path / "plain", TrainSettings(**{**vars(SETTINGS), "precision": precision}))
+    settings = TrainSettings(**{**vars(SETTINGS), "precision": precision, "recompute": True})
     assert strip(run(again, tmp_path / "again", settings)) == strip(expected)
     for name, value in plain.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from glassgpt.train.parallel import share, whole
 from glassgpt.train.settings import TrainSettings
 
 
@@ -15,12 +19,12 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
     With `muon_lr`, the blocks' matrices move by orthogonalised momentum (Muon, K. Jordan 2024) and the rest
     by AdamW: embeddings are tables of rows, not maps, and gain nothing from it.
     """
-    hidden, tables, vectors = [], [], []
+    hidden, tables, vectors = {}, [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
             vectors.append(parameter)
         elif settings.muon_lr is not None and name.startswith("h."):
-            hidden.append(parameter)
+            hidden[name] = parameter
         else:
             tables.append(parameter)
     decay = settings.weight_decay
@@ -29,11 +33,42 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
     adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, settings.beta2), eps=1e-8, fused=fused)
     optimizers: list[Optimizer] = [adamw]
     if settings.muon_lr is not None:
-        optimizers.append(torch.optim.Muon(hidden, lr=settings.muon_lr, weight_decay=decay, momentum=0.95))
+        muon = MuonOfShares if isinstance(next(iter(hidden.values())), DTensor) else torch.optim.Muon
+        optimizers.append(muon(hidden.items(), lr=settings.muon_lr, weight_decay=decay, momentum=0.95))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+class MuonOfShares(torch.optim.Muon):
+    """Muon where each process holds a share of every matrix: gathers one after the other to orthogonalise it.
+
+    torch's Muon would multiply the shares, in bfloat16, and so add up in another order: after five steps its
+    weights differ from one process's by 2e-3. Momentum and decay are element by element, and stay in shares.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                if parameter.grad is None:
+                    continue
+                memory = self.state[parameter]
+                if not memory:
+                    memory["momentum_buffer"] = torch.zeros_like(parameter.grad)
+                momentum = memory["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+                change = self.orthogonal(whole(name, parameter.grad.lerp(momentum, group["momentum"])), group)
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.add_(share(name, change, parameter))
+
+    @staticmethod
+    def orthogonal(matrix: Tensor, group: dict[str, Any]) -> Tensor:
+        """What Muon would add to a matrix that has this momentum: it moves a matrix of zeros by it."""
+        moved = nn.Parameter(torch.zeros_like(matrix))
+        moved.grad = matrix
+        torch.optim.Muon([moved], lr=group["lr"], weight_decay=0.0, momentum=0.0, nesterov=False).step()  # type: ignore[no-untyped-call]
+        return moved.detach()
 
 
 def set_rate(optimizers: list[Optimizer], share: float) -> None:

@@ -53,11 +53,6 @@ def check_plan(plan: str, settings: TrainSettings, tensor: int | None = None) ->
         raise SettingError(f"parallel {plan!r} is not one of {', '.join(PLANS)}.")
     if tensor is not None and plan != "tp":
         raise SettingError(f"tensor {tensor} is for groups that share a layer. Add --parallel tp.")
-    # Muon orthogonalises whole matrices; torch's, given shares, ends elsewhere (by 2e-3 after five steps).
-    if plan != "ddp" and settings.muon_lr is not None:
-        raise SettingError(
-            f"muon_lr moves whole matrices, and {plan} holds shares. Leave it out, or choose ddp."
-        )
     if plan != "ddp" and settings.precision == "float16":
         raise SettingError(f"float16's scaling is not for shares of gradients. With {plan} choose bfloat16.")
 
@@ -211,7 +206,7 @@ def whole(name: str, value: Tensor) -> Tensor:
 
 def share(name: str, value: Tensor, like: Tensor) -> Tensor:
     """Of a whole tensor, what this process holds of one that lies as `like` does. Others need not help."""
-    if not isinstance(like, DTensor) or value.shape != like.shape:
+    if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
         return value
     value = local = dealt(value.to(like.device), *parts_of(name, like))
     mesh, places = like.device_mesh, cast(Any, like.placements)

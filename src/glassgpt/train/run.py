@@ -6,18 +6,20 @@
         training.safetensors                      weights, optimizers, random numbers: all it takes to go on
         DONE                                      written last: the size and checksum of the file beside it
 
+Where processes hold shares of the model, a checkpoint is in their shares, too: see `sharded.py`.
+
 Everything is written under a temporary name and renamed: a kill at any moment leaves the last complete save.
 A checkpoint that was damaged later is noticed by its checksum, named, and passed over for the one before it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import shutil
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,8 +35,9 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.parallel import share, whole
 from glassgpt.train.saving import Saver
+from glassgpt.train.sharded import Held, is_divided, read_shares, write_shares
 from glassgpt.train.team import Team
-from glassgpt.weights.safe import flush, remove, unfinished, writing
+from glassgpt.weights.safe import checksum, flush, remove, unfinished, writing
 from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
 STATE = "training.safetensors"
@@ -59,9 +62,9 @@ def save_run(
 ) -> tuple[float, int] | None:
     """Keep everything after `step` steps; the lowest validation loss so far and its step.
 
-    Of many processes all call this, as weights of which each holds a share are gathered one by one; the first
-    one writes. So the files of every run are alike, and it can go on with any number of processes. The loop
-    may go on as soon as this returns: the saver writes.
+    Of many processes all call this. Where they hold shares of the model, each writes its own into the
+    checkpoint before this returns, and the weights are gathered one by one for the first one to write as a
+    model. All else that is written the saver writes, while the loop goes on.
     """
     team = Team(model) if team is None else team
     saver.wait()
@@ -70,28 +73,35 @@ def save_run(
     def put(name: str, value: Tensor, parameter: str = "") -> None:
         value = whole(parameter, value)
         if team.leads:
-            state[name] = saver.copy(name, value)
+            small = value.ndim == 0  # and so not worth pinned memory, and here at once
+            state[name] = value.detach().to("cpu", copy=True) if small else saver.copy(name, value)
 
-    for name, value in model.state_dict().items():
-        put(f"model.{name}", value, name)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    held = {f"model.{name}": (name, value) for name, value in model.state_dict().items()}
     for number, optimizer in enumerate(optimizers):
-        moved = [names[id(parameter)] for parameter in parameters_of(optimizer)]
+        moved = names_of(model, optimizer)
         for index, memory in optimizer.state_dict()["state"].items():
             for key, value in memory.items():
-                put(f"optimizer.{number}.{index}.{key}", torch.as_tensor(value), moved[index])
+                held[f"optimizer.{number}.{index}.{key}"] = (moved[index], torch.as_tensor(value))
+    for key, (name, value) in held.items():
+        if not team.divides or key.startswith("model.") or value.ndim == 0:
+            put(key, value, name)
     for kind, value in random_states(model).items():
         for rank, of_rank in enumerate(team.gathered(value)):
             put(rng_name(kind, rank), of_rank)
     if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best[0]):
         best = (val_loss, step)
+    facts = {
+        "step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict()),
+        "data": json.dumps(data),
+    }  # fmt: skip
+    shares = None
+    if team.divides:
+        divided = {key: pair for key, pair in held.items() if pair[1].ndim > 0}
+        rest = {key: value for key, value in state.items() if key not in divided}
+        shares = write_shares(checkpoint_folder(out, step), divided, rest, facts, team)
     if team.leads:
-        facts = {
-            "step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict()),
-            "data": json.dumps(data),
-        }  # fmt: skip
         kept = None if best is None else best[1]
-        saver.start(lambda: write_run(out, model.config, state, facts, step, kept, keep))
+        saver.start(lambda: write_run(out, model.config, state, facts, step, kept, keep, shares))
     return best
 
 
@@ -103,8 +113,31 @@ def write_run(
     step: int,
     best: int | None,
     keep: int,
+    shares: contextlib.ExitStack | None = None,
 ) -> None:
-    """Write a save, then remove the checkpoints that it makes superfluous."""
+    """Write a save, then remove the checkpoints that it makes superfluous.
+
+    With `shares` the checkpoint is written already and leaving them gets it into place.
+    """
+    with contextlib.ExitStack() if shares is None else shares:
+        write_model(out, config, state, facts, step, plain=shares is None)
+    # One of a later step was found damaged when this run went on from an earlier one: it does not count.
+    upto = [folder for folder in checkpoints(out) if folder <= checkpoint_folder(out, step)]
+    for old in upto[:-keep]:
+        if best is None or old != checkpoint_folder(out, best):
+            (old / "DONE").unlink()  # first: a kill between the two leaves nothing that looks complete
+            shutil.rmtree(old)
+
+
+def write_model(
+    out: Path,
+    config: Config,
+    state: Mapping[str, Tensor],
+    facts: Mapping[str, str],
+    step: int,
+    plain: bool,
+) -> None:
+    """Write the model as it stands, and `plain`ly in one file all it takes to go on."""
     tensors = [outgoing(name, value) for name, value in sorted(state.items())]
     for tensor in tensors:
         if tensor.dtype.kind != "u" and not np.isfinite(tensor.array()).all():
@@ -122,16 +155,12 @@ def write_run(
         write_tensors(part, weights, {"format": "pt"})
     if (out / LOG).exists():
         flush(out / LOG)
+    if not plain:
+        return
     with writing(checkpoint_folder(out, step), folder=True, needs=size_of(tensors)) as part:
         write_tensors(part / STATE, tensors, facts)
         done = {"bytes": (part / STATE).stat().st_size, "crc32": checksum(part / STATE)}
         (part / "DONE").write_text(json.dumps(done) + "\n", "utf-8")
-    # One of a later step was found damaged when this run went on from an earlier one: it does not count.
-    upto = [folder for folder in checkpoints(out) if folder <= checkpoint_folder(out, step)]
-    for old in upto[:-keep]:
-        if best is None or old != checkpoint_folder(out, best):
-            (old / "DONE").unlink()  # first: a kill between the two leaves nothing that looks complete
-            shutil.rmtree(old)
 
 
 def outgoing(name: str, value: Tensor) -> Outgoing:
@@ -181,21 +210,23 @@ def load_run(
     found = checkpoints(out)
     if not found:
         return 0, None
-    state, facts = read_newest(found)
+    held = {f"model.{name}": (name, value) for name, value in model.state_dict().items()}
+    for number, optimizer in enumerate(optimizers):
+        moved = zip(names_of(model, optimizer), parameters_of(optimizer), strict=True)
+        held |= {f"optimizer.{number}.{index}": pair for index, pair in enumerate(moved)}
+    state, facts = read_newest(found, held, team)
     check_identity(out, json.loads(facts.get("data", "null")), data)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     model.load_state_dict(
         weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
     )
     for number, optimizer in enumerate(optimizers):
         memory: dict[int, dict[str, Tensor]] = {}
-        parameters = parameters_of(optimizer)
         for name, value in state.items():
             if name.startswith(f"optimizer.{number}."):
                 index, key = name.split(".")[2:]
-                moved = parameters[int(index)]
-                memory.setdefault(int(index), {})[key] = share(names[id(moved)], value, moved)
+                parameter, like = held[f"optimizer.{number}.{index}"]
+                memory.setdefault(int(index), {})[key] = share(parameter, value, like)
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
     if (
@@ -232,6 +263,12 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def names_of(model: GPT2, optimizer: Optimizer) -> list[str]:
+    """Of the parameters it moves, in the same order."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names[id(parameter)] for parameter in parameters_of(optimizer)]
+
+
 def random_states(model: GPT2) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if model.wte.weight.is_cuda:
@@ -243,10 +280,12 @@ def rng_name(kind: str, rank: int) -> str:
     return f"rng.{kind}" if rank == 0 else f"rng.{kind}.{rank}"
 
 
-def read_newest(found: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_newest(found: Sequence[Path], held: Held, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The newest checkpoint that is whole; damaged ones are named in a warning."""
     for folder in reversed(found):
         try:
+            if is_divided(folder):
+                return read_shares(folder, held, team)
             return read_checkpoint(folder)
         except FileFormatError as error:
             warnings.warn(f"{error} Going on from the one before it.", stacklevel=2)
@@ -275,11 +314,3 @@ def checkpoints(out: Path) -> list[Path]:
 
 def checkpoint_folder(out: Path, step: int) -> Path:
     return out / "checkpoints" / f"step-{step:08d}"
-
-
-def checksum(file: Path) -> int:
-    value = 0
-    with file.open("rb") as handle:
-        while part := handle.read(1 << 24):
-            value = zlib.crc32(part, value)
-    return value

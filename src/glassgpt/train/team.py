@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,8 @@ from glassgpt.train.loss import IGNORED
 from glassgpt.train.parallel import Surprise, parallelize
 from glassgpt.train.way import PLAIN, Way
 
+Said = TypeVar("Said")
+
 
 class Team:
     """The processes that train a model together, seen from one of them. Without a mesh it is alone."""
@@ -37,6 +39,7 @@ class Team:
         self.rank = 0 if mesh is None else dist.get_rank()
         self.world = 1 if mesh is None else dist.get_world_size()
         self.group, self.groups = group_of(mesh)
+        self.divides = mesh is not None and plan != "ddp"  # the weights: no process has all of them
         self.surprise = Surprise(model, way) if mesh is None else parallelize(model, plan, mesh, way)
 
     @property
@@ -120,6 +123,14 @@ class Team:
         parts = [torch.empty_like(sent) for _ in range(self.world)]
         dist.all_gather(parts, sent)
         return [part.to(value.device) for part in parts]
+
+    def heard(self, value: Said) -> list[Said]:
+        """What each process says, in the order of their ranks."""
+        if self.mesh is None:
+            return [value]
+        said: list[Said] = [value] * self.world
+        dist.all_gather_object(said, value)
+        return said
 
     def wait(self) -> None:
         """Until all are here."""

@@ -51,10 +51,35 @@ def hidden(model: GPT2, ids: Tensor, dtype: torch.dtype | None, run_block: RunBl
     return x
 
 
-def recomputed(run_block: RunBlock, *inputs: Any) -> Tensor:
+class Called(nn.Module):
+    """A block and how to call it, as a module of its own: for `functional_call`, as above."""
+
+    def __init__(self, block: nn.Module, run_block: RunBlock) -> None:
+        super().__init__()
+        self.block, self.run_block = block, run_block
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.run_block(self.block, *inputs)
+
+
+def recomputed(run_block: RunBlock, block: nn.Module, *inputs: Any) -> Tensor:
     """Call a block and keep nothing of it but its input: the backward pass calls it again, with the same
-    random numbers (activation checkpointing, Chen et al., 2016)."""
-    out: Tensor = checkpoint(run_block, *inputs, use_reentrant=False)
+    random numbers (activation checkpointing, Chen et al., 2016).
+
+    If the block was lent rounded weights, it has its own back by then: they are rounded once more.
+    """
+    weight = next(block.parameters())
+    lent, dtype = not isinstance(weight, nn.Parameter), weight.dtype
+
+    def run(*inputs: Any) -> Tensor:
+        if not lent:
+            return run_block(block, *inputs)
+        called = Called(block, run_block)
+        rounded = {name: parameter.to(dtype) for name, parameter in called.named_parameters()}
+        out: Tensor = functional_call(called, rounded, inputs)
+        return out
+
+    out: Tensor = checkpoint(run, *inputs, use_reentrant=False)
     return out
 
 

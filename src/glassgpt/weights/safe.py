@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,6 +60,15 @@ def inside(folder: str | Path, name: object) -> Path:
     if not isinstance(name, str) or not name or name in {".", ".."} or any(c in name for c in "/\\\0:"):
         raise FileFormatError(f"{folder}: the index names the file {name!r}, which is not a plain file name.")
     return Path(folder) / name
+
+
+def checksum(file: Path) -> int:
+    """CRC-32, as zip files use it."""
+    value = 0
+    with file.open("rb") as handle:
+        while part := handle.read(1 << 24):
+            value = zlib.crc32(part, value)
+    return value
 
 
 @contextmanager
