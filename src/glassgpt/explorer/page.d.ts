@@ -152,7 +152,7 @@ interface Intervention {
 
 /** A custom element that shows one view. */
 interface View extends HTMLElement {
-  toSVG?(): string;
+  toSVG(): string;
 }
 
 interface ViewEntry {

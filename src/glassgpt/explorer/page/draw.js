@@ -192,17 +192,3 @@ export function prepare(canvas, width, height) {
   context.imageSmoothingEnabled = false;
   return context;
 }
-
-/**
- * A picture as a file of its own: the nodes on the page's background, with its fonts.
- * @param {number} width @param {number} height @param {Node[]} children
- */
-export function svgText(width, height, children) {
-  const root = svg(
-    "svg",
-    { xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12 },
-    svg("rect", { width, height, fill: colour("ground") }),
-    children,
-  );
-  return new XMLSerializer().serializeToString(root);
-}

@@ -1,6 +1,6 @@
 // What can be taken away: each view as SVG or PNG, and the page with its trace as one HTML file that needs no server.
 
-import { api } from "./api.js";
+import { api, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
 import { store } from "./store.js";
 
@@ -49,20 +49,15 @@ export function openExport(views, entries) {
       await work();
       put(said, "Saved.");
     } catch (error) {
-      put(said, error instanceof Error ? error.message : String(error));
+      put(said, messageOf(error));
     }
   };
-  const rows = views.filter((view) => view.toSVG).map((view) => {
+  const rows = views.map((view) => {
     const name = view.localName.replace("glass-", "");
     const title = TITLES[name] ?? entries.find((entry) => entry.name === name)?.title ?? name;
-    const source = () => {
-      const found = view.toSVG?.();
-      if (!found) throw new Error("There is nothing to see in this view yet.");
-      return found;
-    };
     const button = (/** @type {string} */ kind, /** @type {() => Promise<Blob>} */ make) =>
       el("button", { type: "button", "aria-label": `${title} as ${kind}`, onclick: () => void run(async () => save(await make(), `glassgpt-${name}.${kind.toLowerCase()}`)) }, kind);
-    return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([source()], { type: "image/svg+xml" })), button("PNG", () => toPNG(source())));
+    return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([view.toSVG()], { type: "image/svg+xml" })), button("PNG", () => toPNG(view.toSVG())));
   });
   const page = el("button", { type: "button", class: "primary", disabled: api.offline, onclick: () => void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
   const dialog = el("dialog", { class: "export", "aria-labelledby": "export-title" },

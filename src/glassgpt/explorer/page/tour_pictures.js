@@ -1,8 +1,8 @@
 // The drawings of the tour, as lists of shapes on a field of 320 x 120. Colours come from the page's themes.
 
-/** @typedef {(string|number)[]} Shape kind, numbers, then a class or a text */
+import { svg } from "./draw.js";
 
-const NS = "http://www.w3.org/2000/svg";
+/** @typedef {(string | number)[]} Shape kind, numbers, then a class or a text */
 
 /** box: x, y, width, height, class @param {number} x @param {number} y @param {number} w @param {number} h @param {string} [c] */
 const box = (x, y, w, h, c = "plain") => ["box", x, y, w, h, c];
@@ -28,7 +28,7 @@ const triangle = (x, y, n, s, dark) =>
 const PATTERNS = [(row, column) => column === row - 1, (_row, column) => column === 0, (row, column) => column === row, (row, column) => (row + column) % 2 === 0];
 
 /** @type {(() => Shape[])[]} one for each step */
-export const PICTURES = [
+const PICTURES = [
   () => [...card(6, 44, 92, 30, "the sky is"), arrow(100, 59, 124, 59), ...card(128, 34, 62, 50, "model", "hot"), arrow(192, 59, 214, 59),
     ...bars(220, 32, [52, 22, 9], ["blue", "clear", "the"])],
   () => [..."unseen".split("").flatMap((c, i) => card(52 + i * 37, 6, 30, 24, c)), arrow(88, 33, 88, 44), arrow(203, 33, 203, 44),
@@ -60,43 +60,28 @@ export const PICTURES = [
     arrow(282, 42, 282, 70), ...card(250, 74, 64, 26, "scores"), arrow(248, 87, 234, 87), ...card(168, 74, 64, 26, "word", "hot"), ["curve", 166, 87, 36, 42, 96, 1.5]],
 ];
 
-/** @param {string} tag @param {Record<string, string|number>} attributes */
-function node(tag, attributes) {
-  const made = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
-}
-
 /** An arrow's head at x, y, pointing along (dx, dy). @param {number} x @param {number} y @param {number} dx @param {number} dy */
 function tip(x, y, dx, dy) {
   const length = Math.hypot(dx, dy) || 1;
   const [ux, uy] = [(dx / length) * 6, (dy / length) * 6];
-  return node("path", { class: "p-tip", d: `M${x} ${y}L${x - ux - uy / 2} ${y - uy + ux / 2}L${x - ux + uy / 2} ${y - uy - ux / 2}Z` });
+  return svg("path", { class: "tip", d: `M${x} ${y}L${x - ux - uy / 2} ${y - uy + ux / 2}L${x - ux + uy / 2} ${y - uy - ux / 2}Z` });
 }
 
 /** @param {Shape} shape @returns {SVGElement[]} */
 function draw([kind, ...rest]) {
   const n = /** @type {number[]} */ (rest);
-  if (kind === "box") return [node("rect", { x: n[0], y: n[1], width: n[2], height: n[3], rx: 2, class: `p-${rest[4]}` })];
-  if (kind === "text") {
-    const made = node("text", { x: n[0], y: n[1], class: "p-text", "text-anchor": rest[3] });
-    made.textContent = String(rest[2]);
-    return [made];
-  }
-  if (kind === "cross") return [node("path", { class: "p-cross", d: `M${n[0] + 4} ${n[1] + 4}l11 11m0 -11l-11 11` })];
+  if (kind === "box") return [svg("rect", { x: n[0], y: n[1], width: n[2], height: n[3], rx: 2, class: rest[4] })];
+  if (kind === "text") return [svg("text", { x: n[0], y: n[1], "text-anchor": rest[3] }, String(rest[2]))];
+  if (kind === "cross") return [svg("path", { class: "cross", d: `M${n[0] + 4} ${n[1] + 4}l11 11m0 -11l-11 11` })];
   if (kind === "curve") {
     // from (x1, y1) to (x2, y2), bent towards height n[4]
     const middle = (n[0] + n[2]) / 2;
-    const path = node("path", { class: "p-line", d: `M${n[0]} ${n[1]}Q${middle} ${n[4]} ${n[2]} ${n[3]}`, "stroke-width": n[5] });
+    const path = svg("path", { class: "line", d: `M${n[0]} ${n[1]}Q${middle} ${n[4]} ${n[2]} ${n[3]}`, "stroke-width": n[5] });
     return n[5] > 2 ? [path] : [path, tip(n[2], n[3], n[2] - middle, n[3] - n[4])];
   }
-  const line = node("line", { x1: n[0], y1: n[1], x2: n[2], y2: n[3], class: kind === "dash" ? "p-line p-dash" : "p-line", "stroke-width": n[4] ?? 1.5 });
-  return kind === "arrow" ? [line, tip(n[2], n[3], n[2] - n[0], n[3] - n[1])] : [line];
+  const made = svg("line", { x1: n[0], y1: n[1], x2: n[2], y2: n[3], class: `line ${kind}`, "stroke-width": n[4] ?? 1.5 });
+  return kind === "arrow" ? [made, tip(n[2], n[3], n[2] - n[0], n[3] - n[1])] : [made];
 }
 
-/** The drawing of a step. @param {number} index @param {string} label what it shows, in words */
-export function picture(index, label) {
-  const made = node("svg", { viewBox: "0 0 320 120", class: "tour-picture", role: "img", "aria-label": label });
-  made.append(...PICTURES[index]().flatMap(draw));
-  return made;
-}
+/** The drawing of a step. @param {number} index @param {string} words what it shows */
+export const pictureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, PICTURES[index]().flatMap(draw));

@@ -2,7 +2,7 @@
 
 import { bytesPerToken, steps } from "../cost.js";
 import { colour, el, put, short, svg } from "../draw.js";
-import { count, head, label, line, Panel, present, slider } from "../panel.js";
+import { count, head, label, line, Panel, picture, present, slider } from "../panel.js";
 import { store } from "../store.js";
 import { promptLength } from "../text.js";
 
@@ -163,11 +163,7 @@ class GlassCache extends Panel {
     }
     const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
     if (more.length > 0) made.push(label(26, height - 4, `not drawn: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
-    return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${to - from} of ${to} columns are computed in this step` }, made);
-  }
-
-  toSVG() {
-    return super.toSVG(this.#step.says.textContent ?? "");
+    return picture(width, height, `${title}: ${to - from} of ${to} columns are computed in this step`, made);
   }
 }
 

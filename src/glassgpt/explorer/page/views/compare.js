@@ -1,8 +1,8 @@
 // Compare: two models, or two moments of one training run, on the same text, token by token and layer by layer.
 
-import { api, isAbort } from "../api.js";
+import { api } from "../api.js";
 import { colour, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw.js";
-import { head, label, line, message, named, Panel, scroll, slider } from "../panel.js";
+import { head, label, line, named, Panel, picture, scroll, slider } from "../panel.js";
 import { store } from "../store.js";
 
 /** What there is to compare: each model, and each checkpoint of the first. @returns {{name: string, source: Source}[]} */
@@ -32,7 +32,7 @@ class GlassCompare extends Panel {
   #training = slider("compare-moment", "A, through its training", {}, (i) => store.set({ compare: { ...pair(), a: this.#moments[i].source } }));
   #slider = el("div", { class: "acts", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
-  #picture = el("figure", { class: "compare-picture" });
+  #picture = el("figure");
   #lens = el("table", { class: "figures lens-table" });
   parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#picture, scroll("What each layer would say", this.#lens)];
 
@@ -51,7 +51,10 @@ class GlassCompare extends Panel {
     const body = { ...(ids ? { ids } : { text }), ...pair() };
     const asked = JSON.stringify(body);
     if (asked === this.#asked && this.#found) this.#draw(this.#found);
-    else void this.#load(asked, body);
+    else void this.ask(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
+      [this.#found, this.#asked] = [found, asked];
+      this.#draw(found);
+    });
   }
 
   #showChoice() {
@@ -72,21 +75,6 @@ class GlassCompare extends Panel {
     this.#training.input.max = String(moments.length - 1);
     const now = moments.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
     this.#training.show(Math.max(0, now), moments[now]?.name ?? "");
-  }
-
-  /** @param {string} asked @param {unknown} body */
-  async #load(asked, body) {
-    put(this.#said, "Running both…");
-    try {
-      this.#draw((this.#found = /** @type {Comparison} */ (await api.post("/compare", body, { slot: "compare" }))));
-      this.#asked = asked;
-    } catch (error) {
-      if (isAbort(error)) return;
-      this.#found = null;
-      put(this.#said, message(error));
-      put(this.#picture);
-      put(this.#lens);
-    }
   }
 
   /** @param {Comparison} found */
@@ -112,7 +100,7 @@ class GlassCompare extends Panel {
       const d = p_difference[i] ?? 0;
       const up = Math.max(1, (Math.abs(d) / limit) * 44);
       const tall = Math.max(1, (kl[i] / most) * 52);
-      return svg("g", { class: "compare-column", onclick: () => store.set({ token: i }) },
+      return svg("g", { onclick: () => store.set({ token: i }) },
         svg("rect", { x, y: 0, width: column, height: 206, fill: i === at ? colour("accent-soft") : "transparent" }, svg("title", {}, `${visible(token.text)}: p of B less p of A ${format(d)}, KL ${format(kl[i])}`)),
         i > 0 && svg("rect", { x: x + 3, y: d > 0 ? 58 - up : 58, width: column - 6, height: up, fill: diverging(d, Math.abs(d)).fill }),
         label(x + column / 2, 128, short(token.text, Math.max(3, Math.floor(column / 7))), { "text-anchor": "middle", fill: colour("ink") }),
@@ -120,8 +108,7 @@ class GlassCompare extends Panel {
     });
     const axis = /** @type {[number, string][]} */ ([[18, format(limit, 2)], [61, "0"], [105, format(-limit, 2)], [158, format(most, 2)], [209, "0"]]);
     const words = /** @type {[number, string][]} */ ([[10, "up: B held the token likelier"], [113, "down: A did"], [145, "KL of what may follow, in nats"]]);
-    return svg("svg", { width, height: 212, viewBox: `0 0 ${width} 212`, role: "img", "aria-label": "Difference of probability and KL for each token" },
-      bars,
+    return picture(width, 212, "Difference of probability and KL for each token", bars,
       [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: colour("line-strong") })),
       axis.map(([y, text]) => label(left - 4, y, text, { "text-anchor": "end" })),
       words.map(([y, text]) => label(left + 2, y, text)));
@@ -137,10 +124,6 @@ class GlassCompare extends Panel {
     };
     const rows = Array.from({ length: Math.max(a.lens.p.length, b.lens.p.length) }, (_, row) => line(row === 0 ? "embedding" : `after block ${row - 1}`, [cell(a, row), cell(b, row)]));
     put(this.#lens, head(["what it would say", "A", "B"]), el("tbody", {}, rows.reverse()));
-  }
-
-  toSVG() {
-    return super.toSVG(this.#said.textContent ?? "");
   }
 }
 

@@ -1,13 +1,14 @@
 // Next words: what the model expects after the cursor's token, what the knobs make of it, and going on from there.
 
-import { api, isAbort } from "../api.js";
+import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
-import { count, message, named, Panel, present, slider } from "../panel.js";
+import { describe } from "../edits.js";
+import { count, named, Panel, present, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
 import { goOn, promptLength, undo } from "../text.js";
 import { Game } from "./next_game.js";
-import { curve, figure } from "./next_picture.js";
+import { curve } from "./next_picture.js";
 import { Writer } from "./next_writer.js";
 
 const SHOWN = 10;
@@ -19,16 +20,7 @@ function knobs() {
   return { temperature, topK: topK > 0 ? topK : null, topP: topP < 1 ? topP : null, minP: minP > 0 ? minP : null };
 }
 
-/**
- * @typedef {object} Knob
- * @property {KnobName} name
- * @property {string} label
- * @property {string} hint
- * @property {Record<string, number>} range
- * @property {(value: number) => string} say
- */
-
-/** @type {Knob[]} */
+/** @type {{name: KnobName, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
 const KNOBS = [
   { name: "temperature", label: "Temperature", hint: "below 1 sharpens, above 1 levels", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? "0: always the best" : v.toFixed(2)) },
   { name: "topK", label: "Top-k", hint: "only the best k", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
@@ -42,18 +34,18 @@ const placeOfK = (k, size) => (k === 0 ? 200 : Math.round((199 * Math.log(k)) / 
 const kAtPlace = (place, size) => (place >= 200 ? 0 : Math.round(size ** (place / 199)));
 
 class GlassNext extends Panel {
-  /** @type {Topic[]} */ wants = ["trace", "token", "edits", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
+  /** @type {Topic[]} */ wants = ["trace", "token", "edits", "intervention", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
   /** @type {Sampler | null} */ sampler = null;
   /** @type {string[]} */ words = [];
   #row = ""; // which row of logits the sampler holds
-  #title = el("h2", { class: "next-title" });
+  #title = el("h2");
   #rows = Array.from({ length: SHOWN }, (_, i) => this.#candidate(i));
   #knobs = KNOBS.map(({ name, label, hint, range }) => {
     const left = el("span", { class: "left", id: `left-${name}` });
     const made = slider(`knob-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
     return { ...made, left, row: el("div", { class: "knob", title: hint }, made.label, made.says, left, made.input) };
   });
-  #picture = el("figure", { class: "next-picture" });
+  #picture = el("figure");
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
   #gameButton = el("button", { type: "button", title: "g", onclick: () => this.#play() }, "Play the game");
@@ -93,41 +85,32 @@ class GlassNext extends Panel {
   }
 
   render() {
-    const { trace } = present();
-    const { token } = store.cursor;
-    const { edits, game } = store.get();
+    const { game, edits } = store.get();
     this.#normal.hidden = game;
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
-    if (this.#row === this.#wanted) this.#show();
-    else void this.#load(this.#wanted, trace, token, edits);
+    const { id, model } = present().trace;
+    const wanted = this.#wanted;
+    if (this.#row === wanted) return this.#show();
+    if (edits.length > 0 && !store.intervention) return; // it is on its way
+    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?token=${store.cursor.token}`, { slot: "next" });
+    void this.ask(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
+      this.sampler = new Sampler(logits.data);
+      [this.words, this.#row] = [texts, wanted];
+      this.#show();
+      this.#game.turn();
+    });
   }
 
-  /** Which row of logits there should be. */
+  /** Which row of logits there should be: of which trace, after which token, with what changed inside. */
   get #wanted() {
-    return JSON.stringify([store.trace?.id, store.cursor.token, store.get().edits]);
+    const { edits } = store.get();
+    return JSON.stringify([store.trace?.id, store.cursor.token, edits, edits.length > 0 && store.intervention?.kl]);
   }
 
   /** Whether the candidates are those of the present text: nobody picks what is about to change. */
   get fresh() {
     return store.status === "ready" && this.#row === this.#wanted;
-  }
-
-  /** @param {string} row @param {Trace} trace @param {number} token @param {Edit[]} edits */
-  async #load(row, trace, token, edits) {
-    try {
-      const [{ logits }, { texts }] = await Promise.all([
-        edits.length > 0 ? api.post("/intervene", { id: trace.id, edits, token }, { slot: "next" }) : api.get(`/trace/${trace.id}/next?token=${token}`, { slot: "next" }),
-        api.get(`/vocabulary?model=${trace.model}`),
-      ]);
-      this.sampler = new Sampler(logits.data);
-      this.words = texts;
-      this.#row = row;
-      this.#show();
-      this.#game.turn();
-    } catch (error) {
-      if (!isAbort(error)) put(this.#said, message(error));
-    }
   }
 
   #show() {
@@ -167,7 +150,7 @@ class GlassNext extends Panel {
     const { edits } = store.get();
     const { tokens } = present().trace;
     const next = tokens[token + 1];
-    const changed = edits.length > 0 ? `, with ${edits.length} change${edits.length > 1 ? "s" : ""} inside the model` : "";
+    const changed = edits.length > 0 ? `, with ${edits.map(describe).join(", ")}` : "";
     if (!next) return put(this.#title, "What comes after ", named(tokens[token].text), `?${changed}`);
     const rank = sampler.rankOf[next.id];
     put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text), `: number ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick goes on from here.`);
@@ -205,10 +188,6 @@ class GlassNext extends Panel {
     store.set({ game: !store.get().game, token: -1 });
     if (store.get().game) this.#game.start();
     else this.#gameButton.focus();
-  }
-
-  toSVG() {
-    return this.sampler ? figure(this, this.sampler, this.#title.textContent ?? "", KNOBS.map(({ name, label, say }) => `${label} ${say(store.get()[name])}`).join(", ")) : "";
   }
 }
 

@@ -1,8 +1,8 @@
 // "Write on": the model goes on by itself, token by token as they come; stopping keeps what there is.
 
-import { api, isAbort } from "../api.js";
+import { api, isAbort, messageOf } from "../api.js";
 import { el, percent, put, shade, visible } from "../draw.js";
-import { message, present } from "../panel.js";
+import { present } from "../panel.js";
 import { store } from "../store.js";
 import { goOn } from "../text.js";
 
@@ -46,7 +46,7 @@ export class Writer {
         this.#output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, visible(event.text)));
       }
     } catch (error) {
-      if (!isAbort(error)) problem = message(error);
+      if (!isAbort(error)) problem = messageOf(error);
     }
     this.#running = null;
     put(this.#button, "Write on");

@@ -1,8 +1,8 @@
 // The tally: every matrix with its shape and count, drawn to scale; and The Illustrated GPT-2's own sum beside it.
 
-import { api, isAbort } from "../api.js";
+import { api } from "../api.js";
 import { colour, diverging, el, put, shade, svg } from "../draw.js";
-import { count, head, label, line, message, Panel, present, scroll } from "../panel.js";
+import { count, head, label, line, Panel, picture, present, scroll } from "../panel.js";
 import { strips } from "../scale.js";
 import { store } from "../store.js";
 
@@ -32,30 +32,22 @@ class GlassTally extends Panel {
   /** @type {Tally | null} */ #tally = null;
   #model = -1;
   #title = el("h2");
-  #picture = el("figure", { class: "tally-picture" });
+  #picture = el("figure");
   #pointed = el("p", { class: "small quiet said", role: "status" });
   #table = el("table", { class: "figures tally-table" });
-  #article = el("table", { class: "figures tally-table" });
-  #why = el("div", { class: "tally-why" });
-  parts = [this.#title, this.#picture, this.#pointed, scroll("Every tensor", this.#table), el("h2", { class: "second" }, "The Illustrated GPT-2’s own table"), this.#why, scroll("The article’s table", this.#article)];
+  #article = el("table", { class: "figures" });
+  #why = el("div");
+  parts = [this.#title, this.#picture, this.#pointed, scroll("Every tensor", this.#table), el("h2", {}, "The Illustrated GPT-2’s own table"), this.#why, scroll("The article’s table", this.#article)];
 
   render() {
     const { model } = store.get();
     if (this.#model === model && this.#tally) this.#draw(this.#tally);
-    else void this.#load(model);
-  }
-
-  /** @param {number} model */
-  async #load(model) {
-    try {
-      const tally = /** @type {Tally} */ (await api.get(`/tally?model=${model}`, { slot: "tally" }));
+    else void this.ask(api.get(`/tally?model=${model}`, { slot: "tally" }), (/** @type {Tally} */ tally) => {
       [this.#tally, this.#model] = [tally, model];
       this.#draw(tally);
       this.#showTable(tally);
       this.#showArticle(tally);
-    } catch (error) {
-      if (!isAbort(error)) put(this.#title, message(error));
-    }
+    });
   }
 
   /** @param {Tally} tally */
@@ -74,16 +66,15 @@ class GlassTally extends Panel {
     const legend = kinds.map(([, kind, paint], i) => [svg("rect", { x: i * 82, y: height + 14, width: 11, height: 11, rx: 2, fill: paint().fill, ...edge }), label(i * 82 + 16, height + 24, kind, { "font-size": 11 })]);
     const note = `One square pixel: ${count(Math.round(perPixel))} numbers. Not drawn: biases and gains, one number thin.`;
     put(this.#title, `${count(total)} numbers, drawn in proportion`);
-    put(this.#picture, svg("svg", { width, height: height + 50, viewBox: `0 0 ${width} ${height + 50}`, role: "img", "aria-label": "Every matrix, drawn to scale" },
-      drawn.flat(), legend.flat(), label(0, height + 44, note, width < 420 ? { textLength: width - 4 } : { "font-size": 11 })));
+    put(this.#picture, picture(width, height + 50, "Every matrix, drawn to scale", drawn.flat(), legend.flat(), label(0, height + 44, note, width < 420 ? { textLength: width - 4 } : { "font-size": 11 })));
   }
 
   /** @param {Tally} tally */
   #showTable({ rows, total }) {
     const { n_layer } = present().config;
-    const each = rows.filter(ofOne).map((row) => line(shortName(row), [el("td", { class: "words" }, row.meaning ?? ""), shapeOf(row), count(row.count)], { class: inBlock(row) ? "inside" : "" }));
+    const each = rows.filter(ofOne).map((row) => line(shortName(row), [el("td", { class: "words" }, row.meaning ?? ""), shapeOf(row), count(row.count)], inBlock(row) ? "inside" : ""));
     const one = rows.filter((row) => row.name.startsWith("h.0.")).reduce((sum, row) => sum + row.count, 0);
-    const sum = (/** @type {string} */ name, /** @type {number} */ n) => line(name, [el("td", { class: "words" }), "", count(n)], { class: "sum" });
+    const sum = (/** @type {string} */ name, /** @type {number} */ n) => line(name, [el("td", { class: "words" }), "", count(n)], "sum");
     const after = each.findLastIndex((row) => row.className === "inside") + 1;
     put(this.#table, head(["tensor", "what it is", "shape", "numbers"]), el("tbody", {}, each.slice(0, after), sum("one block", one), sum(`${n_layer} blocks`, one * n_layer), each.slice(after), sum("all", total)));
     this.#table.querySelectorAll("thead th")[1].className = "words";
@@ -98,8 +89,8 @@ class GlassTally extends Panel {
         el("li", {}, "the bias of mlp.c_fc is given 768 numbers; that layer is 3,072 wide and so is its bias: 12 × 2,304 = ", el("b", {}, "27,648")),
         el("li", {}, "ln_f, the norm after the last block, is left out: 2 × 768 = ", el("b", {}, "1,536"))));
     put(this.#article, head(["tensor", "published", "the article", "difference"]), el("tbody", {},
-      illustrated.filter(ofOne).map((row) => line(shortName(row), [count(row.published), count(row.count), row.published === row.count ? "" : count(row.published - row.count)], { class: `${inBlock(row) ? "inside" : ""} ${row.published === row.count ? "" : "differs"}` })),
-      line("12 blocks in all", [count(published_total), count(illustrated_total), count(missing)], { class: "sum" })));
+      illustrated.filter(ofOne).map((row) => line(shortName(row), [count(row.published), count(row.count), row.published === row.count ? "" : count(row.published - row.count)], `${inBlock(row) ? "inside" : ""} ${row.published === row.count ? "" : "differs"}`)),
+      line("12 blocks in all", [count(published_total), count(illustrated_total), count(missing)], "sum")));
   }
 }
 
