@@ -129,7 +129,26 @@ def test_any_text_can_be_shown(text: str) -> None:
 def test_cutting(text: str, room: int) -> None:
     found = cut(text, room)
     assert found == text or (found.endswith("…") and text.startswith(found[:-1]))
-    assert len(found) <= max(room, 1)
+    assert len(found) <= room
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("house", 5, "house"),
+        ("houses", 5, "hous…"),
+        ("漢字漢", 5, "漢字…"),
+        ("漢字", 4, "漢字"),
+        ("漢字", 3, "漢…"),
+    ],
+)
+def test_as_much_as_fits_is_kept(text: str, room: int, shown: str) -> None:
+    assert cut(text, room) == shown
+
+
+def test_a_short_text_has_its_explanation(shipped: GPT) -> None:
+    for text in ("The", "The old house stood at the"):
+        assert "what each layer would say comes next, cool if surely<" in shipped.trace(text).to_svg()
 
 
 def test_pixels() -> None:

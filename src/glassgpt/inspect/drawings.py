@@ -55,7 +55,7 @@ def of_trace(trace: Trace) -> Picture:
         0,
         f"trace of {plural(len(trace), 'token')}: surprise and logit lens",
     )
-    picture.width = max(picture.width, 420)
+    picture.width = max(picture.width, 640)
     mean = float(np.nanmean(trace.surprise.nats)) if len(trace) > 1 else float("nan")
     said = "" if np.isnan(mean) else f", {mean:.2f} nats a token"
     y = heading(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 import struct
 import unicodedata
 import warnings
@@ -217,13 +218,11 @@ def harmless(text: str) -> str:
 
 def cut(text: str, room: int) -> str:
     """The beginning of a text that fits into so many characters; wide ones count twice."""
-    used = 0
-    for at, character in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if used > room:
-            kept = cut(text[:at], room - 1) if room > 1 else ""
-            return kept.removesuffix("…") + "…"
-    return text
+    widths = [2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text]
+    if sum(widths) <= room:
+        return text
+    fits = sum(reached < room for reached in itertools.accumulate(widths))  # and one is left for the dots
+    return text[:fits] + "…"
 
 
 def escaped(text: str) -> str:
