@@ -214,4 +214,10 @@ function readValue(name, value) {
 }
 
 export const store = new Store();
-api.expired = () => void store.load(true);
+
+let renewed = 0;
+api.expired = () => {
+  if (Date.now() - renewed < 2000) return; // if a new trace does not help, another will not either
+  renewed = Date.now();
+  void store.load(true);
+};
