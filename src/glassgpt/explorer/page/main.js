@@ -109,7 +109,7 @@ function showModel() {
 
 function showStatus() {
   const status = at("status");
-  status.dataset.is = store.status;
+  document.body.dataset.is = status.dataset.is = store.status;
   put(status, store.status === "error" ? store.error : store.status === "loading" ? "computing…" : "");
 }
 

@@ -67,7 +67,7 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "The stronger the colour, the more a token looks there. Click: look closer. Shift-click: take the head out."),
+      el("p", { class: "says" }, "A strong colour is where a token looks. Click: closer; shift-click: take the head out."),
       el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), this.#leastLabel),
       this.problem,
       el(

@@ -25,6 +25,10 @@ class GlassStrip extends GlassView {
   build() {
     const aside = el("div", { class: "aside" }, this.#summary, ramp("expected", "surprise", "surprising"));
     put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#box, this.#card);
+    const stop = store.subscribe(() => {
+      if (store.trace) stop();
+      else if (document.activeElement !== this.#field) this.#field.value = store.get().text; // the numbers may take a while
+    });
     this.#field.addEventListener("input", () => {
       this.#fit();
       clearTimeout(this.#typing);
@@ -60,7 +64,7 @@ class GlassStrip extends GlassView {
   /** As high as the text needs, up to three lines. */
   #fit() {
     this.#field.style.height = "auto";
-    this.#field.style.height = `${Math.min(this.#field.scrollHeight + 2, 76)}px`;
+    this.#field.style.height = `${Math.min(this.#field.scrollHeight + 2, 72)}px`;
   }
 
   /** @param {Event} event @returns {number} the token an event happened on, or -1 */
@@ -128,7 +132,7 @@ class GlassStrip extends GlassView {
     if (!chip) return;
     chip.setAttribute("aria-current", "true");
     chip.tabIndex = 0;
-    if (top < scrollTop || top + high > scrollTop + clientHeight) this.#box.scrollTop = top - 8;
+    if (top < scrollTop || top + high > scrollTop + clientHeight) this.#box.scrollTop = top - 3;
   }
 }
 
