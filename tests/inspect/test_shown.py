@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -204,3 +205,9 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
             tab.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
             tab.close()
         chromium.close()
+
+
+def test_counting_needs_no_torch() -> None:
+    code = "import sys, glassgpt; glassgpt.tally('gpt2').to_svg(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
