@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import glassgpt
+from glassgpt.explorer.app import make_app
 from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
-from tests.explorer.browser import Visit
+from tests.explorer.browser import Visit, served
 from tests.explorer.conftest import TEXT
 from tests.generate import naive
 
@@ -210,6 +214,40 @@ def test_compare_shows_pythons_kl(visit: Begin, gpt: GPT, other: GPT) -> None:
     press(page, "Swap")
     page.until("document.querySelector('#compare-a').value === '1'")
     assert page.state()["compare"] == {"a": {"model": 1}, "b": {}}
+
+
+def test_a_training_run_is_a_slider(visit: Begin, gpt: GPT, tmp_path: Path) -> None:
+    with served(make_app(run_with_checkpoints(tmp_path / "run", gpt, [10, 20, 30]))) as url:
+        page = visit(url).open(view="compare")
+        page.until("document.querySelector('glass-compare svg')")
+        assert page.page.locator("#compare-a option:checked").inner_text() == "step 10"
+        page.page.locator("#compare-moment").focus()
+        page.press("ArrowRight", "ArrowRight")
+        assert page.state()["compare"] == {"a": {"checkpoint": 30}, "b": {}}
+        page.until("document.querySelector('#compare-moment + output').textContent === 'step 30'")
+        page.until("document.querySelector('glass-compare .said').textContent.includes('KL 0.000')")
+
+
+def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
+    """A run whose last checkpoint is the model itself, and whose earlier ones are disturbed."""
+    import torch
+    from safetensors.torch import save_file
+
+    from glassgpt.train.run import STATE, checkpoint_folder, checksum
+
+    weights = gpt.backend.model.state_dict()  # type: ignore[attr-defined]
+    for step in steps:
+        folder = checkpoint_folder(run, step)
+        folder.mkdir(parents=True)
+        amount = 0.0 if step == steps[-1] else 0.02
+        state = {f"model.{name}": x + amount * torch.randn_like(x) for name, x in weights.items()}
+        save_file(state, folder / STATE, {"step": str(step)})
+        done = {"bytes": (folder / STATE).stat().st_size, "crc32": checksum(folder / STATE)}
+        (folder / "DONE").write_text(json.dumps(done))
+    save_file(weights, run / "model.safetensors", {"format": "pt"})
+    (run / "config.json").write_text(json.dumps(gpt.config.to_dict()))
+    gpt.tokenizer.save(run)  # type: ignore[union-attr]
+    return glassgpt.load(run, device="cpu", dtype="float32")
 
 
 def log_softmax(x: np.ndarray) -> Any:

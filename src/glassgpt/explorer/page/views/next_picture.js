@@ -15,15 +15,14 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [32, 8, 14, 26];
 export function curve(sampler, width, height) {
   const x = (/** @type {number} */ n) => LEFT + ((width - LEFT - RIGHT) * Math.log(n)) / (Math.log(sampler.size) || 1);
   const y = (/** @type {number} */ share) => TOP + (height - TOP - BOTTOM) * (1 - share);
+  const stops = [...new Set([sampler.kept, ...Array.from({ length: 161 }, (_, i) => Math.round(sampler.size ** (i / 160)))])].sort((a, b) => a - b);
   const points = [`${x(1)} ${y(0)}`];
-  let [sum, shown, kept] = [0, -9, 0];
-  for (let n = 1; n <= sampler.size; n++) {
-    sum += sampler.weight[n - 1] / sampler.whole;
-    if (x(n) - shown < 1.5 && n !== sampler.kept && n !== sampler.size) continue;
-    shown = x(n);
-    points.push(`${shown.toFixed(1)} ${y(sum).toFixed(1)}`);
-    if (n <= sampler.kept) kept = points.length;
+  let [sum, n] = [0, 0];
+  for (const stop of stops) {
+    while (n < stop) sum += sampler.weight[n++];
+    points.push(`${x(stop).toFixed(1)} ${y(sum / sampler.whole).toFixed(1)}`);
   }
+  const kept = stops.indexOf(sampler.kept) + 2;
   const [ink, line, accent, pane] = ["ink", "line", "accent", "pane"].map(colour);
   const filled = [...points.slice(0, kept), `${x(sampler.kept).toFixed(1)} ${y(0)}`];
   const cuts = sampler.cuts.slice(1).filter((cut, i) => cut.count < sampler.cuts[i].count);
