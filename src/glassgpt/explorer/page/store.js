@@ -170,7 +170,7 @@ class Store {
     try {
       this.info ??= await api.get("/model");
       const grown = anew ? null : await this.#appended(body);
-      this.trace = grown ?? (await api.post("/trace", body, { slot: "trace" }));
+      this.trace = named(grown ?? (await api.post("/trace", body, { slot: "trace" })));
       this.#traced = body;
       this.status = "ready";
       this.error = "";
@@ -197,6 +197,14 @@ class Store {
       throw error;
     }
   }
+}
+
+/** A token that is only a part of a character is called by its bytes. @param {Trace} trace */
+function named(trace) {
+  for (const token of trace.tokens) {
+    if (token.text.includes("\ufffd")) token.text = token.bytes.map((byte) => `<${byte.toString(16).padStart(2, "0")}>`).join("");
+  }
+  return trace;
 }
 
 /** @param {keyof State} name @param {string} value @returns {unknown} */

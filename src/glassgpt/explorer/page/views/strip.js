@@ -27,7 +27,10 @@ class GlassStrip extends GlassView {
     put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#box, this.#card);
     const stop = store.subscribe(() => {
       if (store.trace) stop();
-      else if (document.activeElement !== this.#field) this.#field.value = store.get().text; // the numbers may take a while
+      else if (document.activeElement !== this.#field) {
+        this.#field.value = store.get().text; // before its numbers, which may take a while
+        this.#fit();
+      }
     });
     this.#field.addEventListener("input", () => {
       this.#fit();
@@ -159,7 +162,8 @@ function mergesOf(word) {
   const states = word?.merges ?? [];
   if (!word || states.length === 0) return [];
   const name = `“${visible(word.text)}”`;
-  const title = states.length > 1 ? `How ${name} was put together: ${states.length - 1} merges` : `${name} is in the vocabulary as it is`;
+  const alone = states[0].length > 1 ? `No neighbours in ${name} were ever merged` : `${name} is one byte`;
+  const title = states.length > 1 ? `How ${name} was put together: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
   const shown = states.length > 12 ? [...states.slice(0, 6), ["…"], ...states.slice(-5)] : states;
   return [el("h3", {}, title), el("ol", {}, shown.map((pieces) => el("li", {}, pieces.map((piece) => el("span", {}, visible(piece))))))];
 }

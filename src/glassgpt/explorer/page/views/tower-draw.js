@@ -7,10 +7,10 @@ import { svg } from "../draw.js";
  * @typedef {{width: number, height: number, labelWidth: number, pitch: number, cellWidth: number, letters: number, rows: Row[]}} Layout
  */
 
-const LABEL = 82;
+const LABEL = 88;
 
 /** Columns are squeezed to this to fit the window; if that is not enough they get the other, and scroll. */
-const NARROW = 43;
+const NARROW = 42;
 const ROOMY = 58;
 
 /**
