@@ -84,6 +84,18 @@ def test_a_patch_from_a_file(gpt: GPT, file: Path) -> None:
     np.testing.assert_array_equal(done.after.logits, gpt.trace(IDS).logits)
 
 
+def test_numbers_of_another_machine_are_not_compared_with_ours(gpt: GPT, file: Path, tmp_path: Path) -> None:
+    """A file's numbers may be rounded otherwise; an intervention computes both of its sides here."""
+    path = tmp_path / "elsewhere.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-4:] = np.float32(9).tobytes()  # the last number of the last tensor, logits
+    path.write_bytes(data)
+    loaded = Trace.load(path, gpt)
+    assert loaded.logits[-1, -1] == 9
+    assert gpt.intervene(loaded).kl == 0
+    assert gpt.intervene(loaded).logits_before[-1] != 9
+
+
 def rewritten(file: Path, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """The file with another header over the same bytes."""
     data = file.read_bytes()

@@ -121,6 +121,13 @@ def test_agrees_with_ordinary_use(shipped: GPT) -> None:
     assert trace.lens().p[-1, -1] == pytest.approx(p, rel=1e-4)
 
 
+def test_an_empty_text_is_the_beginning_of_a_document(shipped: GPT) -> None:
+    trace = shipped.trace("")
+    assert len(trace) == 1
+    assert trace.lens().texts.shape == (5, 1)
+    np.testing.assert_allclose(trace.p_at().max(), shipped.next("", k=1)[0][1], rtol=1e-4)
+
+
 def test_looking_at_one_layer_keeps_only_that(gpt: GPT) -> None:
     trace = gpt.trace(some_ids(40))
     assert trace._live is not None

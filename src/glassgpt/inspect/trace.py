@@ -325,7 +325,7 @@ class Trace(Shown):
     def is_plain_pass_of(self, gpt: GPT) -> bool:
         """Whether its streams come, or will come, from one unchanged pass of that very model."""
         live = self._live
-        if live is None or live.grown or live.change is not None:
+        if live is None or live.grown or live.change is not None or self._saved:
             return False
         return live.model is getattr(gpt.backend, "model", None)
 
