@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassgpt.explorer.app import BODY_LIMIT, make_app
 from glassgpt.gpt import GPT
+from glassgpt.http.errors import Refusal
 from glassgpt.http.guard import Guard, same_origin
+from glassgpt.http.worker import Worker
 from tests.explorer.conftest import API, TEXT, Client, refusal
 
 JSON = {"content-type": "application/json"}
@@ -290,6 +294,31 @@ def test_two_vocabularies_cannot_be_compared(gpt: GPT) -> None:
     status, message, _ = client.refused("POST", f"{API}/compare", json=body)
     assert status == 422
     assert "vocabularies" in message
+
+
+def test_a_line_that_is_too_long_is_sent_away() -> None:
+    done: list[int] = []
+    refused: list[int] = []
+
+    async def ask(worker: Worker, gate: threading.Event, number: int) -> None:
+        try:
+            await worker.run(lambda: (gate.wait(60), done.append(number)))
+        except Refusal as error:
+            refused.append(error.status)
+
+    async def crowd() -> None:
+        worker, gate = Worker(waiting=3), threading.Event()
+        async with anyio.create_task_group() as group:
+            for number in range(9):
+                group.start_soon(ask, worker, gate, number)
+            while len(refused) < 5:
+                await anyio.sleep(0.01)
+            gate.set()
+        await ask(worker, gate, 99)  # and then there is room again
+
+    anyio.run(crowd)
+    assert refused == [503] * 5
+    assert done == [0, 1, 2, 3, 99]
 
 
 def test_the_oldest_trace_goes_and_says_so(gpt: GPT) -> None:

@@ -15,6 +15,8 @@ from glassgpt.gpt import GPT
 from tests.explorer.browser import ROOT, Visit
 from tests.explorer.conftest import TEXT
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[..., Visit]
 VIEWS = ["block", "heads", "next", "cache", "tally", "compare"]
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
