@@ -137,14 +137,12 @@ function turnHead(step) {
 }
 
 function bindKeys() {
-  bind(["ArrowLeft"], "the token before", () => move(-1, 0));
-  bind(["ArrowRight"], "the next token", () => move(1, 0));
-  bind(["ArrowUp"], "one block up", () => move(0, 1));
-  bind(["ArrowDown"], "one block down", () => move(0, -1));
-  bind(["Home"], "the first token", () => move(-Infinity, 0));
-  bind(["End"], "the last token", () => move(Infinity, 0));
-  bind(["["], "the head before", () => turnHead(-1));
-  bind(["]"], "the next head", () => turnHead(1));
+  /** @param {[string, string]} keys @param {string} what @param {(step: number) => void} run with -1 for the first of the two, 1 for the other */
+  const pair = (keys, what, run) => bind(keys, what, ({ key }) => run(key === keys[0] ? -1 : 1));
+  pair(["ArrowLeft", "ArrowRight"], "the token before, the next one", (step) => move(step, 0));
+  pair(["ArrowDown", "ArrowUp"], "one block down, one up", (step) => move(0, step));
+  pair(["Home", "End"], "the first token, the last", (step) => move(step * Infinity, 0));
+  pair(["[", "]"], "the head before, the next one", turnHead);
   for (const { name, title, key } of VIEWS) bind([key], `show ${title}`, () => store.set({ view: name }));
   bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
   bind(["w"], "widen the panel, or narrow it again", turnWide);
@@ -180,6 +178,7 @@ function start() {
     if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
+    if (changed.has("trace")) document.body.classList.add("traced");
   });
   store.read();
 }
