@@ -16,6 +16,7 @@ from glassgpt.evaluate.cbt import read_questions
 from glassgpt.evaluate.suites import HARNESS, PAPER
 from tests.evaluate import texts
 
+REAL_HUB_ANSWERS = datasets.hub_answers
 SMALL = datasets.Dataset("small", ("a/small.txt", "small.txt"), None)
 
 
@@ -84,6 +85,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict:
 
     library = types.ModuleType("datasets")
     library.load_dataset = load_dataset
+    library.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)
+    monkeypatch.setattr(datasets, "hub_answers", lambda: True)
     monkeypatch.setitem(sys.modules, "datasets", library)
     return shelves
 
@@ -162,6 +165,19 @@ def test_the_hubs_cbt_rows(hub) -> None:
         )
     hub["cam-cst/cbt", "CN", "test"] = rows
     assert read_questions(datasets.load(datasets.CBT_CN, None)[0]) == read_questions(text)
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_for_what_was_fetched_before(hub, monkeypatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setattr(datasets, "hub_answers", REAL_HUB_ANSWERS.__wrapped__)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    with pytest.raises(datasets.Unavailable):
+        datasets.load(datasets.LAMBADA, None)
+    assert sys.modules["datasets"].config.HF_HUB_OFFLINE
+    assert constants.HF_HUB_OFFLINE
 
 
 def test_no_network_and_no_library_are_one_line_each(hub, monkeypatch) -> None:

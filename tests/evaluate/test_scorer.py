@@ -177,3 +177,21 @@ def test_another_model_or_dtype_has_another_fingerprint(random_bytes, random_wor
     a = fingerprint(random_bytes.gpt.backend)
     coarse = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="bfloat16")
     assert len({a, fingerprint(coarse), fingerprint(random_words.gpt.backend)}) == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_says_what_the_cpu_says(random_bytes) -> None:
+    from glassgpt.model import TorchBackend
+    from glassgpt.weights import load_checkpoint
+
+    context = ids_of(40)
+    groups = [[continuation_rows(context, ids_of(n, n), 200, barred=True)[0] for n in (3, 8, 5)]]
+    groups += [[row] for row in rolling_rows(ids_of(700), 200, 100, prefix=256)]
+    there = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cuda", dtype="float32")
+    ours = Scorer(random_bytes.gpt.backend, barred=[7]).score(groups)
+    for here, found in zip(ours, Scorer(there, barred=[7]).score(groups), strict=True):
+        for a, b in zip(here, found, strict=True):
+            # float32 on both, summed in other orders; the largest logit is about 10.
+            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+            assert (a.greedy == b.greedy).mean() > 0.95

@@ -7,10 +7,14 @@ format, and a hash that says whether the figures can be compared with anybody el
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
 import lzma
+import socket
+import urllib.parse
+import urllib.request
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -119,6 +123,8 @@ def from_hub(dataset: Dataset) -> tuple[bytes, str | None]:
         raise Unavailable(
             'it needs a folder of files (--data DIR), or the hub: pip install "glassgpt[eval]"'
         ) from None
+    if not hub_answers():
+        only_what_is_here(library)
     try:
         rows = library.load_dataset(hub.path, hub.config, split=hub.split)
     except Exception as error:  # the library has no one kind for "no network", "no such data" and "no room"
@@ -127,6 +133,30 @@ def from_hub(dataset: Dataset) -> tuple[bytes, str | None]:
             f"the hub's {hub.path} cannot be had ({reason}). Name a folder: --data DIR"
         ) from None
     return hub.write(rows).encode("utf-8"), dataset.hash if hub.exact else None
+
+
+@functools.cache
+def hub_answers() -> bool:
+    """Whether the hub can be reached. Asked once: the library tries for a minute, for every data set anew."""
+    from huggingface_hub import constants
+
+    if urllib.request.getproxies():
+        return True  # then only the proxy knows
+    host = urllib.parse.urlsplit(constants.ENDPOINT)
+    try:
+        port = host.port if host.port is not None else 443
+        socket.create_connection((host.hostname, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def only_what_is_here(library: Any) -> None:
+    """Let the library look only at what it fetched before. It reads these two settings at every call."""
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = True
+    library.config.HF_HUB_OFFLINE = True
 
 
 # How the hub's rows become the published files.

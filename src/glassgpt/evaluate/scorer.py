@@ -34,7 +34,7 @@ class Pace:
 
 
 CPU = Pace(tokens=2048, stretch=256, cache_bytes=2**29)  # more gains nothing, and a first batch is soon done
-GPU = Pace(tokens=65536, stretch=8192, cache_bytes=2**33)
+GPU = Pace(tokens=32768, stretch=4096, cache_bytes=2**32)  # 2 GB of logits with their exponentials
 
 
 OnTokens = Callable[[int], None]  # told how many tokens were read
