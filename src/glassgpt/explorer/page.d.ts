@@ -247,3 +247,19 @@ interface TourStep {
   /** what the drawing shows, for those who cannot see it */
   picture: string;
 }
+
+/** A shape of the tour's drawings: its kind, numbers, then a class or a text. */
+type Shape = (string | number)[];
+
+interface Pen {
+  box(x: number, y: number, w: number, h: number, kind?: string): Shape;
+  /** a box with a text in its middle */
+  card(x: number, y: number, w: number, h: number, words: string, kind?: string): Shape[];
+  arrow(x1: number, y1: number, x2: number, y2: number, width?: number): Shape;
+  text(x: number, y: number, words: string, anchor?: string): Shape;
+  /** a list of numbers as a row of n little cells */
+  cells(x: number, y: number, n: number, kind?: string, seed?: number): Shape[];
+  bars(x: number, y: number, sizes: number[], words: string[]): Shape[];
+  /** the lower triangle of an n x n pattern of cells of size s; `dark` picks the strong ones */
+  triangle(x: number, y: number, n: number, s: number, dark: (row: number, column: number) => boolean): Shape[];
+}

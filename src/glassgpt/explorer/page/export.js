@@ -23,7 +23,9 @@ export async function toPNG(source) {
     await image.decode();
     const canvas = el("canvas", { width: Math.round(image.naturalWidth * PNG_SCALE), height: Math.round(image.naturalHeight * PNG_SCALE) });
     /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large for a PNG; take the SVG."))), "image/png"));
+    const made = await new Promise((/** @type {BlobCallback} */ done) => canvas.toBlob(done));
+    if (!made) throw new Error("The picture is too large for a PNG; take the SVG.");
+    return made;
   } finally {
     URL.revokeObjectURL(address);
   }

@@ -2,27 +2,18 @@
 
 import { svg } from "./draw.js";
 
-/** @typedef {(string | number)[]} Shape kind, numbers, then a class or a text */
-
-/** box: x, y, width, height, class @param {number} x @param {number} y @param {number} w @param {number} h @param {string} [c] */
-const box = (x, y, w, h, c = "plain") => ["box", x, y, w, h, c];
-/** A box with a text in its middle. @param {number} x @param {number} y @param {number} w @param {number} h @param {string} text @param {string} [c] @returns {Shape[]} */
-const card = (x, y, w, h, text, c = "plain") => [box(x, y, w, h, c), ["text", x + w / 2, y + h / 2 + 4, text, "middle"]];
-/** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {number} [width] @returns {Shape} */
-const arrow = (x1, y1, x2, y2, width = 1.5) => ["arrow", x1, y1, x2, y2, width];
-/** @param {number} x @param {number} y @param {string} text @param {string} [anchor] @returns {Shape} */
-const text = (x, y, text, anchor = "start") => ["text", x, y, text, anchor];
-/** A list of numbers as a row of little cells. @param {number} x @param {number} y @param {number} n @param {string} [c] @param {number} [seed] @returns {Shape[]} */
-const cells = (x, y, n, c = "hot", seed = 1) =>
-  Array.from({ length: n }, (_, i) => ["box", x + i * 11, y, 10, 10, `${c} f${(i * 7 + seed * 5) % 4}`]);
-/** Bars with their words. @param {number} x @param {number} y @param {number[]} sizes @param {string[]} [words] @returns {Shape[]} */
-const bars = (x, y, sizes, words = []) =>
-  sizes.flatMap((size, i) => [box(x, y + i * 20, size, 13, i === 0 ? "hot" : "plain"), text(x + size + 6, y + 11 + i * 20, words[i] ?? "")]);
-/** The lower triangle of a pattern; `dark` picks the strong cells. @param {number} x @param {number} y @param {number} n @param {number} s @param {(row: number, column: number) => boolean} dark @returns {Shape[]} */
-const triangle = (x, y, n, s, dark) =>
-  Array.from({ length: n * n }, (_, i) => [Math.floor(i / n), i % n])
-    .filter(([row, column]) => column <= row)
-    .map(([row, column]) => box(x + column * s, y + row * s, s - 1, s - 1, dark(row, column) ? "hot" : "plain"));
+const { box, card, arrow, text, cells, bars, triangle } = /** @type {Pen} */ ({
+  box: (x, y, w, h, kind = "plain") => ["box", x, y, w, h, kind],
+  card: (x, y, w, h, words, kind) => [box(x, y, w, h, kind), text(x + w / 2, y + h / 2 + 4, words, "middle")],
+  arrow: (x1, y1, x2, y2, width = 1.5) => ["arrow", x1, y1, x2, y2, width],
+  text: (x, y, words, anchor = "start") => ["text", x, y, words, anchor],
+  cells: (x, y, n, kind = "hot", seed = 1) => Array.from({ length: n }, (_, i) => box(x + i * 11, y, 10, 10, `${kind} f${(i * 7 + seed * 5) % 4}`)),
+  bars: (x, y, sizes, words) => sizes.flatMap((size, i) => [box(x, y + i * 20, size, 13, i === 0 ? "hot" : "plain"), text(x + size + 6, y + 11 + i * 20, words[i])]),
+  triangle: (x, y, n, s, dark) =>
+    Array.from({ length: n * n }, (_, i) => [Math.floor(i / n), i % n])
+      .filter(([row, column]) => column <= row)
+      .map(([row, column]) => box(x + column * s, y + row * s, s - 1, s - 1, dark(row, column) ? "hot" : "plain")),
+});
 
 /** What four heads might look at. @type {((row: number, column: number) => boolean)[]} */
 const PATTERNS = [(row, column) => column === row - 1, (_row, column) => column === 0, (row, column) => column === row, (row, column) => (row + column) % 2 === 0];
@@ -41,7 +32,7 @@ const PICTURES = [
   () => [...["the", "dog", "wagged", "its"].flatMap((w, i) => card(14 + i * 76, 78, 64, 26, w, i === 3 ? "hot" : "plain")),
     ["curve", 274, 76, 46, 76, 14, 1.5], ["curve", 270, 76, 122, 76, 26, 6], ["curve", 266, 76, 198, 76, 48, 2.5], text(160, 116, "thicker: heard louder", "middle")],
   () => [...triangle(30, 8, 5, 20, (r, c) => (r * 3 + c * 2) % 4 === 0),
-    ...Array.from({ length: 10 }, (_, i) => /** @type {Shape} */ (["cross", 30 + [1, 2, 3, 4, 2, 3, 4, 3, 4, 4][i] * 20, 8 + [0, 0, 0, 0, 1, 1, 1, 2, 2, 3][i] * 20, 19])),
+    ...[..."1234234344"].map((column, i) => ["cross", 30 + Number(column) * 20, 8 + Number("0000111223"[i]) * 20]),
     arrow(142, 58, 170, 58), text(180, 40, "query · key / √d"), text(180, 62, "mask the future"), text(180, 84, "softmax: each row"), text(180, 100, "sums to one")],
   () => [...PATTERNS.flatMap((dark, i) => [
     ...triangle(12 + i * 78, 12, 5, 13, dark), text(44 + i * 78, 98, ["the one", "the first", "itself", "far and"][i], "middle"), text(44 + i * 78, 112, ["before", "word", "", "wide"][i], "middle")])],
@@ -51,7 +42,7 @@ const PICTURES = [
     ...["7.1", "4.0", "2.6", "−1.3"].map((s, i) => text(198, 25 + i * 24, s)), arrow(230, 58, 246, 58), ...[58, 12, 5, 2].map((w, i) => box(252, 14 + i * 24, w, 13, i === 0 ? "hot" : "plain"))],
   () => [...[[62, 8, 2, 0, 0], [44, 20, 11, 6, 3], [26, 22, 19, 17, 15]].flatMap((sizes, i) => [
     ...sizes.map((h, j) => box(14 + i * 104 + j * 17, 80 - h, 13, h, j < 3 ? "hot" : "plain")), text(56 + i * 104, 108, ["cool: 0.5", "as it is: 1", "hot: 2"][i], "middle")]),
-    ...[0, 1, 2].map((i) => /** @type {Shape} */ (["dash", 63.5 + i * 104, 12, 63.5 + i * 104, 84]))],
+    ...[63.5, 167.5, 271.5].map((x) => ["dash", x, 12, x, 84])],
   () => [...["the", "dog", "sat", "on"].flatMap((w, i) => [...[0, 1, 2].map((r) => box(20 + i * 60, 12 + r * 22, 48, 18, i === 3 ? "hot" : "grey")), text(44 + i * 60, 98, w, "middle")]),
     ["curve", 226, 10, 284, 84, 8, 1.5], text(262, 98, "a"), text(110, 116, "remembered", "middle"), text(224, 116, "computed", "middle")],
   () => [text(8, 16, "token table"), box(8, 22, 304, 14, "hot"), text(8, 56, "positions"), box(8, 62, 12, 14, "cool"), text(90, 56, "a block, twelve times"),
