@@ -3,14 +3,15 @@
 import { colour, svg } from "./draw.js";
 
 const CLEAR = "rgba(0, 0, 0, 0)";
+const MARGIN = 12;
 
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
 
 /** @param {Element} view @returns {string} an SVG file */
 export function pictureOf(view) {
   const whole = view.getBoundingClientRect();
-  const { left: x, top: y, width, height } = whole;
-  const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: Math.ceil(width), height: Math.ceil(height), viewBox: `${x} ${y} ${width} ${height}` });
+  const [x, y, width, height] = [whole.left - MARGIN, whole.top - MARGIN, Math.ceil(whole.width) + 2 * MARGIN, Math.ceil(whole.height) + 2 * MARGIN];
+  const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `${x} ${y} ${width} ${height}` });
   root.append(svg("rect", { x, y, width, height, fill: colour("pane") }));
   add(root, view, whole);
   return new XMLSerializer().serializeToString(root);
@@ -23,6 +24,7 @@ function add(root, element, seen) {
   const part = { left: Math.max(box.left, seen.left), top: Math.max(box.top, seen.top), right: Math.min(box.right, seen.right), bottom: Math.min(box.bottom, seen.bottom) };
   const place = { x: part.left, y: part.top, width: part.right - part.left, height: part.bottom - part.top };
   if (style.display === "none" || style.clipPath !== "none" || place.width <= 0 || place.height <= 0) return;
+  if (element.matches("[type=range]")) return slider(root, /** @type {HTMLInputElement} */ (element), box);
   const opacity = style.opacity === "1" ? null : style.opacity;
   const framed = style.borderLeftWidth !== "0px" && style.borderTopWidth !== "0px";
   if (style.backgroundColor !== CLEAR || framed) {
@@ -47,13 +49,20 @@ function add(root, element, seen) {
   }
 }
 
+/** A slider: its line, and the knob where it stands. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
+function slider(root, { min, max, value }, box) {
+  const cx = box.left + 8 + ((box.width - 16) * (Number(value) - Number(min))) / (Number(max) - Number(min) || 1);
+  const cy = box.top + box.height / 2;
+  root.append(svg("line", { x1: box.left, x2: box.right, y1: cy, y2: cy, stroke: colour("line-strong"), "stroke-width": 4 }), svg("circle", { cx, cy, r: 7, fill: colour("accent") }));
+}
+
 /** An SVG inside the view, with the colours that the style sheet gives it, cut at what is seen. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
 function copyOf(element, box, place) {
   const copy = /** @type {SVGElement} */ (element.cloneNode(true));
   const shapes = copy.querySelectorAll("*");
   element.querySelectorAll("*").forEach((shape, i) => {
-    const { fill, stroke, fontSize } = getComputedStyle(shape);
-    for (const [name, value] of Object.entries({ fill, stroke, "font-size": fontSize })) shapes[i].setAttribute(name, value);
+    const { fill, stroke, fontSize, fontFamily } = getComputedStyle(shape);
+    for (const [name, value] of Object.entries({ fill, stroke, "font-size": fontSize, "font-family": fontFamily })) shapes[i].setAttribute(name, value);
   });
   for (const [name, value] of Object.entries({ x: box.left, y: box.top, width: box.width, height: box.height })) copy.setAttribute(name, String(value));
   return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
