@@ -135,12 +135,13 @@ def together(processes: int, data: Path, root: Path, jobs: list[Job]) -> None:
 
 
 PLANS = ("ddp", "fsdp", "tp")
+ONE_SAVE = {"save_every": 5}  # saves take longer than these steps
 PARITY = {
     "whole": Job(""),
-    "micro": Job("", changes={"micro_rows": 1, "recompute": True}),
-    "muon": Job("", changes={"muon_lr": 0.02}),
-    "single": Job("", double=False),
-    "half": Job("", double=False, changes={"precision": "bfloat16", "recompute": True}),
+    "micro": Job("", changes={**ONE_SAVE, "micro_rows": 1, "recompute": True}),
+    "muon": Job("", changes={**ONE_SAVE, "muon_lr": 0.02}),
+    "single": Job("", double=False, changes=ONE_SAVE),
+    "half": Job("", double=False, changes={**ONE_SAVE, "precision": "bfloat16", "recompute": True}),
 }
 
 

@@ -6,6 +6,7 @@ torchrun starts them. How the model is divided among them is in `parallel.py`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -189,7 +190,11 @@ def made_mesh(device: torch.device, world: int, tensor: int | None) -> DeviceMes
         raise SettingError(
             f"{world} processes do not make groups of {size}. Give --tensor a divisor of {world}."
         )
-    return init_device_mesh(device.type, (world // size, size), mesh_dim_names=("data", "tensor"))
+    mesh = init_device_mesh(device.type, (world // size, size), mesh_dim_names=("data", "tensor"))
+    mesh._flatten("all")  # so that the norm of a gradient is one sum over all, the same in every process
+    # What two axes divide is gathered in two steps when it is saved. torch warns of that in every process.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    return mesh
 
 
 def leave() -> NoReturn:
