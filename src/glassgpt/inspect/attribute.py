@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from glassgpt.inspect.picture import Picture
 
 GAP = 0.002  # integrated gradients stop here: a fifth of the 1 % that one may rely on
-MOST_POINTS = 4000
+MOST_POINTS = 1000
+COPY_BYTES = 4 * 2**30  # a copy of the model in float64 may be so large
 GRAPH_BYTES = 512 * 2**20  # how much memory the gradients of several points at once may take
 
 
@@ -174,6 +175,10 @@ class Score:
     def _pieces(self, alphas: Array) -> tuple[Tensor, ...]:
         return torch.split(torch.tensor(alphas).to(self.x), self.together)
 
+    def noise(self, logits: Array) -> float:
+        """What rounding does to such logits: no difference below this means anything."""
+        return float(8 * torch.finfo(self.x.dtype).eps * np.abs(logits).max(initial=1.0))
+
     def at(self, alphas: Array) -> Tensor:
         """Logits with every token embedding scaled by alpha, (n,), in float64."""
         with torch.no_grad():
@@ -205,15 +210,19 @@ def integrated(model: GPT2, trace: Trace, target: int, position: int) -> TokenSc
     On every stretch of the way the sum must be the difference of the logits at its ends, which is known; a
     stretch where it is not is halved. So the gap is small, and the points lie where they are needed.
     """
-    score = Score(exact(model), trace.tokens[: position + 1], target)
+    ids = trace.tokens[: position + 1]
+    score = Score(exact(model), ids, target)
     nodes, weights = np.polynomial.legendre.leggauss(4)
     done = torch.zeros(position + 1, dtype=torch.float64)
     error, points = 0.0, 0
     edges = np.linspace(0, 1, 5)
     values = score.at(edges).numpy()
+    if score.noise(values) > GAP * abs(values[-1] - values[0]) and 8 * model.config.n_parameters < COPY_BYTES:
+        # Text and baseline score so alike that float32 cannot tell the difference to a percent.
+        score = Score(copy.deepcopy(model).cpu().double(), ids, target)
+        values = score.at(edges).numpy()
     start, end = float(values[0]), float(values[-1])
-    # What float32 cannot resolve is no error of the sum; it matters where target and baseline score alike.
-    allowed = max(GAP * abs(end - start), 1e-6 * max(abs(start), abs(end), 1.0))
+    allowed, noise = GAP * abs(end - start), score.noise(values)
     waiting = list(zip(edges[:-1], edges[1:], values[:-1], values[1:], strict=True))
     while waiting:
         left = np.array([stretch[0] for stretch in waiting])
@@ -225,7 +234,7 @@ def integrated(model: GPT2, trace: Trace, target: int, position: int) -> TokenSc
         points += alphas.size
         errors = sums.sum(dim=1).numpy() - np.array([s[3] - s[2] for s in waiting])
         # A stretch may be off by its share of the way, so all together are off by no more than allowed.
-        fine = (np.abs(errors) <= allowed * width) | (points >= MOST_POINTS)
+        fine = (np.abs(errors) <= np.maximum(allowed * width, noise)) | (points >= MOST_POINTS)
         done += sums[torch.from_numpy(fine)].sum(dim=0)
         error += float(errors[fine].sum())
         halved = [stretch for stretch, ok in zip(waiting, fine, strict=True) if not ok]
