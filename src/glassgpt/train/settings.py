@@ -39,9 +39,7 @@ class TrainSettings:
     save_every: int = 200  # steps between checkpoints
     keep: int = 3  # checkpoints that stay, besides the best
     skip_bad_steps: int = 0  # steps in a row whose loss may be no finite number; they move nothing
-    deterministic: bool = (
-        False  # on a GPU: sums in a fixed order, so that a resumed run is bit for bit the same
-    )
+    deterministic: bool = False  # on a GPU: sums in a fixed order, so that runs can be repeated bit for bit
 
     def __post_init__(self) -> None:
         for name in ("steps", "rows", "context", "eval_every", "eval_rows", "save_every", "keep"):
