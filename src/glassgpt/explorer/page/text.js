@@ -1,5 +1,6 @@
 // Changes of the text that views share: going on with a token, taking the last one back.
 
+import { api } from "./api.js";
 import { store } from "./store.js";
 
 /** How many of the tokens were given, and not appended here. */
@@ -27,6 +28,7 @@ const went = [];
 
 /** Take the last change of the text back: by the browser's Back where that is what it does, keeping the settings. */
 export function undo() {
+  if (api.offline) return;
   const length = store.trace?.tokens.length ?? 0;
   while (went.length > 0 && /** @type {number} */ (went.at(-1)) > length) went.pop();
   if (went.at(-1) === length) {
