@@ -59,12 +59,11 @@ def check_plan(plan: str, settings: TrainSettings, tensor: int | None = None) ->
 
 def check_division(config: Config, context: int, processes: int) -> None:
     """Whether so many processes can share a layer."""
+    most = math.gcd(config.n_head, config.d_mlp, context)
+    instead = f"Choose --tensor {most} or a divisor of it" if most > 1 else "Choose --parallel fsdp"
     for name, value in (("n_head", config.n_head), ("the MLP's width", config.d_mlp), ("context", context)):
         if value % processes:
-            raise SettingError(
-                f"{name} {value} cannot be divided among {processes} processes. "
-                f"Choose --tensor {math.gcd(config.n_head, config.d_mlp, context)} or a divisor of it."
-            )
+            raise SettingError(f"{name} {value} cannot be divided among {processes} processes. {instead}.")
 
 
 class Surprise(nn.Module):
