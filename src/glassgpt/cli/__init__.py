@@ -5,7 +5,7 @@ and its return value the exit code. A module is imported only when its verb is u
 `--version` answer at once.
 
 Exit codes: 0 done; 1 the answer is no (`verify`); 2 a mistake in what was asked, told in one line on stderr;
-130 Ctrl-C; 141 whoever read our output stopped reading.
+3 the loss is no finite number (`train`); 130 Ctrl-C; 141 whoever read our output stopped reading.
 """
 
 from __future__ import annotations
