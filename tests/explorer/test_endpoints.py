@@ -16,7 +16,7 @@ from glassgpt.gpt import GPT
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 
 # JSON carries a float32 exactly, so equal means equal. Appended columns are computed through the cache, in
-# products of other shapes: a few roundings of float32 apart (measured: below 3e-6 of the largest).
+# products of other shapes: a few roundings of float32 apart (measured: 2e-6 of the largest).
 APPENDED = 2e-5
 
 

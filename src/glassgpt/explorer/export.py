@@ -30,7 +30,7 @@ from glassgpt.http.answers import array
 from glassgpt.http.errors import Refusal
 from glassgpt.http.files import listed
 
-MOST_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 28 million
+MOST_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 20 million
 LOGITS_BYTES = 16_000_000  # of these, distributions after single tokens; the last ones of a text come first
 
 # Steps within a block, by the names that offline.js knows.
