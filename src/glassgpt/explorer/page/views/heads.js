@@ -19,7 +19,7 @@ class GlassHeads extends GlassView {
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "edits", "secondTrace"];
   #grid = el("div", { class: "all", role: "group", "aria-label": "All heads: a row for each block, the last one on top" });
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
-  #second = el("input", { type: "text", id: "second", placeholder: "another text, to patch heads from", autocomplete: "off", spellcheck: "false" });
+  #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
   #title = el("h3");
   #edits = el("div", { class: "edits" });
