@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from glassgpt.errors import UserError
+from glassgpt.train import loop
 from glassgpt.train.run import checkpoints, read_checkpoint, tidy
 from glassgpt.train.saving import Saver
 from glassgpt.weights.safe import remove, unfinished
@@ -135,6 +136,21 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> 
     assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
     remove(tmp_path / "checkpoints" / "step-00000008")
     assert run(fresh(), tmp_path)[0]["step"] == 7
+
+
+def test_deterministic_mode_is_on_for_updates_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples between the steps may use what torch knows no fixed order for."""
+    learn, modes = loop.learn, []
+
+    def watched(*arguments: object) -> object:
+        modes.append(torch.are_deterministic_algorithms_enabled())
+        return learn(*arguments)
+
+    monkeypatch.setattr(loop, "learn", watched)
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "deterministic": True})
+    for _ in train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings):
+        modes.append(torch.are_deterministic_algorithms_enabled())
+    assert modes == [True, False] * settings.steps
 
 
 @pytest.mark.gpu

@@ -189,10 +189,12 @@ def evaluate(
 @contextmanager
 def repeatable(wanted: bool) -> Iterator[None]:
     """On a GPU sums may be added up in any order unless torch is told otherwise, which is slower."""
+    if not wanted:
+        yield
+        return
     before = torch.are_deterministic_algorithms_enabled()
-    if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch insists
-        torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch insists
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
