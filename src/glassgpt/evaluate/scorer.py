@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.evaluate.rows import Group, Row, shared_length
+from glassgpt.evaluate.rows import Group, Ids, Row, shared_length
 from glassgpt.evaluate.store import Scores, Store, key_of
 from glassgpt.generate.backend import Backend
 from glassgpt.model import GPT2, Cache, TorchBackend
@@ -106,7 +106,7 @@ class Scorer:
         for group in groups:
             shared = shared_length(group) if len(group) > 1 and self._has_model() else 0
             if shared >= SHARED_LEAST:
-                sharing += [(shared, part) for part in self._parts(group)]
+                sharing.append((shared, group))
             else:
                 plain += group
         plain.sort(key=lambda row: -len(row.ids))
@@ -121,29 +121,9 @@ class Scorer:
 
     def _shared_batches(self, sharing: list[tuple[int, Group]]) -> Iterator[Batch]:
         while sharing:
-            many = n_rows = longest = 0
-            for shared, group in sharing:
-                n_rows += len(group)
-                longest = max(longest, max(len(row.ids) - shared for row in group))
-                tokens = (many + 1) * sharing[0][0] + n_rows * longest
-                if many and (tokens > self.pace.tokens or self._cache_bytes(n_rows, sharing[0][0] + longest)):
-                    break
-                many += 1
+            many = max(1, self.pace.tokens // sharing[0][0])
             yield Batch([group for _, group in sharing[:many]], [shared for shared, _ in sharing[:many]])
             sharing = sharing[many:]
-
-    def _cache_bytes(self, rows: int, length: int) -> bool:
-        """Whether the keys and values of so many rows are more than shall be held."""
-        config = self.backend.config
-        return rows * length * 2 * config.n_layer * config.n_embd * 4 > self.pace.cache_bytes
-
-    def _parts(self, group: Group) -> list[Group]:
-        """A group as it is, or halves of it until each fits into memory."""
-        longest = max(len(row.ids) for row in group)
-        if len(group) < 4 or not self._cache_bytes(len(group), longest):
-            return [group]
-        half = len(group) // 2
-        return self._parts(group[:half]) + self._parts(group[half:])
 
     def _has_model(self) -> bool:
         return isinstance(self.backend, TorchBackend)
@@ -153,7 +133,7 @@ class Scorer:
         if isinstance(self.backend, TorchBackend):
             with torch.inference_mode():
                 model = self.backend.model
-                hidden = read_shared(model, batch) if batch.shared else read_plain(model, rows)
+                hidden = read_shared(model, batch, self.pace) if batch.shared else read_plain(model, rows)
                 return self._judge(model.head, hidden, rows)
         logits = torch.from_numpy(np.asarray(self.backend.logits([row.ids[:-1].tolist() for row in rows])))
         picked = [logits[i, row.first - 1 : len(row.ids) - 1] for i, row in enumerate(rows)]
@@ -203,30 +183,46 @@ def read_plain(model: GPT2, rows: list[Row]) -> Tensor:
     return x.flatten(0, 1)[torch.from_numpy(np.concatenate(wanted)).to(device)]  # (N, C)
 
 
-def read_shared(model: GPT2, batch: Batch) -> Tensor:
-    """The same for rows that begin alike: the beginnings once into a cache, then all that follows."""
+def read_shared(model: GPT2, batch: Batch, pace: Pace) -> Tensor:
+    """The same for rows that begin alike: the beginnings once into a cache, then what follows them.
+
+    What follows is sorted by length once more and read in smaller batches: answers to questions of equal
+    length are not equally long, and padding was as much work as the tokens.
+    """
     device, dtype = model.wte.weight.device, model.wte.weight.dtype
-    shared, rows = batch.shared, batch.rows
-    owner = np.repeat(np.arange(len(shared)), [len(group) for group in batch.groups])
-    P = max(shared)
-    beginnings = np.zeros((len(shared), P), np.int64)
-    for i, (group, length) in enumerate(zip(batch.groups, shared, strict=True)):
-        beginnings[i, :length] = group[0].ids[:length]
-    cache = Cache.empty(model.config, len(shared), P, device, dtype)
+    shared, rows = np.array(batch.shared), batch.rows
+    beginnings = np.zeros((len(shared), shared.max()), np.int64)
+    for i, group in enumerate(batch.groups):
+        beginnings[i, : shared[i]] = group[0].ids[: shared[i]]
+    cache = Cache.empty(model.config, len(shared), int(shared.max()), device, dtype)
     model.hidden(torch.from_numpy(beginnings).to(device), cache=cache)
 
-    T = max(len(row.ids) - 1 - shared[i] for row, i in zip(rows, owner, strict=True))
+    owner = np.repeat(np.arange(len(shared)), [len(group) for group in batch.groups])
+    rest = np.array([len(row.ids) - 1 for row in rows]) - shared[owner]  # tokens still to be read
+    per_token = 2 * model.config.n_layer * model.config.n_embd * model.wte.weight.element_size()
+    order = np.argsort(-rest, kind="stable")
+    found: dict[int, Tensor] = {}
+    while len(order):
+        T, P = int(rest[order[0]]), int(shared.max())
+        many = max(1, min(pace.tokens // 4 // T, pace.cache_bytes // (per_token * (P + T))))
+        some, order = order[:many], order[many:]
+        x = _read_on(model, cache, [rows[i] for i in some], owner[some], shared[owner[some]], T)  # (B, T, C)
+        for i, vectors in zip(some, x, strict=True):
+            found[int(i)] = vectors[rows[i].first - 1 - shared[owner[i]] : rest[i]]
+    return torch.cat([found[i] for i in range(len(rows))])  # (N, C)
+
+
+def _read_on(model: GPT2, cache: Cache, rows: list[Row], owner: Ids, shared: Ids, T: int) -> Tensor:
+    """The final vectors of what follows the beginnings, at most T tokens, (B, T, C)."""
+    device, P = model.wte.weight.device, int(shared.max())
     ids, positions = np.zeros((len(rows), T), np.int64), np.full((len(rows), T), -1, np.int64)
-    wanted = []
-    for i, row in enumerate(rows):
-        begin, n = shared[owner[i]], len(row.ids) - 1 - shared[owner[i]]
+    for i, (row, begin) in enumerate(zip(rows, shared, strict=True)):
+        n = len(row.ids) - 1 - begin
         ids[i, :n], positions[i, :n] = row.ids[begin:-1], np.arange(begin, begin + n)
-        wanted.append(np.arange(row.first - 1 - begin, n) + i * T)
-    both = Cache.empty(model.config, len(rows), P + T, device, dtype)
+    both = Cache.empty(model.config, len(rows), P + T, device, model.wte.weight.dtype)
     # A shorter beginning leaves padding after it; a row overwrites that before it could look there.
     both.kv[:, :, :, :, :P] = cache.kv[:, :, torch.from_numpy(owner).to(device), :, :P]
-    x = model.hidden(torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), both)
-    return x.flatten(0, 1)[torch.from_numpy(np.concatenate(wanted)).to(device)]  # (N, C)
+    return model.hidden(torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), both)
 
 
 def fingerprint(backend: Backend) -> str:
