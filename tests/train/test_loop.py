@@ -304,7 +304,7 @@ def test_half_precision_learns_too(tmp_path: Path, precision: str) -> None:
         ({"steps": 0}, "steps is 0"),
         ({"rows": 6, "micro_rows": 4}, "micro_rows 4 does not divide rows 6. Choose one of 1, 2, 3, 6"),
         ({"lr": -1.0}, "lr is -1.0"),
-        ({"precision": "int3"}, "precision 'int3' is not one of float32, bfloat16, float16"),
+        ({"precision": "int3"}, "precision 'int3' is not one of auto, float32, bfloat16, float16"),
         ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
         ({"z_loss": -1.0}, "z_loss is -1.0"),
         ({"schedule": "linear"}, "schedule 'linear' is not one of"),
@@ -430,6 +430,20 @@ def test_recomputing_keeps_less_for_the_backward_pass() -> None:
         return sum(seen.values())
 
     assert kept(True) < kept(False) / 3
+
+
+@pytest.mark.parametrize("wanted", [{}, {"z_loss": 0.01, "label_smoothing": 0.2}])
+def test_what_is_compiled_and_what_is_not_judge_alike(wanted: dict[str, float]) -> None:
+    """In float64, with targets that do not count and columns that are padding."""
+    torch.manual_seed(5)
+    logits, targets = 9 * torch.randn(11, 26, dtype=torch.float64), torch.randint(0, 23, (11,))
+    targets[:3] = loss.IGNORED
+    for ours, expected in zip(
+        loss.judge_in_place(logits.clone(), targets, 23, **wanted),
+        loss.judge(logits.clone(), targets, 23, **wanted),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_decay_pulls_on_matrices_only() -> None:

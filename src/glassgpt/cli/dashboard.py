@@ -50,6 +50,8 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
+    # Asked now: what rich puts in the place of stderr has no encoding.
+    signs = "▁▂▃▄▅▆▇█" if terminal.speaks_unicode(sys.stderr) else "_.-=+*#@"
     losses: list[float] = []
     latest: dict[str, Any] = {}
 
@@ -58,7 +60,9 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
             yield self.make_tasks_table(self.tasks)
             if losses:
                 yield Text(line(latest, step=False), overflow="ellipsis", no_wrap=True)
-                yield Text(f"{losses[0]:.2f} ").append(spark(losses), "bar").append(f" {losses[-1]:.2f}")
+                yield (
+                    Text(f"{losses[0]:.2f} ").append(spark(losses, signs), "bar").append(f" {losses[-1]:.2f}")
+                )
 
     bar = WithFigures(
         TextColumn("{task.description}"),
@@ -99,9 +103,8 @@ def line(record: Record, step: bool = True) -> str:
     return "  ".join(text for name, form in forms.items() if name in record and (text := form(record[name])))
 
 
-def spark(values: list[float], width: int = SPARK_WIDTH) -> str:
+def spark(values: list[float], signs: str, width: int = SPARK_WIDTH) -> str:
     """The course of the values in one line, from the lowest to the highest of them."""
-    signs = "▁▂▃▄▅▆▇█" if terminal.speaks_unicode(sys.stderr) else "_.-=+*#@"
     width = min(width, len(values))
     edges = [len(values) * i // width for i in range(width + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]

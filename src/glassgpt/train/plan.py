@@ -143,7 +143,7 @@ def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -
 
 def measured_peak(device: torch.device, precision: str) -> float:
     """Operations per second of a large matrix product here, on numbers that are not zero."""
-    dtype = {"float32": torch.float32, "float16": torch.float16}.get(precision, torch.bfloat16)
+    dtype = torch.float32 if precision == "auto" else getattr(torch, precision.replace("float8", "bfloat16"))
     side = 8192 if device.type == "cuda" else 1024
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))

@@ -56,6 +56,18 @@ def device_name(device: torch.device) -> str:
     return f"{name or 'CPU'}, {os.cpu_count()} cores"
 
 
+def quick_precision(device: torch.device) -> str:
+    """bfloat16 where products in it are done by the device's own instructions, float32 elsewhere."""
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+    try:
+        words = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return "float32"
+    # AVX-512 BF16 and AMX; Arm says just bf16. Without them torch computes in float32 and rounds: slower.
+    return "bfloat16" if device.type == "cpu" and words & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
+
+
 def git_commit() -> str | None:
     """The commit of the folder the command was typed in, with a + if files differ from it, if any."""
     try:

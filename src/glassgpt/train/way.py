@@ -21,10 +21,10 @@ from torch.utils.checkpoint import checkpoint
 
 from glassgpt.model import GPT2
 from glassgpt.train.float8 import use_float8
-from glassgpt.train.loss import Judge, head_and_loss, judge
+from glassgpt.train.loss import Judge, head_and_loss, judge, judge_in_place
 from glassgpt.train.settings import TrainSettings
 
-ROUNDED_TO = {"float32": None, "float16": torch.float16}  # in all other precisions: bfloat16
+ROUNDED_TO = {"auto": None, "float32": None, "float16": torch.float16}  # in all others: bfloat16
 SHALLOW = 16  # blocks: up to here all are compiled together, beyond it one for all of them
 
 RunBlock = Callable[..., Tensor]
@@ -87,7 +87,7 @@ class Way(NamedTuple):
     dtype: torch.dtype | None = None  # that a pass rounds the weights to; None: as they are
     hidden: Callable[[GPT2, Tensor, torch.dtype | None, RunBlock], Tensor] = hidden
     run_block: RunBlock = nn.Module.__call__
-    judge: Judge = judge
+    judge: Judge = judge_in_place
 
     @classmethod
     def of(cls, settings: TrainSettings, model: GPT2, alone: bool = True) -> Way:
@@ -100,7 +100,11 @@ class Way(NamedTuple):
             use_float8(model)
         way = cls(
             ROUNDED_TO.get(settings.precision, torch.bfloat16),
-            judge=partial(judge, z_loss=settings.z_loss, label_smoothing=settings.label_smoothing),
+            judge=partial(
+                judge if settings.compile else judge_in_place,
+                z_loss=settings.z_loss,
+                label_smoothing=settings.label_smoothing,
+            ),
         )
         if settings.compile:
             way = way._replace(judge=torch.compile(way.judge))
