@@ -7,6 +7,7 @@ import json as jsonlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,25 +93,21 @@ def command(
     if markdown:
         print(markdown_row(models[0], measures))
     else:
-        terminal.show(figures(outcomes))
+        terminal.show(*figures(outcomes))
     return code
 
 
+@dataclass(frozen=True)
 class Settings:
     """What all models of a command have in common."""
 
-    def __init__(
-        self,
-        stride: int | None,
-        limit: int | None,
-        folder: Path | None,
-        check: bool,
-        cache: str | None,
-        device: str | None,
-        dtype: str,
-    ) -> None:
-        self.stride, self.limit, self.folder, self.check = stride, limit, folder, check
-        self.cache, self.device, self.dtype = cache, device, dtype
+    stride: int | None
+    limit: int | None
+    folder: Path | None
+    check: bool
+    cache: str | None
+    device: str | None
+    dtype: str
 
 
 def model_and_file(suite: str, words: tuple[str, ...], given: Path | None) -> tuple[tuple[str, ...], Path]:
@@ -220,14 +217,16 @@ def shown(measure: Measure, value: float | None) -> str:
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def figures(outcomes: Sequence[Outcome]) -> Any:
+def figures(outcomes: Sequence[Outcome]) -> list[Any]:
+    """The table; where it is too wide for the rules, they follow it line by line."""
     from rich.text import Text
 
     from glassgpt.evaluate.published import SIZES, published
 
     measures = [measure for outcome in outcomes for measure in outcome.measures]
     known = {id(m): published(m.metric, m.protocol) for m in measures}
-    columns = ["metric", ">value", ">± error", ">n", "rule"]
+    roomy = terminal.console().width >= 140
+    columns = ["metric", ">value", ">± error", ">n", *(["rule"] if roomy else [])]
     if any(known.values()):
         columns += [f">{size}" for size in SIZES]
     made = terminal.table(*columns)
@@ -235,13 +234,16 @@ def figures(outcomes: Sequence[Outcome]) -> Any:
         for m in outcome.measures:
             figures = known[id(m)]
             cells: list[Text | str] = [m.metric, Text(shown(m, m.value), style="number")]
-            cells += [shown(m, m.stderr), f"{m.n:,}", Text(m.protocol, style="quiet")]
+            cells += [shown(m, m.stderr), f"{m.n:,}"]
+            cells += [Text(m.protocol, style="quiet")] if roomy else []
             if figures is not None:
                 cells += ["" if x is None else f"{x:g}" for x in figures]
             made.add_row(*cells)
         if outcome.problem:
-            made.add_row(outcome.task.name, Text("-", style="bad"), "", "", Text("see above", style="quiet"))
-    return made
+            made.add_row(outcome.task.name, Text("-", style="bad"))
+    if roomy:
+        return [made]
+    return [made, "", *(Text(f"{m.metric}: {m.protocol}", style="quiet") for m in measures)]
 
 
 def markdown_row(name: str, measures: Sequence[Measure]) -> str:

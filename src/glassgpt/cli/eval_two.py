@@ -85,7 +85,10 @@ def side_by_side(
 ) -> Any:
     from rich.text import Text
 
-    made = terminal.table("metric", ">A", ">B", ">B - A", "95% of resamples", ">n", "rule")
+    roomy = terminal.console().width >= 140
+    made = terminal.table(
+        "metric", ">A", ">B", ">B - A", "95% of resamples", ">n", *(["rule"] if roomy else [])
+    )
     for metric, first in a.items():
         second = b.get(metric)
         if second is None:
@@ -101,7 +104,8 @@ def side_by_side(
                 Text(signed(first, gap.value), style=style),
                 f"{signed(first, gap.low)} to {signed(first, gap.high)}",
             ]
-        made.add_row(*cells, f"{first.n:,}", Text(first.protocol, style="quiet"))
+        cells.append(f"{first.n:,}")
+        made.add_row(*cells, *([Text(first.protocol, style="quiet")] if roomy else []))
     return made
 
 

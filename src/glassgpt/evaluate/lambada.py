@@ -15,7 +15,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.measure import ACCURACY, PERPLEXITY, Measure
+from glassgpt.evaluate.measure import ACCURACY, PERPLEXITY, Kind, Measure
 from glassgpt.evaluate.store import Scores
 from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
 from glassgpt.generate.text import Tokenizer
@@ -88,8 +88,8 @@ class Lambada:
         words = [(one[0].unbarred[0], Scores(*map(np.concatenate, zip(*one, strict=True)))) for one in scores]
         ones = np.ones(len(words))
 
-        def measure(metric: str, protocol: str, kind: object, values: list[float]) -> Measure:
-            return Measure(f"{self.name}.{metric}", protocol, kind, np.array(values), ones)  # type: ignore[arg-type]
+        def measure(metric: str, protocol: str, kind: Kind, values: list[float]) -> Measure:
+            return Measure(f"{self.name}.{metric}", protocol, kind, np.array(values), ones)
 
         nats = [-word.total for _, word in words]
         whole = [float(word.greedy.all()) for _, word in words]
