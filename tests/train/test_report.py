@@ -13,7 +13,7 @@ import pytest
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.train.chart import Chart, Curve, linear_ticks, log_ticks, number_form, smoothed, thinned
-from glassgpt.train.report import clock, short, write_report
+from glassgpt.train.report import clock, closed_up, short, write_report
 from glassgpt.train.settings import TrainSettings
 
 NASTY = "<script>alert(1)</script> & <img src=x onerror=alert(2)>"
@@ -142,6 +142,10 @@ def test_logarithmic_ticks() -> None:
 def test_a_flat_curve_is_drawn() -> None:
     html = Chart("Flat", [Curve("x", [(1, 0.0), (2, 0.0)], "smooth")], 2, scales=("linear", "log")).to_html(0)
     assert "nan" not in html
+
+
+def test_empty_lines_do_not_fill_the_page() -> None:
+    assert closed_up("\n\na\n \n\n\n b\nc\n") == "a\n\n b\nc"
 
 
 def test_numbers_for_people() -> None:

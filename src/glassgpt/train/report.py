@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -174,7 +175,7 @@ def samples(written: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
         note = f"held out {looks[step]:.3f}" if step in looks else ""
         return (
             f"<li><h3>step {step:,}<small>{note}</small></h3>"
-            f"<blockquote>{html.escape(str(sample['text']).strip())}</blockquote></li>"
+            f"<blockquote>{html.escape(closed_up(str(sample['text'])))}</blockquote></li>"
         )
 
     n = len(written)
@@ -186,6 +187,11 @@ def samples(written: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     if rest:
         rest = f"<details><summary>the other {n - len(shown)}</summary><ol>{rest}</ol></details>"
     return f'<section class="samples"><h2>What it wrote as it learned</h2><ol>{made}</ol>{rest}</section>'
+
+
+def closed_up(text: str) -> str:
+    """A text of which no more than one line in a row is empty: a young model writes many."""
+    return re.sub(r"\n\s*\n", "\n\n", text.strip())
 
 
 def environment_tables(sessions: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -28,9 +28,7 @@ class TrainSettings:
     warmup: int = 100  # steps in which the rate rises in a line
     floor: float = 0.05  # the share of the peak rate at the end
     clip: float = 1.0  # the largest norm a gradient keeps
-    precision: str = (
-        "auto"  # of the passes: float32, bfloat16, float16, float8; auto: the best the device has
-    )
+    precision: str = "auto"  # of the passes: float32, bfloat16, float16, float8; auto: as suits the device
     compile: bool = False  # let torch compile the blocks
     recompute: bool = False  # keep no activations within blocks (checkpointing): less memory, a third slower
     z_loss: float = 0.0  # keeps the softmax's sum near 1 (PaLM: 1e-4); the loss that is told stays plain
