@@ -36,7 +36,7 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.explorer.browser import launched, served
+from tests.explorer.browser import NoBrowser, launched, served
 
 # Seconds, for the shipped model; the trace of GPT-2 small's shape may take 2.5 s.
 GOALS = {"trace": 1.0, "first paint": 1.0, "ready": 1.0, "interaction": 0.050, "slider": 0.016}
@@ -222,4 +222,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NoBrowser as why:
+        raise SystemExit(str(why)) from None

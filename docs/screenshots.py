@@ -20,7 +20,7 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.explorer.browser import Visit, launched, served
+from tests.explorer.browser import NoBrowser, Visit, launched, served
 
 OUT = Path(__file__).with_name("explorer")
 TEXT = "A robot must obey the orders given it"
@@ -91,4 +91,7 @@ def squeezed(file: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NoBrowser as why:
+        raise SystemExit(str(why)) from None

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import pytest
-
 # As in a machine without a screen, where tests may be run by root; nothing is looked up outside.
 FLAGS = [
     "--no-sandbox",
@@ -35,21 +33,27 @@ DRAWN = {
 PATIENCE = 60  # seconds: a loaded machine is slow, and a page that never gets there still fails
 
 
+class NoBrowser(Exception):
+    """What to install."""
+
+
 def find_chromium() -> str:
     for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
         found = shutil.which(name)
         if found is not None:
             return found
-    pytest.skip("no Chromium here: apt-get install chromium (the Explorer's page is tested in it)")
+    raise NoBrowser("no Chromium here: apt-get install chromium (the Explorer's page is shown in it)")
 
 
 @contextmanager
 def launched() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright here: pip install playwright"
-    )
+    """A browser, or a NoBrowser that says what to install."""
     path = find_chromium()
-    with playwright.sync_playwright() as driver:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        raise NoBrowser("no playwright here: pip install playwright (it drives Chromium)") from None
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
