@@ -83,8 +83,9 @@ def array(packed: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(packed["data"]), kind).reshape(packed["shape"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """One for each file of tests: while it is open, nothing else in this thread can run an event loop."""
     with ExitStack() as stack:
         try:
             found = stack.enter_context(launched())
