@@ -117,8 +117,11 @@ def test_the_micro_batch_fits_into_memory() -> None:
 
 
 def test_time_limits_the_steps() -> None:
-    plan = Plan(0, 0, 0, 0, 0, tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0)
     settings = pick_settings(CONFIG, 1_000_000, lora=False)
+    plan = Plan(
+        settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
+        tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0,
+    )  # fmt: skip
     limited = within_time(settings, plan, 300, seconds=100)
     assert 40 <= limited.steps <= 50  # two seconds each
     assert limited.warmup < limited.steps
