@@ -269,7 +269,7 @@ class GPT:
         Kept are one for single texts and one of the size last asked for: a device's recorded step computes
         every row of its cache, in use or not. A stream that is still open keeps the engine it has.
         """
-        most = sequences if all_at_once else min(sequences, self._most_rows())
+        most = sequences if all_at_once else min(sequences, self.most_rows())
         rows = 1
         while rows < most:
             rows *= 2
@@ -286,7 +286,7 @@ class GPT:
         self._lines = kept
         return line
 
-    def _most_rows(self) -> int:
+    def most_rows(self) -> int:
         config = self.config
         row = 2 * config.n_layer * self.backend.context * config.n_embd * 4  # keys and values in float32
         return max(1, min(MOST_ROWS, CACHE_BYTES // row))

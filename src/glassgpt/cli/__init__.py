@@ -104,6 +104,7 @@ VERBS = {
             "glassgpt eval gpt2 --suite harness --json figures.json",
             "glassgpt eval default book.txt --suite perplexity --stride 512",
             "glassgpt eval gpt2 gpt2-q4.gguf --suite wikitext-2 --limit 50",
+            "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
         ),
     ),
     "verify": Verb(

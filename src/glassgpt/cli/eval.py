@@ -39,6 +39,9 @@ def command(
         str,
         flag("smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa", "NAME"),
     ] = "smoke",
+    tasks: Annotated[
+        str | None, flag("tasks of lm-evaluation-harness, run by itself: triviaqa,drop", "NAMES", default="")
+    ] = None,
     data: Annotated[
         str | None, flag("the folder with the data files (or the one FILE)", "DIR", default="the hub")
     ] = None,
@@ -68,13 +71,18 @@ def command(
             raise SettingError(f"{name} {value} is not a whole number of at least 1.")
     models = models if models else ("default",)
     folder = None if data is None else Path(data).expanduser()
+    if tasks is not None:
+        from glassgpt.cli.eval_tasks import run_tasks
+
+        settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
+        return run_tasks(models, tasks, settings, json)
     if suite in OF_A_FILE:
         models, folder = model_and_file(suite, models, folder)
-        tasks, complaints = of_file(suite, folder)
+        todo, complaints = of_file(suite, folder)
     else:
         if folder is not None and not folder.is_dir():
             raise SettingError(f"--data {folder} is not a folder. Name the folder with the data files.")
-        tasks, complaints = chosen(suite)
+        todo, complaints = chosen(suite)
     if len(models) > 2:
         raise SettingError(f"{len(models)} models are too many: give one, or two to compare.")
     for complaint in complaints:
@@ -83,8 +91,8 @@ def command(
     if len(models) == 2:
         from glassgpt.cli.eval_two import compare
 
-        return compare(models[0], models[1], tasks, settings, json)
-    bench = Bench(models[0], tasks, settings)
+        return compare(models[0], models[1], todo, settings, json)
+    bench = Bench(models[0], todo, settings)
     outcomes = bench.run()
     measures = [measure for outcome in outcomes for measure in outcome.measures]
     code = exit_code(outcomes)

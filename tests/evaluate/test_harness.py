@@ -1,0 +1,271 @@
+"""Our model class for lm-evaluation-harness beside its own `hf`, on the same weights, request by request."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'glassgpt[eval]'")
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from lm_eval.models.huggingface import HFLM
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.evaluate.harness import Harness
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "eval"
+STORY = "The miller's cat went to the market, and the old mill stood by the river. " * 12
+
+PAIRS = [
+    ("The cook put salt in the", " soup"),
+    ("The cook put salt in the ", "soup"),  # a blank at the end of the context
+    ("The cook put salt in the \n\t ", "soup"),
+    ("", "The stone bridge never fell."),  # nothing before it
+    ("", " it"),
+    ("", "<|endoftext|>A text that begins with the prefix itself"),
+    ("One.<|endoftext|>", "Two."),
+    ("Question: Which is hot?\nAnswer:", " ice"),  # choices of one question
+    ("Question: Which is hot?\nAnswer:", " a cold stone"),
+    ("Question: Which is hot?\nAnswer:", " fire"),
+    ("Question: Which is hot?\nAnswer:", " ice"),  # and once more
+    ("Der Bär aß Käse für 5 €,", " 熊は寝た 🐻‍❄️, naïve"),
+    ("e", "\u0301 combining"),
+    (STORY, " The cat slept."),  # longer than the small model reads
+    (STORY, " The cat slept. " + STORY[:60]),
+    (STORY + "and", " the"),
+]
+TEXTS = [
+    "",
+    "a",
+    "The stone bridge.\n\nIt never fell.",
+    "熊は寝た 🐻‍❄️ ",
+    STORY,
+    STORY * 3,
+    "<|endoftext|>One<|endoftext|>",
+]
+
+
+def asked(kind: str, *requests: tuple) -> list[Instance]:
+    return [Instance(kind, {}, arguments, i) for i, arguments in enumerate(requests)]
+
+
+def theirs(folder: Path) -> HFLM:
+    return HFLM(pretrained=str(folder), device="cpu", dtype="float32", batch_size=2)
+
+
+@pytest.fixture(scope="module")
+def both(random_words) -> tuple[Harness, HFLM]:
+    return Harness(random_words.gpt), theirs(random_words.folder)
+
+
+def assert_equal(ours: list[tuple[float, bool]], hf: list[tuple[float, bool]]) -> None:
+    assert len(ours) == len(hf)
+    assert [total for total, _ in ours] == pytest.approx([total for total, _ in hf], rel=0, abs=1e-4)
+    assert [greedy for _, greedy in ours] == [greedy for _, greedy in hf]
+
+
+def greedy_continuations(hf: HFLM, contexts: list[str]) -> list[tuple[str, str]]:
+    """Continuations that are their own likeliest ones, for flags that are not all false."""
+    wishes = {"until": [], "max_gen_toks": 3}
+    found = hf.generate_until(asked("generate_until", *((c, wishes) for c in contexts)), disable_tqdm=True)
+    return list(zip(contexts, found, strict=True))
+
+
+def test_it_is_known_to_lm_eval_by_its_name() -> None:
+    assert get_model("glassgpt") is Harness
+    assert get_model("hf") is HFLM
+
+
+def test_loglikelihood_is_that_of_hf(both) -> None:
+    ours, hf = both
+    pairs = PAIRS + [
+        pair for pair in greedy_continuations(hf, [c for c, _ in PAIRS[:3]]) if pair[1].isascii()
+    ]
+    requests = asked("loglikelihood", *pairs)
+    assert_equal(
+        ours.loglikelihood(requests, disable_tqdm=True), hf.loglikelihood(requests, disable_tqdm=True)
+    )
+
+
+def test_rolling_loglikelihood_is_that_of_hf(both) -> None:
+    ours, hf = both
+    requests = asked("loglikelihood_rolling", *((text,) for text in TEXTS))
+    a = ours.loglikelihood_rolling(requests, disable_tqdm=True)
+    b = hf.loglikelihood_rolling(requests, disable_tqdm=True)
+    assert a == pytest.approx(b, rel=1e-6, abs=1e-4)
+    assert a[0] == 0
+    assert a[1] < 0
+
+
+def test_greedy_texts_are_those_of_hf(both) -> None:
+    ours, hf = both
+    contexts = ["The cook", "A stone bridge of wood ", "熊は", STORY, "The cook"]
+    free = hf.generate_until(
+        asked("generate_until", *((c, {"until": [], "max_gen_toks": 20}) for c in contexts)),
+        disable_tqdm=True,
+    )
+    stop = [text[6:8] for text in free[:2]]  # strings that are sure to come
+    for wishes in (
+        {"until": [], "max_gen_toks": 20},
+        {"until": stop, "max_gen_toks": 20, "do_sample": False},
+        {"until": stop[0], "max_new_tokens": 7, "temperature": 0.0},
+        {"until": ["\n\n"], "max_gen_toks": 9, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+    ):
+        requests = asked("generate_until", *((context, dict(wishes)) for context in contexts))
+        found = ours.generate_until(requests, disable_tqdm=True)
+        assert found == hf.generate_until(requests, disable_tqdm=True)
+        if wishes["until"] is stop:
+            assert not any(mark in text for text in found for mark in stop)
+            assert found[0] == free[0][: min(free[0].index(mark) for mark in stop if mark in free[0])]
+
+
+def test_drawn_texts_differ_and_repeat_with_the_seed(both) -> None:
+    import torch
+
+    ours, _ = both
+    wishes = {"until": ["\n\n"], "max_gen_toks": 12, "do_sample": True, "temperature": 1.0}
+    requests = asked("generate_until", *(("The cook", dict(wishes)) for _ in range(3)))
+    found = []
+    for _ in range(2):
+        torch.manual_seed(1234)
+        found.append(ours.generate_until(requests, disable_tqdm=True))
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3
+    assert ours.settings(wishes).top_k == 50  # as transformers has it
+    assert ours.settings({**wishes, "top_k": 0, "top_p": 0.9}).top_k is None
+
+
+def test_mistakes_are_told_in_a_line(both) -> None:
+    ours, _ = both
+    with pytest.raises(UserError, match="'' has no tokens of its own after 'The cook'"):
+        ours.loglikelihood(asked("loglikelihood", ("The cook", "")))
+    with pytest.raises(UserError, match="nothing to score"):
+        ours.loglikelihood(asked("loglikelihood", ("", "<|endoftext|>")))
+    for wishes, message in (
+        ({"max_gen_toks": 77}, "max_gen_toks is 77, and the model reads 77"),
+        ({"do_sample": True, "max_gen_toks": 5}, "do_sample needs a temperature above 0"),
+        ({"num_beams": 4, "max_gen_toks": 5}, "num_beams=4"),
+        ({"top_p": 2.0, "max_gen_toks": 5}, "top_p is 2.0"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            ours.generate_until(asked("generate_until", ("The cook", wishes)))
+
+
+def test_what_hf_refuses_has_an_answer(both) -> None:
+    """An ending longer than the context is scored in windows; blanks alone are no context."""
+    ours, _ = both
+    (long,) = ours.loglikelihood(asked("loglikelihood", ("The cook", " " + STORY)), disable_tqdm=True)
+    assert long[0] < -100
+    blank, empty = ours.loglikelihood(asked("loglikelihood", (" ", "it"), ("", " it")), disable_tqdm=True)
+    assert blank == empty
+
+
+def test_scores_are_kept(random_words, tmp_path: Path) -> None:
+    requests = asked("loglikelihood", *PAIRS)
+    first = Harness(random_words.gpt, cache=tmp_path)
+    found = first.loglikelihood(requests, disable_tqdm=True)
+    again = Harness(random_words.gpt, cache=tmp_path)
+    again.scorer.compute = None  # type: ignore[assignment]  # nothing is left to compute
+    assert again.loglikelihood(requests, disable_tqdm=True) == found
+
+
+@pytest.mark.slow
+def test_shipped_model_on_requests_of_every_kind(shipped) -> None:
+    ours, hf = Harness(shipped.gpt), theirs(shipped.folder)
+    pairs = PAIRS + greedy_continuations(hf, [context for context, _ in PAIRS[7:8]])
+    pairs.append((STORY * 8, " The cat slept."))
+    requests = asked("loglikelihood", *pairs)
+    a = ours.loglikelihood(requests, disable_tqdm=True)
+    assert_equal(a, hf.loglikelihood(requests, disable_tqdm=True))
+    assert any(greedy for _, greedy in a)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="no data sets beside the checkout")
+def test_shipped_model_on_real_documents(shipped) -> None:
+    """A few; `benchmarks/harness.py` compares 500 of each task."""
+    ours, hf = Harness(shipped.gpt), theirs(shipped.folder)
+    records = lzma.decompress((REAL / "lambada_test.jsonl.xz").read_bytes()).decode().splitlines()[:12]
+    pairs = []
+    for text in (json.loads(record)["text"] for record in records):
+        context, _, word = text.rpartition(" ")
+        pairs.append((context, " " + word))
+    requests = asked("loglikelihood", *pairs)
+    assert_equal(
+        ours.loglikelihood(requests, disable_tqdm=True), hf.loglikelihood(requests, disable_tqdm=True)
+    )
+    page = lzma.decompress((REAL / "wikitext-2-raw.test.xz").read_bytes()).decode()[:9000]
+    requests = asked("loglikelihood_rolling", (page,))
+    (a,), (b,) = ours.loglikelihood_rolling(requests, disable_tqdm=True), hf.loglikelihood_rolling(requests)
+    assert a == pytest.approx(b, rel=1e-6)
+
+
+# The wrapper command.
+
+
+@pytest.fixture
+def own_tasks(tmp_path: Path) -> Path:
+    """Two tasks of our own in the form of lm_eval, with their data beside them."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    rows = [
+        {"question": "Which is hot?", "choices": ["ice", "fire"], "gold": 1},
+        {"question": "Which is wet?", "choices": ["rain", "sand"], "gold": 0},
+        {"question": "Which is tall?", "choices": ["an oak", "moss"], "gold": 0},
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    common = (
+        "dataset_path: json\ndataset_kwargs:\n  data_files:\n    test: {file}\ntest_split: test\n"
+        'doc_to_text: "Question: {{{{question}}}}\\nAnswer:"\n'
+    )
+    (folder / "own_choice.yaml").write_text(
+        f"task: own_choice\noutput_type: multiple_choice\n{common.format(file=folder / 'rows.jsonl')}"
+        'doc_to_choice: "{{choices}}"\ndoc_to_target: gold\nmetric_list:\n  - metric: acc\n'
+    )
+    (folder / "own_text.yaml").write_text(
+        f"task: own_text\noutput_type: generate_until\n{common.format(file=folder / 'rows.jsonl')}"
+        'doc_to_target: "{{choices[gold]}}"\ngeneration_kwargs:\n  until: ["\\n"]\n  max_gen_toks: 5\n'
+        "metric_list:\n  - metric: exact_match\n"
+    )
+    (folder / "own_missing.yaml").write_text(
+        f"task: own_missing\noutput_type: generate_until\n{common.format(file=folder / 'no.jsonl')}"
+        'doc_to_target: ""\n'
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Path, tmp_path: Path) -> None:
+    names = "own_choice,own_text,own_missing,own_choic"
+    code, out, err = evaluate(
+        random_words.folder,
+        "--tasks",
+        names,
+        "--data",
+        own_tasks,
+        "--json",
+        tmp_path / "f.json",
+        "--limit",
+        "2",
+    )
+    assert code == 0
+    assert "own_missing: not available:" in err
+    assert "own_choic: there is no such task. Did you mean 'own_choice'?" in err
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert set(found) == {"own_choice.acc,none", "own_text.exact_match,none"}
+    assert {one["n"] for one in found.values()} == {2}
+    assert "own_choice" in out
+    assert "exact_match" in out
+
+
+def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Path) -> None:
+    code, _, err = evaluate("default", "default", "--tasks", "coqa")
+    assert code == 2
+    assert "takes one model" in err
+    code, _, err = evaluate("default", "--tasks", "coqa", "--data", tmp_path / "nowhere")
+    assert code == 2
+    assert "is no folder" in err
