@@ -43,12 +43,19 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=4, help="of hf")
     parser.add_argument("--tasks", default="lambada_openai,hellaswag,wikitext")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--softmax", help="hf's softmax_dtype: float64 adds up without rounding")
     args = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         save_checkpoint(load_checkpoint(args.model), folder, dtype="float32")
-        hf = HFLM(pretrained=str(folder), device=args.device, dtype="float32", batch_size=args.batch)
+        hf = HFLM(
+            pretrained=str(folder),
+            device=args.device,
+            dtype="float32",
+            batch_size=args.batch,
+            softmax_dtype=args.softmax,
+        )
         ours = Harness(str(folder), device=args.device)
         print(f"{'task':16} {'requests':>8} {'difference':>11} {'relative':>9} {'flags':>6} {'of':>6}")
         for task in args.tasks.split(","):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sys
 from pathlib import Path
 
 import pytest
@@ -269,3 +270,11 @@ def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Pa
     code, _, err = evaluate("default", "--tasks", "coqa", "--data", tmp_path / "nowhere")
     assert code == 2
     assert "is no folder" in err
+
+
+def test_the_command_names_what_is_not_installed(evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "glassgpt.evaluate.harness")
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    code, _, err = evaluate("default", "--tasks", "triviaqa")
+    assert code == 2
+    assert "need the package lm_eval. Install it with: pip install 'glassgpt[eval]'" in err

@@ -67,6 +67,12 @@ def run_tasks(models: tuple[str, ...], names: str, settings: Settings, json: str
 
 def loaded_tasks(manager: Any, names: list[str]) -> list[Any]:
     """Tasks with their data. Whatever goes wrong in fetching that (there are many ways) becomes one line."""
+    import datasets
+
+    from glassgpt.evaluate.datasets import hub_answers, only_what_is_here
+
+    if not hub_answers():
+        only_what_is_here(datasets)
     try:
         loaded = manager.load(names)
     except Exception as error:
