@@ -1,11 +1,12 @@
 """Our model class for lm_eval beside its own `hf` on the same exported weights, request by request.
 
-    python benchmarks/harness.py --data data/ [--model default] [--documents 500] [--batch 4]
+    python benchmarks/harness.py --data data/ [--model default] [--documents 500] [--batch 4] [--softmax float64]
 
 For each of lambada_openai, hellaswag and wikitext: how many requests, the largest difference in
 log-likelihood, the same as a share of it, and how many greedy flags differ. Exit code 1 where a difference
 is 1e-4 or more, or a flag differs. A page of wikitext has a log-likelihood of tens of thousands, of which
-float32 (in which `hf` adds up a window) keeps seven digits: there 1e-6 of it is allowed.
+float32 (in which both compute, and `hf` adds up a window) keeps seven digits: there 1e-6 of it is allowed.
+`--softmax float64` lets `hf` add up without rounding.
 """
 
 from __future__ import annotations
