@@ -1,6 +1,6 @@
 """Our model class for lm_eval beside its own `hf` on the same exported weights, request by request.
 
-    python benchmarks/harness.py --data data/ [--model default] [--documents 500] [--batch 4] [--softmax float64]
+    python benchmarks/harness.py --data data/ [--model default] [--documents 500] [--softmax float64]
 
 For each of lambada_openai, hellaswag and wikitext: how many requests, the largest difference in
 log-likelihood, the same as a share of it, and how many greedy flags differ. Exit code 1 where a difference
