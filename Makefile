@@ -43,7 +43,8 @@ chromium:
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null \
 	  || command -v google-chrome > /dev/null || { [ "$$(id -u)" = 0 ] \
 	  && command -v apt-get > /dev/null && echo "installing Chromium" \
-	  && { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } \
+	  && { timeout 300 apt-get install -y -qq chromium \
+  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq chromium; }; } \
 	  > /dev/null 2>&1; } || echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"
 
 bench: .venv/installed-dev
