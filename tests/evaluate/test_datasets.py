@@ -174,10 +174,17 @@ def test_a_hub_that_cannot_be_reached_is_asked_for_what_was_fetched_before(hub, 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     monkeypatch.setattr(datasets, "hub_answers", REAL_HUB_ANSWERS.__wrapped__)
     monkeypatch.setattr("urllib.request.getproxies", dict)
+    library, offline = sys.modules["datasets"], []
+
+    def load_dataset(*_, **__):
+        offline.append((library.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
+        raise ConnectionError("not fetched before")
+
+    monkeypatch.setattr(library, "load_dataset", load_dataset)
     with pytest.raises(datasets.Unavailable):
         datasets.load(datasets.LAMBADA, None)
-    assert sys.modules["datasets"].config.HF_HUB_OFFLINE
-    assert constants.HF_HUB_OFFLINE
+    assert offline == [(True, True)]
+    assert not constants.HF_HUB_OFFLINE  # whoever loads a model afterwards may try again
 
 
 def test_no_network_and_no_library_are_one_line_each(hub, monkeypatch) -> None:

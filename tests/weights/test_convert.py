@@ -8,8 +8,8 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -178,20 +178,35 @@ def test_a_device_or_a_pipe_is_never_replaced(small: Checkpoint, tmp_path: Path)
         convert(tmp_path / "m", "a\0b")
 
 
-@pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A disk on which the third tensor finds no more room."""
-    original = np.ascontiguousarray
-    calls = itertools.count()
+class FullAfterSomeWrites:
+    """A file on a disk that has room for five pieces more."""
 
-    def full(array: np.ndarray) -> np.ndarray:
-        if next(calls) >= 3:
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.left = file, 5
+
+    def write(self, piece: bytes) -> int:
+        self.left -= 1
+        if self.left < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return original(array)
+        return self.file.write(piece)
 
-    monkeypatch.setattr(np, "ascontiguousarray", full)
-    yield
-    monkeypatch.undo()
+    def __enter__(self) -> FullAfterSomeWrites:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where weights are written, there is no more room."""
+
+    def opened(path: Path, mode: str = "r") -> object:
+        file = open(path, mode)  # noqa: SIM115
+        return FullAfterSomeWrites(file) if mode == "wb" else file
+
+    for module in ("tensorfile", "llmc"):
+        monkeypatch.setattr(f"glassgpt.weights.{module}.open", opened, raising=False)
 
 
 @pytest.mark.parametrize("format", ["hf", "packed", "llmc"])

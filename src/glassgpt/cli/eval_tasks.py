@@ -71,10 +71,9 @@ def loaded_tasks(manager: Any, names: list[str]) -> list[Any]:
 
     from glassgpt.evaluate.datasets import hub_answers, only_what_is_here
 
-    if not hub_answers():
-        only_what_is_here(datasets)
     try:
-        loaded = manager.load(names)
+        with only_what_is_here(datasets, unless=hub_answers()):
+            loaded = manager.load(names)
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         raise UserError(f"not available: {type(error).__name__}: {first[:160]}") from None

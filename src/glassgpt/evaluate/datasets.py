@@ -7,6 +7,7 @@ format, and a hash that says whether the figures can be compared with anybody el
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -16,7 +17,7 @@ import socket
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,10 +124,9 @@ def from_hub(dataset: Dataset) -> tuple[bytes, str | None]:
         raise Unavailable(
             'it needs a folder of files (--data DIR), or the hub: pip install "glassgpt[eval]"'
         ) from None
-    if not hub_answers():
-        only_what_is_here(library)
     try:
-        rows = library.load_dataset(hub.path, hub.config, split=hub.split)
+        with only_what_is_here(library, unless=hub_answers()):
+            rows = library.load_dataset(hub.path, hub.config, split=hub.split)
     except Exception as error:  # the library has no one kind for "no network", "no such data" and "no room"
         reason = " ".join(str(error).split())[:120]
         raise Unavailable(
@@ -151,12 +151,21 @@ def hub_answers() -> bool:
     return True
 
 
-def only_what_is_here(library: Any) -> None:
-    """Let the library look only at what it fetched before. It reads these two settings at every call."""
+@contextlib.contextmanager
+def only_what_is_here(library: Any, unless: bool) -> Iterator[None]:
+    """Let the library look only at what it fetched before. It reads these two settings at every call; others
+    in this process do, too, so they are put back."""
     from huggingface_hub import constants
 
-    constants.HF_HUB_OFFLINE = True
-    library.config.HF_HUB_OFFLINE = True
+    settings: tuple[Any, Any] = (constants, library.config)
+    before = [setting.HF_HUB_OFFLINE for setting in settings]
+    for setting in settings:
+        setting.HF_HUB_OFFLINE = setting.HF_HUB_OFFLINE or not unless
+    try:
+        yield
+    finally:
+        for setting, was in zip(settings, before, strict=True):
+            setting.HF_HUB_OFFLINE = was
 
 
 # How the hub's rows become the published files.
