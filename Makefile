@@ -34,7 +34,7 @@ style: .venv/installed-dev page-tools
 # The page's own tools: they check it and are no part of it.
 page-tools:
 ifneq ($(NPM),)
-	@[ node_modules/.installed -nt package.json ] || { npm install --silent --no-audit --no-fund \
+	@[ node_modules/.installed -nt package.json ] || { npm install --silent --no-audit --no-fund --fetch-retries 1 \
 	  && touch node_modules/.installed; } || echo "npm could not install the page's tools"
 endif
 
