@@ -94,6 +94,10 @@ class Visit:
             "dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss())
         )
         self.context.on("request", lambda request: self._watch(request.url))
+        self.asked: set[Any] = set()  # requests that are on their way
+        self.page.on("request", self.asked.add)
+        self.page.on("requestfinished", self.asked.discard)
+        self.page.on("requestfailed", self.asked.discard)
 
     def _watch(self, url: str) -> None:
         parts = urlsplit(url)
@@ -121,7 +125,14 @@ class Visit:
         return self.painted()
 
     def painted(self) -> Visit:
-        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        """Wait until all that was asked for has come (a view may ask after another has its answer) and is
+        drawn. An answer that a test holds back, or a stream, is waited for a few seconds only."""
+        quiet, end = 0, time.monotonic() + 5
+        while quiet < 2 and time.monotonic() < end:
+            self.js(
+                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+            )
+            quiet = 0 if self.asked else quiet + 1
         return self
 
     def js(self, expression: str, argument: Any = None) -> Any:
