@@ -95,9 +95,9 @@ class Visit:
         )
         self.context.on("request", lambda request: self._watch(request.url))
         self.asked: set[Any] = set()  # requests that are on their way
-        self.page.on("request", self.asked.add)
-        self.page.on("requestfinished", self.asked.discard)
-        self.page.on("requestfailed", self.asked.discard)
+        self.page.on("request", lambda request: self.asked.add(request))
+        self.page.on("requestfinished", lambda request: self.asked.discard(request))
+        self.page.on("requestfailed", lambda request: self.asked.discard(request))
 
     def _watch(self, url: str) -> None:
         parts = urlsplit(url)
@@ -165,8 +165,9 @@ class Visit:
         return self.page.locator(selector).all_inner_texts()  # type: ignore[no-any-return]
 
     def close(self) -> None:
+        """As often as one likes."""
         self.context.close()
-        assert self.wrong == []
+        assert not self.wrong, self.wrong
 
 
 def until(look: Callable[[], Any], what: str) -> Any:

@@ -226,6 +226,7 @@ def test_a_training_run_is_a_slider(visit: Begin, gpt: GPT, tmp_path: Path) -> N
         assert page.state()["compare"] == {"a": {"checkpoint": 30}, "b": {}}
         page.until("document.querySelector('#compare-moment + output').textContent === 'step 30'")
         page.until("document.querySelector('glass-compare .said').textContent.includes('KL 0.000')")
+        page.painted().close()  # before the server: what the page still asked for would fail
 
 
 def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
