@@ -30,7 +30,7 @@ def judge(
     out among all tokens (Szegedy et al., 2015); `z_loss` times log(Z)^2 keeps the softmax's sum Z near 1,
     where half precision is fine (PaLM, 2022: 1e-4). Columns beyond the vocabulary are padding.
 
-    Compiled, this is two passes over the logits; on an H200 that is 1.5 times the speed of a whole step.
+    Compiled, this is two passes over the logits; on an H200 that made a whole step 1.4 times as fast.
     """
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
     columns = torch.arange(scores.shape[1], device=scores.device)[None]  # (1, V)
