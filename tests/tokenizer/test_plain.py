@@ -90,3 +90,16 @@ def test_files_that_are_wrong(content: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(FileFormatError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)
+
+
+@given(st.text())
+def test_an_array_holds_the_same_ids(text):
+    for tokenizer in (ByteTokenizer(), CharTokenizer.from_text(text)):
+        for special in (False, True):
+            assert tokenizer.encode_array(text, special).tolist() == tokenizer.encode(text, special)
+
+
+@pytest.mark.parametrize("text", ["abd", "ab€", " a"])
+def test_an_array_has_no_unknown_character(text):
+    with pytest.raises(SettingError, match="none of the 3 characters"):
+        CharTokenizer("abc").encode_array(text)

@@ -76,7 +76,8 @@ VERBS = {
         (
             "glassgpt prepare corpus/ -o shards/",
             "glassgpt prepare 'books/*.jsonl.xz' notes.md -o shards/ --tokenizer gpt2",
-            "glassgpt prepare input.txt -o shards/ --val-share 0.1",
+            "glassgpt prepare input.txt -o shards/ --tokenizer chars --val-share 0.1",
+            "glassgpt prepare corpus/ -o shards/ --tokenizer bpe --vocab-size 8192",
         ),
     ),
     "train": Verb(

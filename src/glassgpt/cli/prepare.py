@@ -6,13 +6,17 @@ import json as jsonlib
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 def command(
@@ -26,7 +30,16 @@ def command(
     ],
     *,
     out: Annotated[str, flag("the folder to write", "DIR", short="-o")],
-    tokenizer: Annotated[str, flag("a model, or a tokenizer's file or folder", "NAME")] = "default",
+    tokenizer: Annotated[
+        str,
+        flag(
+            "a model's, or a tokenizer's file or folder; or chars, bytes, bpe: one made for these texts",
+            "NAME",
+        ),
+    ] = "default",
+    vocab_size: Annotated[
+        int | None, flag("with --tokenizer bpe: tokens to learn", "N", default="4096")
+    ] = None,
     val_share: Annotated[float, flag("how much of the text is held out for validation", "X")] = 0.01,
     seed: Annotated[int, flag("another seed holds out other documents", "N")] = 0,
     workers: Annotated[int | None, flag("processes", default="one a core")] = None,
@@ -36,18 +49,18 @@ def command(
     """Cut texts into tokens and write them as shards for training. After a kill or Ctrl-C the same command
     goes on where it stopped, with the same result."""
     from glassgpt.train.prepare import prepare
-    from glassgpt.weights import load_tokenizer
 
     if not files:
         raise SettingError("prepare: FILE... is missing. See glassgpt prepare --help")
     began = time.perf_counter()
+    cut = tokenizer_for(tokenizer, vocab_size, files, out)
     with ExitStack() as stack:
         bars: list[Callable[[int], None]] = []
         try:
             index = prepare(
                 files,
                 out,
-                load_tokenizer(tokenizer),
+                cut,
                 val_share=val_share,
                 seed=seed,
                 workers=workers,
@@ -64,6 +77,23 @@ def command(
     else:
         show(index, out, seconds)
     return 0
+
+
+def tokenizer_for(name: str, vocab_size: int | None, files: tuple[str, ...], out: str) -> Tokenizer:
+    """The one that is named, or one of a kind that is named, made for these files."""
+    from glassgpt.train.sources import find_sources
+    from glassgpt.train.vocabulary import KINDS, learn_vocabulary
+    from glassgpt.weights import load_tokenizer
+
+    if name not in KINDS:
+        if vocab_size is not None:
+            raise SettingError("--vocab-size is for --tokenizer bpe; another vocabulary has its size.")
+        return load_tokenizer(name)
+    target = Path(out).expanduser()
+    besides = (target, target.with_name(target.name + ".part"))
+    total = sum(source.size for source in find_sources(files, besides))
+    with terminal.progress("learning a vocabulary", total) as advance:
+        return learn_vocabulary(name, files, vocab_size=vocab_size, besides=besides, on_read=advance)
 
 
 def summary(index: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,13 @@ def train(
     return BPETokenizer(vocabulary_from_merges(pairs))
 
 
+def train_on(texts: Iterable[str], vocab_size: int, *, min_count: int = 2) -> BPETokenizer:
+    """The same from texts that somebody else reads; none of them should end within a word."""
+    counts: Counter[str] = Counter()
+    _add_up(counts, (tally([text]) for text in texts), max_words=1_000_000)
+    return BPETokenizer(vocabulary_from_merges(learn_merges(counts, vocab_size - 257, min_count=min_count)))
+
+
 def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
     """Ids as GPT-2 gives them: the bytes in visible order, a token per merge, `<|endoftext|>` last."""
     tokens = [bytes([byte]) for byte in bytes_in_id_order()]
