@@ -21,7 +21,7 @@ HIGHEST_ID = 1 << 22
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
     ids = checked_ids(vocab_path, read_json(vocab_path))
-    merges = checked_merges(merges_path, _merge_lines(merges_path), ids)
+    merges = checked_merges(merges_path, _merge_lines(merges_path), ids, f"{merges_path}, line")
     # What no merge makes and is written as it reads was put in by name: `<|endoftext|>` and its like.
     made = {ids[left + right] for _, left, right in merges}
     special = {name: i for name, i in ids.items() if i not in made and _is_name(name)}
@@ -32,17 +32,18 @@ def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
         for name, token_id in checked_ids(added_path, read_json(added_path)).items():
             if name not in special:
                 (special if name in known else added)[name] = token_id
-    return build(vocab_path, ids, merges, special, added)
+    return build(vocab_path, ids, merges, special, added, f"{merges_path}, line")
 
 
 def build(
     path: Path,
     ids: Mapping[str, int],
-    merges: Iterable[tuple[str, str, str]],
+    merges: Iterable[tuple[int, str, str]],
     special: Mapping[str, int],
     added: Mapping[str, int],
+    place: str,
 ) -> Vocabulary:
-    """A vocabulary from visible tokens; `merges` as (where it stands, left, right)."""
+    """A vocabulary from visible tokens; `merges` as (number, left, right), `place` says of what that counts."""
     by_id: dict[int, bytes] = {}
     for name, token_id in {**ids, **special, **added}.items():
         data = name.encode() if name in special or name in added else _token_bytes(path, name)
@@ -57,12 +58,12 @@ def build(
     tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
     pairs: dict[Pair, int] = {}
     reachable = {ids[char] for char in char_to_byte()}
-    for where, left, right in merges:
+    for number, left, right in merges:
         pair = (ids[left], ids[right])
         for part, token_id in ((left, pair[0]), (right, pair[1])):
             if token_id not in reachable:
                 raise FileFormatError(
-                    f"{where}: no earlier merge makes {part!r}; the merges are out of order"
+                    f"{place} {number}: no earlier merge makes {part!r}; the merges are out of order"
                 )
         made = ids[left + right]
         reachable.add(made)
@@ -83,26 +84,30 @@ def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
 
 
 def checked_merges(
-    path: Path, lines: Iterable[tuple[str, str]], ids: Mapping[str, int]
-) -> list[tuple[str, str, str]]:
-    """Merges as (where, left, right), every part and every result a token of the vocabulary."""
+    path: Path, lines: Iterable[tuple[int, str]], ids: Mapping[str, int], place: str
+) -> list[tuple[int, str, str]]:
+    """Merges as (number, left, right), every part and every result a token of the vocabulary."""
     merges = []
-    for where, line in lines:
+    for number, line in lines:
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
-            raise FileFormatError(f"{where}: a merge is two tokens with one space between, not {line[:80]!r}")
+            raise FileFormatError(
+                f"{place} {number}: a merge is two tokens with one space between, not {line[:80]!r}"
+            )
         for token in (left, right, left + right):
             if token not in ids:
-                raise FileFormatError(f"{where}: {token!r} is not in the vocabulary of {path.parent}")
-        merges.append((where, left, right))
+                raise FileFormatError(
+                    f"{place} {number}: {token!r} is not in the vocabulary of {path.parent}"
+                )
+        merges.append((number, left, right))
     return merges
 
 
-def _merge_lines(path: Path) -> Iterable[tuple[str, str]]:
+def _merge_lines(path: Path) -> Iterable[tuple[int, str]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         line = line.removesuffix("\r")
         if line and not (number == 1 and line.startswith("#version")):
-            yield f"{path}, line {number}", line
+            yield number, line
 
 
 def _is_name(token: str) -> bool:

@@ -35,9 +35,10 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
     if not isinstance(model["vocab"], dict) or not isinstance(model["merges"], list):
         raise FileFormatError(f"{path}: model.vocab must be an object and model.merges a list")
     ids = checked_ids(path, model["vocab"])
-    merges = checked_merges(path, _merge_lines(path, model["merges"]), ids)
+    place = f"{path}, merge"
+    merges = checked_merges(path, _merge_lines(place, model["merges"]), ids, place)
     special, added = _named_tokens(path, data.get("added_tokens"))
-    return build(path, ids, merges, special, added)
+    return build(path, ids, merges, special, added, place)
 
 
 def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:
@@ -78,15 +79,14 @@ def _kind(part: object) -> str:
     return str(part.get("type")) if isinstance(part, dict) else "none"
 
 
-def _merge_lines(path: Path, merges: list[Any]) -> Iterable[tuple[str, str]]:
+def _merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
     for number, merge in enumerate(merges, start=1):
-        where = f"{path}, merge {number}"
         if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
-            yield where, " ".join(merge)
+            yield number, " ".join(merge)
         elif isinstance(merge, str):
-            yield where, merge
+            yield number, merge
         else:
-            raise FileFormatError(f"{where} is {str(merge)[:80]!r}; it must be two tokens")
+            raise FileFormatError(f"{place} {number} is {str(merge)[:80]!r}; it must be two tokens")
 
 
 def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str, int]]:

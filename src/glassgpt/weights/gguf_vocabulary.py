@@ -64,13 +64,13 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
         if token in ids:
             raise FileFormatError(f"{path}: tokens {ids[token]} and {i} are both {token[:40]!r}.")
         ids[token] = i
-    numbered = [(f"{path}, merge {number}", merge) for number, merge in enumerate(merges, start=1)]
-    pairs = checked_merges(path, numbered, ids)
+    place = f"{path}, merge"
+    pairs = checked_merges(path, enumerate(merges, start=1), ids, place)
     made = {left + right for _, left, right in pairs} | set(char_to_byte())
     added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
     # What no merge can make is there to be put in by name, whatever its type says.
     special = {token: i for token, i in ids.items() if token not in made and token not in added}
-    return BPETokenizer(build(path, ids, pairs, special, added))
+    return BPETokenizer(build(path, ids, pairs, special, added, place))
 
 
 def _read_ours(path: Path, text: str) -> Tokenizer:
