@@ -81,6 +81,8 @@ def test_a_folder_a_file_and_a_model_card(glassgpt, tiny, tmp_path):
     assert answer.code == 0
     assert "format: hf, stored as: float32" in answer.out
     assert answer.out.endswith("It was never trained.\n")
+    (folder / "ATTRIBUTION.txt.gz").write_bytes(b"")
+    assert glassgpt("info", folder).out.endswith(f"{folder / 'ATTRIBUTION.txt.gz'}\n")
     assert json.loads(glassgpt("info", folder, "--json").out)["format"] == "hf"
     by_file = json.loads(glassgpt("info", folder / "model.safetensors", "--json").out)
     assert by_file["total"] == tally(Config.load(tiny)).total

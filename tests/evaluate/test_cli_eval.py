@@ -100,6 +100,25 @@ def test_a_file_of_ones_own(evaluate, random_bytes, tmp_path, order) -> None:
         assert "stride 64" in out
 
 
+def test_a_jsonl_is_scored_document_by_document(evaluate, random_bytes, tmp_path) -> None:
+    """Each begins anew: the sum of both is that of files of their own."""
+    parts = (texts.TEXT8 * 3, texts.TEXT8[::-1] * 2)
+    lines = "".join(json.dumps({"text": part}) + "\n" for part in (parts[0], "", parts[1]))
+    (tmp_path / "both.jsonl").write_text(lines)
+    bits = 0.0
+    for part in parts:
+        (tmp_path / "one.txt").write_text(part)
+        words = [tmp_path / "one.txt", "--suite", "bits-per-byte", "--json", tmp_path / "one.json"]
+        assert evaluate(random_bytes.folder, *words)[0] == 0
+        bits += json.loads((tmp_path / "one.json").read_text())["one.bits_per_byte"]["value"] * len(part)
+    words = [tmp_path / "both.jsonl", "--suite", "bits-per-byte", "--json", tmp_path / "both.json"]
+    code, _, err = evaluate(random_bytes.folder, *words)
+    assert (code, "1 document left out" in err) == (0, True)
+    figure = json.loads((tmp_path / "both.json").read_text())["both.bits_per_byte"]
+    assert figure["n"] == sum(map(len, parts))
+    assert figure["value"] * figure["n"] == pytest.approx(bits)
+
+
 def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
     for words, say in (
         (["--suite", "papers"], "Did you mean 'paper'?"),

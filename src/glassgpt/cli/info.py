@@ -27,6 +27,7 @@ class Found:
     config: Config
     facts: dict[str, str] = field(default_factory=dict)  # about the files, where there are any
     card: str | None = None  # the model card that lies beside the weights
+    attribution: Path | None = None  # the list of the texts it learned from
 
 
 def command(
@@ -60,6 +61,8 @@ def command(
         terminal.show(matrices(counted, every_block), "", memory(counted))
         if found.card is not None:
             show_card(found.card.strip())
+        if found.attribution is not None:
+            print(f"\nWhose texts it learned from: {found.attribution}")
     return 0
 
 
@@ -96,8 +99,13 @@ def find(model: str) -> Found:
     facts["on disk"] = terminal.size(size_on_disk(path))
     tokenizer = checkpoint.tokenizer
     facts["tokenizer"] = "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
-    card = path / "MODEL_CARD.md"
-    return Found(checkpoint.config, facts, card.read_text("utf-8") if card.is_file() else None)
+    card, attribution = path / "MODEL_CARD.md", path / "ATTRIBUTION.txt.gz"
+    return Found(
+        checkpoint.config,
+        facts,
+        card.read_text("utf-8") if card.is_file() else None,
+        attribution if attribution.is_file() else None,
+    )
 
 
 def heading(model: str, found: Found) -> Text:

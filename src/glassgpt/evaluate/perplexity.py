@@ -14,6 +14,7 @@ import numpy as np
 
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import harness_wikitext
+from glassgpt.evaluate.lambada import read_passages
 from glassgpt.evaluate.measure import BITS, PERPLEXITY, Kind, Measure
 from glassgpt.evaluate.rows import Row, rolling_rows, strided_rows
 from glassgpt.evaluate.store import Scores
@@ -113,6 +114,42 @@ class BitsPerByte:
         protocol = f"text as it is, stride {stride}"
         per_token = n_bytes(text) / sum(row.n_scored for row in rows)
         return one_text(f"{self.name}.bits_per_byte", protocol, BITS, rows[: reader.limit], per_token)
+
+
+@dataclass(frozen=True)
+class DocumentBits:
+    """A .jsonl of documents, each read from its beginning: bits per byte, and perplexity per token."""
+
+    name: str
+    dataset: Dataset
+
+    def prepare(self, text: str, reader: Reader) -> Prepared:
+        context = reader.n_positions
+        stride = check_stride(context if reader.stride is None else reader.stride, context)
+        groups, sizes, empty = [], [], []
+        for number, document in enumerate(read_passages(text), start=1):
+            if reader.limit is not None and number > reader.limit:
+                break
+            ids = reader.tokenizer.encode(document)
+            rows = list(rolling_rows(ids, context, stride, reader.tokenizer.eot_id))
+            if not rows:
+                empty.append(number)
+                continue
+            groups.append(rows)
+            sizes.append((n_bytes(document), sum(row.n_scored for row in rows)))
+        if not groups:
+            raise NotScorable(f"{self.name}: there is no text in it")
+
+        def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+            nats = np.array([-sum(one.total for one in found) for found in scores])
+            size, tokens = np.array(sizes, np.float64).T
+            protocol = f"document by document, stride {stride}"
+            return [
+                Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
+                Measure(f"{self.name}.token_perplexity", protocol, PERPLEXITY, nats, tokens),
+            ]
+
+        return Prepared(groups, figures, left_out(empty, "left out, without text"), is_text=True)
 
 
 def pages(text: str) -> list[str]:

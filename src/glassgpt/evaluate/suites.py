@@ -15,6 +15,7 @@ from glassgpt.evaluate.lambada import Lambada
 from glassgpt.evaluate.measure import BITS
 from glassgpt.evaluate.perplexity import (
     BitsPerByte,
+    DocumentBits,
     HarnessWikitext,
     TokenPerplexity,
     WholeText,
@@ -66,9 +67,11 @@ OF_A_FILE = ("perplexity", "bits-per-byte")
 
 
 def of_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
-    """`perplexity FILE` and `bits-per-byte FILE`, of which nothing is unknown."""
+    """`perplexity FILE` and `bits-per-byte FILE`, of which nothing is unknown. A .jsonl is many documents."""
     name = path.name.split(".")[0]
     dataset = Dataset(path.name, (path.name,), None)
+    if ".jsonl" in path.suffixes:
+        return [DocumentBits(name, dataset)], []
     if suite == "perplexity":
         return [TokenPerplexity(name, dataset)], []
     return [BitsPerByte(name, dataset)], []

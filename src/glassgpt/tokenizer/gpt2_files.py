@@ -43,7 +43,7 @@ def build(
     added: Mapping[str, int],
     place: str,
 ) -> Vocabulary:
-    """A vocabulary from visible tokens; `merges` as (number, left, right), `place` says of what that counts."""
+    """A vocabulary from visible tokens; `merges` as (number, left, right); `place` says what is numbered."""
     by_id: dict[int, bytes] = {}
     for name, token_id in {**ids, **special, **added}.items():
         data = name.encode() if name in special or name in added else _token_bytes(path, name)

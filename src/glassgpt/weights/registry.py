@@ -181,6 +181,8 @@ _MODEL_FILES = (
     "checkpoint",
     "model.ckpt*",
     "README.md",
+    "MODEL_CARD.md",
+    "ATTRIBUTION.txt.gz",
     ".gitattributes",
 )
 

@@ -1,0 +1,105 @@
+"""Write the model card of a packed model: the words of NAME.card.md, the figures, ten samples as they come.
+
+    python recipes/default/card.py default
+
+The figures are those of NAME.results.json, which evaluate.py wrote. Of each prompt the first sample is taken,
+temperature 0.8, top-k 40, with the prompt's number as its seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pack import SHIPPED
+
+import glassgpt
+from glassgpt.config import Config
+from glassgpt.evaluate.published import published
+
+HERE = Path(__file__).parent
+PROMPTS = (
+    "The old house stood at the end of the lane, and",
+    '"You cannot mean to sail tonight," said the captain,',
+    "The river rises in the mountains in the north of the country and",
+    "When the letter came at last, Margaret",
+    "The battle began on the morning of 12 June, when",
+    "Once upon a time there was a miller who",
+    "The species is found in the forests of",
+    "My dear friend, I write to you from",
+    "The album was released in 1998 and",
+    "The detective looked at the empty room and",
+)
+TOKENS = 120
+ROWS = {
+    "held-out-books.bits_per_byte": "held-out books, bits per byte",
+    "held-out-wiki.bits_per_byte": "held-out encyclopedia, bits per byte",
+    "reviews.bits_per_byte": "film reviews (nothing like them was learned), bits per byte",
+    "wikitext.word_perplexity": "WikiText-2 test, perplexity per word (lm-evaluation-harness)",
+    "wikitext-2.perplexity": "WikiText-2 test, perplexity per word (the paper's rule)",
+    "lambada_openai.acc": "LAMBADA, last word right (lm-evaluation-harness)",
+    "lambada_openai.perplexity": "LAMBADA, perplexity of the last word",
+    "lambada.accuracy": "LAMBADA, last word right, stop words barred (the paper's rule)",
+    "lambada-straight-quotes.accuracy_any_word": "LAMBADA with straight quotes, last word right",
+    "lambada-straight-quotes.perplexity": "LAMBADA with straight quotes, perplexity of the last word",
+}
+
+
+def shown(metric: str, value: float) -> str:
+    if ".acc" in metric:
+        return f"{100 * value:.2f}%"
+    return f"{value:.3f}" if metric.endswith("bits_per_byte") else f"{value:.2f}"
+
+
+def figures(results: dict[str, Any]) -> str:
+    lines = ["| | this model | GPT-2 small |", "| --- | --- | --- |"]
+    for metric, meaning in ROWS.items():
+        figure = results["packed"][metric]
+        known = published(metric, figure["protocol"])
+        percent = "%" if ".acc" in metric else ""
+        gpt2 = "" if known is None or known[0] is None else f"{known[0]:.2f}{percent}"
+        lines.append(f"| {meaning} | {shown(metric, figure['value'])} | {gpt2} |")
+    if "int8" in results:
+        int8 = results["int8"]
+        lines.append(f"| held-out text, nats per token, before packing | {int8['float_loss']:.4f} | |")
+        lines.append(f"| the same as int8 | {int8['loss']:.4f} | |")
+        lines.append(f"| perplexity that int8 costs | {int8['perplexity_cost_percent']:.3f}% | |")
+    return "\n".join(lines)
+
+
+def samples(model: Path) -> str:
+    gpt = glassgpt.load(model, device="cpu", dtype="float32")
+    written = []
+    for seed, prompt in enumerate(PROMPTS):
+        text = gpt.generate(prompt, max_new_tokens=TOKENS, temperature=0.8, top_k=40, seed=seed).text
+        quoted = "\n".join(f"> {line}".rstrip() for line in (f"**{prompt}**" + text).split("\n"))
+        written.append(f"seed {seed}:\n\n{quoted}")
+    return "\n\n".join(written)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--results", type=Path, help="default: NAME.results.json beside this file")
+    parser.add_argument("--words", type=Path, help="default: NAME.card.md beside this file")
+    parser.add_argument("--data", type=Path, default=SHIPPED)
+    given = parser.parse_args()
+    results = HERE / f"{given.name}.results.json" if given.results is None else given.results
+    words = HERE / f"{given.name}.card.md" if given.words is None else given.words
+    model = given.data / given.name
+    size = (model / "model.int8.safetensors").stat().st_size
+    card = words.read_text("utf-8")
+    for place, text in {
+        "PARAMETERS": f"{Config.load(model).n_parameters:,}",
+        "SIZE": f"{size / 1e6:.1f} MB",
+        "FIGURES": figures(json.loads(results.read_text("utf-8"))),
+        "SAMPLES": samples(model),
+    }.items():
+        card = card.replace("{" + place + "}", text)
+    (model / "MODEL_CARD.md").write_text(card, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
