@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.config import SIZES
 from glassgpt.evaluate import Scorer, Store
+from glassgpt.evaluate.reading import plain_sheet, read, tree_sheet
 from glassgpt.evaluate.rows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
-from glassgpt.evaluate.scorer import CPU, Pace, fingerprint
+from glassgpt.evaluate.scorer import CPU, TREE_ENDINGS, Pace, fingerprint, gpu_pace, pace_of
 from glassgpt.evaluate.store import key_of
 from tests.generate.tiny import TinyBackend
 
@@ -64,14 +66,14 @@ def test_a_context_too_long_loses_its_beginning_and_a_long_ending_takes_several_
 
 def test_shared_beginnings_end_before_the_first_scored_token() -> None:
     a, b = Row(np.array([1, 2, 3, 4, 5]), 3), Row(np.array([1, 2, 3, 9]), 3)
-    assert shared_length([a, b]) == 2
+    assert shared_length([a, b]) == 3
     assert shared_length([a, Row(np.array([1, 7, 3, 9]), 3)]) == 1
 
 
 # Scores.
 
 
-@pytest.mark.parametrize("pace", [CPU, Pace(tokens=40, stretch=3, cache_bytes=20_000)])
+@pytest.mark.parametrize("pace", [CPU, Pace(tokens=40, stretch=3)])
 def test_groups_batches_and_stretches_change_nothing(random_bytes, pace) -> None:
     groups = []
     for seed in range(6):
@@ -84,6 +86,95 @@ def test_groups_batches_and_stretches_change_nothing(random_bytes, pace) -> None
         for row, scores in zip(group, found, strict=True):
             # float32 sums in another order; the largest logit here is about 10.
             np.testing.assert_allclose(scores.logprobs, one_by_one(random_bytes, row), atol=2e-5)
+
+
+@torch.inference_mode()
+def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> None:
+    """For few wanted tokens and for all, in plain rows and in trees: the vectors of the whole pass."""
+    model = random_words.gpt.backend.model
+    seen: list[int] = []
+    handle = model.h[-1].mlp.register_forward_hook(lambda _m, given, _out: seen.append(given[0].numel()))
+    groups = [
+        [Row(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)] for n in (30, 9, 17)
+    ]
+    rows = [row for group in groups for row in group]
+    tree = tree_sheet(groups, [30, 9, 17])
+    assert tree.ids.shape == (3, 30 + 3 + 4 + 5)
+    for sheet in (plain_sheet(rows), tree):
+        seen.clear()
+        found = read(model, sheet)
+        assert seen[0] < sheet.ids.size * model.config.n_embd / 2
+        whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
+        # float32 sums in another order; the vectors have a norm's size, about 1.
+        torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
+    everything = [Row(row.ids, 1) for row in rows if len(row.ids) == 36]
+    whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
+    torch.testing.assert_close(read(model, plain_sheet(everything)), torch.cat(whole), atol=2e-5, rtol=0)
+    handle.remove()
+
+
+def test_many_choices_become_several_trees(random_bytes) -> None:
+    context = ids_of(20)
+    group = [continuation_rows(context, ids_of(150, seed), 200)[0] for seed in range(20)]
+    scorer = Scorer(random_bytes.gpt.backend)
+    batches = list(scorer.plan([group]))
+    assert sum(len(batch.rows) for batch in batches) == 20
+    for batch in batches:
+        assert all(sum(len(row.ids) - 20 for row in part) <= TREE_ENDINGS + 150 for part in batch.groups)
+    (found,) = scorer.score([group])
+    for row, scores in zip(group, found, strict=True):
+        np.testing.assert_allclose(scores.logprobs, one_by_one(random_bytes, row), atol=2e-5)
+
+
+def test_cores_and_torch_threads_change_nothing(random_bytes) -> None:
+    groups = [[row] for row in rolling_rows(ids_of(900), 50, 50, prefix=256)]
+    pace, before = Pace(tokens=100, stretch=50), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+        torch.set_num_threads(3)
+        together = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+        assert torch.get_num_threads() == 3  # as it was found
+    finally:
+        torch.set_num_threads(before)
+    for (a,), (b,) in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(a.logprobs, b.logprobs)
+
+
+def test_of_tokens_alike_the_first_is_the_likeliest() -> None:
+    class Even(TinyBackend):
+        def logits(self, batch):
+            found = super().logits(batch)
+            found[..., 3:6] = found.max() + 1
+            return found
+
+    groups = [[Row(np.array([1, 2, token]), 2)] for token in (3, 4, 5)]
+    assert [bool(one.greedy[0]) for (one,) in Scorer(Even()).score(groups)] == [True, False, False]
+
+
+def test_float64_stays_float64(random_bytes) -> None:
+    from glassgpt.model import TorchBackend
+    from glassgpt.weights import load_checkpoint
+
+    exact = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="float64")
+    (row,) = continuation_rows(ids_of(60), ids_of(40, 1), 200)
+    ((found,),) = Scorer(exact).score([[row]])
+    with torch.inference_mode():
+        logits = exact.model(torch.tensor(row.ids[None, :-1]))[0].log_softmax(dim=-1)
+    wanted = [float(logits[i - 1, row.ids[i]]) for i in range(row.first, len(row.ids))]
+    np.testing.assert_allclose(found.logprobs, wanted, atol=1e-12)
+
+
+def test_batches_follow_from_the_device(random_bytes) -> None:
+    """A CPU's are small; a GPU's fill a part of its memory, and neither more nor less than makes sense."""
+    assert pace_of(random_bytes.gpt.backend) == CPU
+    small = SIZES["gpt2"]
+    roomy, tight, tiny = (gpu_pace(small, 2, free) for free in (130 * 2**30, 4 * 2**30, 2**20))
+    assert roomy == Pace(tokens=2**17, stretch=2**14)
+    assert tight.tokens == 2**30 // (4 * 3072 * 2)
+    assert tight.stretch == 2**30 // (2 * 4 * 50257)
+    assert tiny == Pace(tokens=1024, stretch=64)  # one row must fit in any case
+    assert gpu_pace(small, 4, 4 * 2**30).tokens == tight.tokens // 2
 
 
 def test_a_barred_token_is_not_chosen(random_bytes) -> None:
@@ -122,7 +213,7 @@ class Killed(Exception):
 def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
     path = tmp_path / "cache" / "x.scores"
     groups = [[row] for row in rolling_rows(ids_of(900), 50, 50, prefix=256)]
-    pace = Pace(tokens=100, stretch=50, cache_bytes=2**20)
+    pace = Pace(tokens=100, stretch=50)
     whole = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
     read: list[int] = []
 

@@ -9,8 +9,9 @@ import torch
 
 from glassgpt.errors import SettingError
 from glassgpt.evaluate.measure import ACCURACY, MEAN, Measure
+from glassgpt.evaluate.reading import plain_sheet, read
 from glassgpt.evaluate.rows import Row
-from glassgpt.evaluate.scorer import Scorer, read_plain
+from glassgpt.evaluate.scorer import Scorer
 from glassgpt.model import TorchBackend
 
 
@@ -42,7 +43,8 @@ def agreement(
 def _agree(a: Scorer, b: Scorer, row: Row) -> tuple[float, float]:
     assert isinstance(a.backend, TorchBackend)
     assert isinstance(b.backend, TorchBackend)
-    x, y = read_plain(a.backend.model, [row]), read_plain(b.backend.model, [row])  # (N, C) each
+    sheet = plain_sheet([row])
+    x, y = read(a.backend.model, sheet), read(b.backend.model, sheet)  # (N, C) each
     divergence = same = 0.0
     for start in range(0, len(x), a.pace.stretch):
         some = slice(start, start + a.pace.stretch)

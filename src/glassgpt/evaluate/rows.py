@@ -91,8 +91,8 @@ def strided_rows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[
 
 
 def shared_length(rows: Sequence[Row]) -> int:
-    """How many tokens all rows begin with that need not be looked at again when the rows are scored."""
-    length = min(row.first for row in rows) - 1
+    """How many tokens all rows begin with, of those before the first scored one."""
+    length = min(row.first for row in rows)
     first = rows[0].ids
     for row in rows[1:]:
         same = first[:length] == row.ids[:length]

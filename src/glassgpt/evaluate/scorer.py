@@ -1,40 +1,69 @@
 """Rows to log-probabilities, with as little arithmetic as the answer allows.
 
-Three things make it quick. Rows of like length share a batch, so that little is padding. The head, which for
+Four things make it quick. Rows of like length share a batch, so that little is padding. The head, which for
 GPT-2 small is a third of the work, is applied only to tokens that are scored, and its logits never exist for
-more than a stretch of tokens. And rows of a document that begin alike (a question and its answers) are read
-up to where they part once, not once for each.
+more than a stretch of tokens. What rows of a document have in common is read once (see reading.py). And on a
+CPU every core has a batch of its own: cores that share one wait for each other at each of its hundred steps.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.evaluate.rows import Group, Ids, Row, shared_length
+from glassgpt.config import Config
+from glassgpt.evaluate.reading import plain_sheet, read, tree_length, tree_sheet
+from glassgpt.evaluate.rows import Group, Row, shared_length
 from glassgpt.evaluate.store import Scores, Store, key_of
 from glassgpt.generate.backend import Backend
-from glassgpt.model import GPT2, Cache, TorchBackend
+from glassgpt.model import TorchBackend
 
-SHARED_LEAST = 8  # tokens that rows must have in common for a second pass to be worth it
+SHARED_LEAST = 8  # tokens that rows must have in common to be read as a tree
+TREE_ENDINGS = 1024  # tokens of endings in one tree: what it costs to look at grows with the square
 
 
 @dataclass(frozen=True)
 class Pace:
     """How much is computed at once."""
 
-    tokens: int
+    tokens: int  # of a batch
     stretch: int  # tokens whose logits are held
-    cache_bytes: int
 
 
-CPU = Pace(tokens=2048, stretch=256, cache_bytes=2**29)  # more gains nothing, and a first batch is soon done
-GPU = Pace(tokens=32768, stretch=4096, cache_bytes=2**32)  # 2 GB of logits with their exponentials
+# Larger ones leave a core's own cache; and the last one, for which the other cores wait, is soon done.
+CPU = Pace(tokens=1024, stretch=256)
+
+
+def gpu_pace(config: Config, element: int, free: int) -> Pace:
+    """As much as a quarter of the free memory holds, for the blocks and again for the logits.
+
+    A token takes up to four times its MLP's width while a block is computed, and its row of logits is there
+    in float32 twice. More than the limits here no GPU gains by.
+    """
+    reading = 4 * config.d_mlp * element
+    scoring = 2 * 4 * config.vocab_size
+    return Pace(
+        tokens=max(config.n_positions, min(2**17, free // 4 // reading)),
+        stretch=max(64, min(2**14, free // 4 // scoring)),
+    )
+
+
+def pace_of(backend: Backend) -> Pace:
+    """Small batches on a CPU, on other devices as large as their memory allows."""
+    if not isinstance(backend, TorchBackend) or backend.device.type == "cpu":
+        return CPU
+    free = 4 * 2**30  # where the device cannot say
+    if backend.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(backend.device)
+    return gpu_pace(backend.config, backend.model.wte.weight.element_size(), free)
 
 
 OnTokens = Callable[[int], None]  # told how many tokens were read
@@ -66,8 +95,7 @@ class Scorer:
         self.store = Store() if store is None else store
         self.barred = np.array(sorted(barred), np.int64)
         self.barred_list = self.barred.tobytes()
-        on_gpu = isinstance(backend, TorchBackend) and backend.device.type != "cpu"
-        self.pace = pace if pace is not None else GPU if on_gpu else CPU
+        self.pace = pace_of(backend) if pace is None else pace
 
     @property
     def n_positions(self) -> int:
@@ -90,51 +118,61 @@ class Scorer:
 
     def score(self, groups: Sequence[Group], on_tokens: OnTokens = lambda n: None) -> list[list[Scores]]:
         """The scores of every row of every group."""
-        for batch in self.plan(self.todo(groups)):
-            rows = batch.rows
-            found = self.compute(batch)
-            self.store.add(
-                [(key_of(row, self.barred_list), one) for row, one in zip(rows, found, strict=True)]
-            )
-            on_tokens(sum(len(row.ids) for row in rows))
+        with closing(self.computed(self.plan(self.todo(groups)))) as computed:
+            for batch, found in computed:
+                rows = batch.rows
+                self.store.add(
+                    [(key_of(row, self.barred_list), one) for row, one in zip(rows, found, strict=True)]
+                )
+                on_tokens(sum(len(row.ids) for row in rows))
         return [[self.store[key_of(row, self.barred_list)] for row in group] for group in groups]
 
     def plan(self, groups: Sequence[Group]) -> Iterator[Batch]:
         """Batches of like lengths, the longest first: what does not fit into memory fails at once."""
         plain: list[Row] = []
-        sharing: list[tuple[int, Group]] = []
+        trees: list[tuple[Group, int]] = []
         for group in groups:
-            shared = shared_length(group) if len(group) > 1 and self._has_model() else 0
-            if shared >= SHARED_LEAST:
-                sharing.append((shared, group))
-            else:
+            shared = shared_length(group) if len(group) > 1 and isinstance(self.backend, TorchBackend) else 0
+            if shared < SHARED_LEAST:
                 plain += group
+            else:
+                trees += [(part, shared) for part in split_endings(group, shared)]
         plain.sort(key=lambda row: -len(row.ids))
-        yield from self._plain_batches(plain)
-        yield from self._shared_batches(sorted(sharing, key=lambda one: -one[0]))
+        while plain:
+            many = max(1, self.pace.tokens // len(plain[0].ids))
+            yield Batch([plain[:many]], [])
+            plain = plain[many:]
+        trees.sort(key=lambda tree: -tree_length(*tree))
+        while trees:
+            many = max(1, self.pace.tokens // tree_length(*trees[0]))
+            yield Batch([group for group, _ in trees[:many]], [shared for _, shared in trees[:many]])
+            trees = trees[many:]
 
-    def _plain_batches(self, rows: list[Row]) -> Iterator[Batch]:
-        while rows:
-            many = max(1, self.pace.tokens // len(rows[0].ids))
-            yield Batch([rows[:many]], [])
-            rows = rows[many:]
+    def computed(self, batches: Iterator[Batch]) -> Generator[tuple[Batch, list[Scores]], None, None]:
+        """Each batch with its scores, in order; on a CPU several at a time, each on one core."""
+        if not isinstance(self.backend, TorchBackend) or self.backend.device.type != "cpu":
+            yield from ((batch, self.compute(batch)) for batch in batches)
+            return
+        with one_thread_each() as cores, ThreadPoolExecutor(cores, initializer=_one_thread) as pool:
+            waiting: deque[tuple[Batch, Future[list[Scores]]]] = deque()
+            try:
+                for batch in batches:
+                    waiting.append((batch, pool.submit(self.compute, batch)))
+                    if len(waiting) > 2 * cores:
+                        first, scores = waiting.popleft()
+                        yield first, scores.result()
+                for first, scores in waiting:
+                    yield first, scores.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
-    def _shared_batches(self, sharing: list[tuple[int, Group]]) -> Iterator[Batch]:
-        while sharing:
-            many = max(1, self.pace.tokens // sharing[0][0])
-            yield Batch([group for _, group in sharing[:many]], [shared for shared, _ in sharing[:many]])
-            sharing = sharing[many:]
-
-    def _has_model(self) -> bool:
-        return isinstance(self.backend, TorchBackend)
-
+    @torch.inference_mode()
     def compute(self, batch: Batch) -> list[Scores]:
         rows = batch.rows
         if isinstance(self.backend, TorchBackend):
-            with torch.inference_mode():
-                model = self.backend.model
-                hidden = read_shared(model, batch, self.pace) if batch.shared else read_plain(model, rows)
-                return self._judge(model.head, hidden, rows)
+            model = self.backend.model
+            sheet = tree_sheet(batch.groups, batch.shared) if batch.shared else plain_sheet(rows)
+            return self._judge(model.head, read(model, sheet), rows)
         logits = torch.from_numpy(np.asarray(self.backend.logits([row.ids[:-1].tolist() for row in rows])))
         picked = [logits[i, row.first - 1 : len(row.ids) - 1] for i, row in enumerate(rows)]
         return self._judge(lambda some: some, torch.cat(picked), rows)
@@ -144,85 +182,75 @@ class Scorer:
         targets = torch.from_numpy(np.concatenate([row.ids[row.first :] for row in rows])).to(x.device)
         ends = np.cumsum([row.n_scored for row in rows])
         firsts = ends - [row.n_scored for row in rows]
-        restricted = np.zeros(len(targets), bool)
-        restricted[[first for first, row in zip(firsts, rows, strict=True) if row.barred]] = True
+        asked = np.array([first for first, row in zip(firsts, rows, strict=True) if row.barred], np.int64)
+        barred = torch.from_numpy(self.barred).to(x.device)
         logprobs, greedy, unbarred = [], [], []
         for start in range(0, len(targets), self.pace.stretch):
             some = slice(start, start + self.pace.stretch)
-            logits = head(x[some]).float()  # (stretch, V)
-            target = targets[some]
-            best = logits.argmax(dim=-1)
-            greedy.append(best == target)
-            allowed = best.clone()
-            where = torch.from_numpy(restricted[some].nonzero()[0]).to(x.device)
-            if len(where) and len(self.barred):
-                barred = torch.from_numpy(self.barred).to(x.device)
-                allowed[where] = logits[where].index_fill(1, barred, -torch.inf).argmax(dim=-1)
-            unbarred.append(allowed == target)
-            at_target = logits.gather(1, target[:, None])[:, 0]
-            logprobs.append(at_target - logits.logsumexp(dim=-1))
-        values = torch.cat(logprobs).cpu().numpy()
-        flags = torch.cat(greedy).cpu().numpy()
-        free = torch.cat(unbarred).cpu().numpy() & restricted
+            logits = head(x[some])  # (stretch, V)
+            logits = logits if logits.dtype == torch.float64 else logits.float()
+            found, flags = judged(logits, targets[some])
+            logprobs.append(found)
+            greedy.append(flags)
+            here = asked[(asked >= start) & (asked < start + self.pace.stretch)] - start
+            if len(here):
+                where = torch.from_numpy(here).to(x.device)
+                best = logits[where].index_fill(1, barred, -torch.inf).argmax(dim=-1)
+                unbarred.append(best == targets[some][where])
+        values, said = torch.cat(logprobs).cpu().numpy(), torch.cat(greedy).cpu().numpy()
+        free = np.zeros(len(values), bool)
+        if unbarred:
+            free[asked] = torch.cat(unbarred).cpu().numpy()
         return [
-            Scores(values[first:end], flags[first:end], free[first:end])
+            Scores(values[first:end], said[first:end], free[first:end])
             for first, end in zip(firsts, ends, strict=True)
         ]
 
 
-def read_plain(model: GPT2, rows: list[Row]) -> Tensor:
-    """The final vectors of all tokens that stand before a scored one, (N, C)."""
-    device = model.wte.weight.device
-    longest = max(len(row.ids) for row in rows) - 1
-    ids = np.zeros((len(rows), longest), np.int64)  # what follows a row cannot reach back into it
-    wanted = []
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids) - 1] = row.ids[:-1]
-        wanted.append(np.arange(row.first - 1, len(row.ids) - 1) + i * longest)
-    x = model.hidden(torch.from_numpy(ids).to(device))  # (B, T, C)
-    return x.flatten(0, 1)[torch.from_numpy(np.concatenate(wanted)).to(device)]  # (N, C)
+def judged(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The log-probability of each target, in float64, and whether it is the likeliest token (the first of
+    those that are).
 
-
-def read_shared(model: GPT2, batch: Batch, pace: Pace) -> Tensor:
-    """The same for rows that begin alike: the beginnings once into a cache, then what follows them.
-
-    What follows is sorted by length once more and read in smaller batches: answers to questions of equal
-    length are not equally long, and padding was as much work as the tokens.
+    The likeliest token's probability is one over the softmax's sum. Its logarithm is exact to a float32's
+    last digits, where that of the logits' sum, which is of their size, loses two more.
     """
-    device, dtype = model.wte.weight.device, model.wte.weight.dtype
-    shared, rows = np.array(batch.shared), batch.rows
-    beginnings = np.zeros((len(shared), shared.max()), np.int64)
-    for i, group in enumerate(batch.groups):
-        beginnings[i, : shared[i]] = group[0].ids[: shared[i]]
-    cache = Cache.empty(model.config, len(shared), int(shared.max()), device, dtype)
-    model.hidden(torch.from_numpy(beginnings).to(device), cache=cache)
-
-    owner = np.repeat(np.arange(len(shared)), [len(group) for group in batch.groups])
-    rest = np.array([len(row.ids) - 1 for row in rows]) - shared[owner]  # tokens still to be read
-    per_token = 2 * model.config.n_layer * model.config.n_embd * model.wte.weight.element_size()
-    order = np.argsort(-rest, kind="stable")
-    found: dict[int, Tensor] = {}
-    while len(order):
-        T, P = int(rest[order[0]]), int(shared.max())
-        many = max(1, min(pace.tokens // 4 // T, pace.cache_bytes // (per_token * (P + T))))
-        some, order = order[:many], order[many:]
-        x = _read_on(model, cache, [rows[i] for i in some], owner[some], shared[owner[some]], T)  # (B, T, C)
-        for i, vectors in zip(some, x, strict=True):
-            found[int(i)] = vectors[rows[i].first - 1 - shared[owner[i]] : rest[i]]
-    return torch.cat([found[i] for i in range(len(rows))])  # (N, C)
+    best = logits.amax(dim=-1)  # (N,)
+    at_target = logits.gather(1, target[:, None])[:, 0]
+    likeliest = logits.softmax(dim=-1).amax(dim=-1)
+    logprobs = (at_target.double() - best.double()) + likeliest.double().log()
+    greedy = at_target == best
+    if logits.is_cpu:  # there, to find the place of the largest takes as long as all of the above
+        ties = greedy.nonzero()[:, 0]
+        greedy[ties] = logits[ties].argmax(dim=-1) == target[ties]
+    else:
+        greedy = logits.argmax(dim=-1) == target
+    return logprobs, greedy
 
 
-def _read_on(model: GPT2, cache: Cache, rows: list[Row], owner: Ids, shared: Ids, T: int) -> Tensor:
-    """The final vectors of what follows the beginnings, at most T tokens, (B, T, C)."""
-    device, P = model.wte.weight.device, int(shared.max())
-    ids, positions = np.zeros((len(rows), T), np.int64), np.full((len(rows), T), -1, np.int64)
-    for i, (row, begin) in enumerate(zip(rows, shared, strict=True)):
-        n = len(row.ids) - 1 - begin
-        ids[i, :n], positions[i, :n] = row.ids[begin:-1], np.arange(begin, begin + n)
-    both = Cache.empty(model.config, len(rows), P + T, device, model.wte.weight.dtype)
-    # A shorter beginning leaves padding after it; a row overwrites that before it could look there.
-    both.kv[:, :, :, :, :P] = cache.kv[:, :, torch.from_numpy(owner).to(device), :, :P]
-    return model.hidden(torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device), both)
+def split_endings(group: Group, shared: int) -> Iterator[Group]:
+    """The rows of a group in as many trees as keep each within bounds."""
+    part: Group = []
+    for row in group:
+        if part and tree_length([*part, row], shared) - shared > TREE_ENDINGS:
+            yield part
+            part = []
+        part.append(row)
+    yield part
+
+
+@contextmanager
+def one_thread_each() -> Iterator[int]:
+    """As many cores as torch may use, while torch itself uses one for each call."""
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield cores
+    finally:
+        torch.set_num_threads(cores)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def fingerprint(backend: Backend) -> str:

@@ -1,7 +1,7 @@
 """Scores on the disk: a run that was killed goes on where it was, and no row is ever computed twice.
 
 One file for each model, dtype and kind of device, to which records are appended: a row's key, its number of
-scored tokens, a checksum, their log-probabilities (float32) and flags (uint8). A record that was cut off by a
+scored tokens, a checksum, their log-probabilities (float64) and flags (uint8). A record that was cut off by a
 kill is dropped when the file is next opened.
 """
 
@@ -18,20 +18,20 @@ import numpy as np
 
 from glassgpt.evaluate.rows import Row
 
-MAGIC = b"glassgpt scores 1\n"
+MAGIC = b"glassgpt scores 2\n"
 HEAD = struct.Struct("<16sII")  # key, number of tokens, checksum
 
 
 class Scores(NamedTuple):
     """What the model said about a row's scored tokens."""
 
-    logprobs: np.ndarray  # float32
+    logprobs: np.ndarray  # float64
     greedy: np.ndarray  # bool: was it the likeliest token?
     unbarred: np.ndarray  # bool: was it the likeliest of those not barred? Only for the first of some rows.
 
     @property
     def total(self) -> float:
-        return float(self.logprobs.sum(dtype=np.float64))
+        return float(self.logprobs.sum())
 
 
 def key_of(row: Row, barred_list: bytes = b"") -> bytes:
@@ -82,18 +82,18 @@ class Store:
             return
         while place + HEAD.size <= len(data):
             key, n, checksum = HEAD.unpack_from(data, place)
-            payload = data[place + HEAD.size : place + HEAD.size + 5 * n]
-            if len(payload) < 5 * n or zlib.crc32(payload) != checksum:
+            payload = data[place + HEAD.size : place + HEAD.size + 9 * n]
+            if len(payload) < 9 * n or zlib.crc32(payload) != checksum:
                 break
-            flags = np.frombuffer(payload, np.uint8, n, 4 * n)
-            logprobs = np.frombuffer(payload, "<f4", n)
+            flags = np.frombuffer(payload, np.uint8, n, 8 * n)
+            logprobs = np.frombuffer(payload, "<f8", n)
             self._known[key] = Scores(logprobs, (flags & 1) > 0, (flags & 2) > 0)
-            place += HEAD.size + 5 * n
+            place += HEAD.size + 9 * n
         if place < len(data):
             os.truncate(path, place)
 
 
 def _record(key: bytes, scores: Scores) -> bytes:
     flags = scores.greedy.astype(np.uint8) | scores.unbarred.astype(np.uint8) << 1
-    payload = scores.logprobs.astype("<f4").tobytes() + flags.tobytes()
+    payload = scores.logprobs.astype("<f8").tobytes() + flags.tobytes()
     return HEAD.pack(key, len(scores.logprobs), zlib.crc32(payload)) + payload

@@ -260,8 +260,15 @@ def visible(positions: Tensor, span: int | None) -> Tensor:
     return (no_later & (keys >= 0)[:, None, :])[:, None]  # (B, 1, T, L)
 
 
+GELU_A, GELU_B = math.sqrt(2 / math.pi), 0.044715  # x (1 + tanh(A (x + B x^3))) / 2
+
+
 def gelu_tanh(x: Tensor) -> Tensor:
     """The published GELU: the tanh form. The exact (erf) form moves the logits by some thousandths."""
+    if x.is_cpu and x.dtype == torch.float32 and not torch.is_grad_enabled():
+        # (1 + tanh y) / 2 is the sigmoid of 2 y, which torch finds three times as fast on a CPU.
+        twice_y = torch.addcmul(x.new_tensor(2 * GELU_A), x, x, value=2 * GELU_A * GELU_B).mul_(x)
+        return twice_y.sigmoid_().mul_(x)
     return F.gelu(x, approximate="tanh")
 
 
