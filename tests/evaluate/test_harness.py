@@ -254,6 +254,8 @@ def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Pa
         "2",
     )
     assert code == 0
+    _, row, _ = evaluate(random_words.folder, "--tasks", "own_choice", "--data", own_tasks, "--markdown")
+    assert row.startswith("| model | own_choice.acc |")
     assert "own_missing: not available:" in err
     assert "own_choic: there is no such task. Did you mean 'own_choice'?" in err
     found = json.loads((tmp_path / "f.json").read_text())
@@ -270,6 +272,35 @@ def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Pa
     code, _, err = evaluate("default", "--tasks", "coqa", "--data", tmp_path / "nowhere")
     assert code == 2
     assert "is no folder" in err
+    for words in (["--suite", "paper"], ["--stride", "64"], ["--any-data"]):
+        code, _, err = evaluate("default", "--tasks", "coqa", *words)
+        assert code == 2
+        assert f"{words[0]} is for our own suites" in err
+
+
+@pytest.mark.slow
+def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
+    random_words, own_tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from glassgpt.evaluate.harness import main
+
+    def call(names: str) -> tuple[int, str, str]:
+        model = ["--model", "glassgpt", "--model_args", f"pretrained={random_words.folder}"]
+        words = [*model, "--include_path", str(own_tasks), "--tasks", names]
+        monkeypatch.setattr(sys, "argv", ["harness", *words])
+        return main(), *capsys.readouterr()
+
+    code, out, err = call("own_choic,own_choice")
+    assert code == 0
+    assert "own_choic: there is no such task. Did you mean 'own_choice'" in err
+    assert "own_choice" in out
+    for names, say in (
+        ("own_choic", "error: no task is left to be run."),
+        ("own_missing", "error: FileNotF"),
+    ):
+        code, _, err = call(names)
+        assert code == 2
+        assert err.splitlines()[-1].startswith(say)
 
 
 def test_the_command_names_what_is_not_installed(evaluate, monkeypatch: pytest.MonkeyPatch) -> None:

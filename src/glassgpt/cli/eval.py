@@ -36,9 +36,13 @@ def command(
     ] = ("default",),
     *,
     suite: Annotated[
-        str,
-        flag("smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa", "NAME"),
-    ] = "smoke",
+        str | None,
+        flag(
+            "smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa",
+            "NAME",
+            default="smoke",
+        ),
+    ] = None,
     tasks: Annotated[
         str | None, flag("tasks of lm-evaluation-harness, run by itself: triviaqa,drop", "NAMES", default="")
     ] = None,
@@ -74,8 +78,14 @@ def command(
     if tasks is not None:
         from glassgpt.cli.eval_tasks import run_tasks
 
+        for name, given in (("--suite", suite), ("--stride", stride), ("--any-data", any_data or None)):
+            if given is not None:
+                raise SettingError(
+                    f"{name} is for our own suites, and --tasks runs lm_eval's: leave one out."
+                )
         settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
-        return run_tasks(models, tasks, settings, json)
+        return run_tasks(models, tasks, settings, json, markdown)
+    suite = "smoke" if suite is None else suite
     if suite in OF_A_FILE:
         models, folder = model_and_file(suite, models, folder)
         todo, complaints = of_file(suite, folder)
@@ -99,7 +109,7 @@ def command(
     if json is not None:
         write_json(json, as_json(measures))
     if markdown:
-        print(markdown_row(models[0], measures))
+        print(markdown_row(models[0], [cell(measure) for measure in measures]))
     else:
         terminal.show(*figures(outcomes))
     return code
@@ -254,13 +264,15 @@ def figures(outcomes: Sequence[Outcome]) -> list[Any]:
     return [made, "", *(Text(f"{m.metric}: {m.protocol}", style="quiet") for m in measures)]
 
 
-def markdown_row(name: str, measures: Sequence[Measure]) -> str:
-    heads = ["model", *(f"{m.metric} ({m.protocol})" for m in measures)]
-    cells = [name]
-    for m in measures:
-        error = "" if m.stderr is None else f" ± {shown(m, m.stderr)}"
-        cells.append(shown(m, m.value) + error)
-    lines = (heads, ["---"] * len(heads), cells)
+def cell(m: Measure) -> tuple[str, str]:
+    error = "" if m.stderr is None else f" ± {shown(m, m.stderr)}"
+    return f"{m.metric} ({m.protocol})", shown(m, m.value) + error
+
+
+def markdown_row(name: str, cells: Sequence[tuple[str, str]]) -> str:
+    """A table of one row, from the head and the figure of each column."""
+    heads, values = zip(("model", name), *cells, strict=True)
+    lines = (heads, ["---"] * len(heads), values)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

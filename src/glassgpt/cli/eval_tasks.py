@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from typing import Any, NamedTuple
 
 from glassgpt.cli import terminal
-from glassgpt.cli.eval import Settings, cache_folder, write_json
+from glassgpt.cli.eval import Settings, cache_folder, markdown_row, write_json
 from glassgpt.cli.loading import load
 from glassgpt.errors import SettingError, UserError
 
@@ -21,7 +20,9 @@ class Figure(NamedTuple):
     n: int
 
 
-def run_tasks(models: tuple[str, ...], names: str, settings: Settings, json: str | None) -> int:
+def run_tasks(
+    models: tuple[str, ...], names: str, settings: Settings, json: str | None, markdown: bool = False
+) -> int:
     """Each task by itself: what cannot be had is told in a line, and the rest goes on.
 
     The data comes from the hub, as the harness has it. `--data` is a folder with tasks of one's own.
@@ -33,11 +34,10 @@ def run_tasks(models: tuple[str, ...], names: str, settings: Settings, json: str
             f"--data {settings.folder} is no folder. With --tasks it holds task files (.yaml)."
         )
     with terminal.waiting("starting lm-evaluation-harness"):
-        from glassgpt.evaluate.harness import Harness, TaskManager, simple_evaluate
+        from glassgpt.evaluate.harness import Harness, TaskManager, simple_evaluate, unknown
 
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         manager = TaskManager(include_path=None if settings.folder is None else str(settings.folder))
-    known = sorted(manager.task_index)
     gpt = load(models[0], settings.device, settings.dtype, rows=256)
     model = Harness(gpt, cache=cache_folder(settings.cache))
     figures: list[Figure] = []
@@ -46,9 +46,9 @@ def run_tasks(models: tuple[str, ...], names: str, settings: Settings, json: str
         try:
             found = manager.match_tasks([name])
             if not found:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else "All names: lm_eval ls tasks"
-                raise UserError(f"there is no such task. {hint}")
+                problems.append(unknown(name, manager))
+                terminal.note(problems[-1])
+                continue
             loaded = loaded_tasks(manager, found)
             results = simple_evaluate(
                 model, tasks=loaded, limit=settings.limit, task_manager=manager, log_samples=False
@@ -61,7 +61,10 @@ def run_tasks(models: tuple[str, ...], names: str, settings: Settings, json: str
         raise UserError(f"nothing could be measured. {problems[0]}")
     if json is not None:
         write_json(json, {f"{one.task}.{one.metric},{one.filter}": one._asdict() for one in figures})
-    terminal.show(table(figures))
+    if markdown:
+        print(markdown_row(models[0], [cell(one) for one in figures]))
+    else:
+        terminal.show(table(figures))
     return 0
 
 
@@ -93,6 +96,12 @@ def figures_of(results: dict[str, Any]) -> list[Figure]:
                 Figure(task, metric, filter_, value, stderr if isinstance(stderr, float) else None, n)
             )
     return figures
+
+
+def cell(one: Figure) -> tuple[str, str]:
+    rule = "" if one.filter == "none" else f" ({one.filter})"
+    error = "" if one.stderr is None else f" ± {one.stderr:.4g}"
+    return f"{one.task}.{one.metric}{rule}", f"{one.value:.4g}{error}"
 
 
 def table(figures: list[Figure]) -> Any:

@@ -10,7 +10,9 @@ its command line, with our model class in it:
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +27,11 @@ from glassgpt.evaluate.store import Store
 from glassgpt.generate.engine import Engine, end_of_text
 from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT, load
+from glassgpt.model.backend import choose_device
 
 try:
     from lm_eval import simple_evaluate, utils
+    from lm_eval._cli import HarnessCLI
     from lm_eval.api.model import TemplateLM
     from lm_eval.api.registry import register_model
     from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
@@ -39,7 +43,7 @@ except ModuleNotFoundError as error:
         "Install it with: pip install 'glassgpt[eval]'"
     ) from None
 
-__all__ = ["Harness", "TaskManager", "simple_evaluate"]
+__all__ = ["Harness", "TaskManager", "simple_evaluate", "unknown"]
 
 MAX_NEW_TOKENS = 256  # where a task does not say; as `hf` has it
 TOP_K = 50  # of a drawn text where a task does not say: the default of transformers, and so of `hf`
@@ -235,7 +239,41 @@ def _progress(what: str, groups: Sequence[Group], silent: bool) -> Iterator[Call
         yield bar.update
 
 
-if __name__ == "__main__":
-    from lm_eval.__main__ import cli_evaluate
+def unknown(name: str, manager: Any) -> str:
+    """What to say of a task that is not there, with the names nearest to it."""
+    near = difflib.get_close_matches(name, sorted(manager.task_index), n=3)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else "All names: lm_eval ls tasks"
+    return f"{name}: there is no such task. {hint}"
 
-    cli_evaluate()
+
+def main() -> int:
+    """lm_eval's own command line. What it would answer with a traceback is one line here, and tasks that are
+    not there do not keep the others from being run."""
+    utils.setup_logging()
+    command_line = HarnessCLI()
+    args = command_line.parse_args()
+    try:
+        if getattr(args, "tasks", None):
+            manager = TaskManager(include_path=getattr(args, "include_path", None))
+            missing = [
+                name
+                for name in args.tasks
+                if not Path(name).exists() and not name.endswith(".yaml") and not manager.match_tasks([name])
+            ]
+            for name in missing:
+                print(unknown(name, manager), file=sys.stderr)
+            args.tasks = [name for name in args.tasks if name not in missing]
+            if not args.tasks:
+                raise UserError("no task is left to be run.")
+        if hasattr(args, "device") and args.device is None:
+            args.device = str(choose_device(None))  # lm_eval would take cuda:0, be there one or not
+        command_line.execute(args)
+    except Exception as error:  # lm_eval and what it fetches data with have no one kind for what goes wrong
+        said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        print(f"error: {' '.join(said.split())[:300]}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
