@@ -8,6 +8,9 @@ import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
+# Where any real model will do, it is the smallest of those in the package.
+SHIPPED = "default"
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

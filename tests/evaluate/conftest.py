@@ -17,6 +17,7 @@ from glassgpt.gpt import GPT
 from glassgpt.model import TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, Tokenizer
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
+from tests.conftest import SHIPPED
 from tests.evaluate import texts
 
 
@@ -71,7 +72,7 @@ def random_words(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return exported(load_checkpoint("default"), tmp_path_factory.mktemp("m") / "shipped")
+    return exported(load_checkpoint(SHIPPED), tmp_path_factory.mktemp("m") / "shipped")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from lm_eval.models.huggingface import HFLM
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate.harness import Harness
+from tests.conftest import SHIPPED
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "eval"
 STORY = "The miller's cat went to the market, and the old mill stood by the river. " * 12
@@ -266,10 +267,10 @@ def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Pa
 
 
 def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Path) -> None:
-    code, _, err = evaluate("default", "default", "--tasks", "coqa")
+    code, _, err = evaluate(SHIPPED, SHIPPED, "--tasks", "coqa")
     assert code == 2
     assert "takes one model" in err
-    code, _, err = evaluate("default", "--tasks", "coqa", "--data", tmp_path / "nowhere")
+    code, _, err = evaluate(SHIPPED, "--tasks", "coqa", "--data", tmp_path / "nowhere")
     assert code == 2
     assert "is no folder" in err
     for words in (["--suite", "paper"], ["--stride", "64"], ["--any-data"]):
@@ -306,6 +307,6 @@ def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
 def test_the_command_names_what_is_not_installed(evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "glassgpt.evaluate.harness")
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    code, _, err = evaluate("default", "--tasks", "triviaqa")
+    code, _, err = evaluate(SHIPPED, "--tasks", "triviaqa")
     assert code == 2
     assert "need the package lm_eval. Install it with: pip install 'glassgpt[eval]'" in err

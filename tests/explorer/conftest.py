@@ -16,6 +16,7 @@ import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
+from tests.conftest import SHIPPED
 from tests.explorer.browser import NoBrowser, Visit, launched, served
 
 TEXT = "A robot must obey the orders given it"
@@ -24,7 +25,7 @@ API = "/api/v1"
 
 @pytest.fixture(scope="session")
 def gpt() -> GPT:
-    return glassgpt.load("default", device="cpu", dtype="float32")
+    return glassgpt.load(SHIPPED, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="session")

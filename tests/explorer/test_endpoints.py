@@ -13,6 +13,7 @@ import pytest
 import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
+from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 
 # JSON carries a float32 exactly, so equal means equal. Appended columns are computed through the cache, in
@@ -22,11 +23,11 @@ APPENDED = 2e-5
 
 def test_the_model_is_described(client: Client, gpt: GPT) -> None:
     found = client.get("/model")
-    assert [model["name"] for model in found["models"]] == ["default", "disturbed"]
+    assert [model["name"] for model in found["models"]] == [SHIPPED, "disturbed"]
     config = found["models"][0]["config"]
     assert config == {name: getattr(gpt.config, name) for name in config}
     assert found["models"][0]["parameters"] == gpt.config.n_parameters
-    assert found["limits"] == {"tokens": 256, "traces": 32}
+    assert found["limits"] == {"tokens": min(512, gpt.config.n_positions), "traces": 32}
     assert found["version"] == glassgpt.__version__
 
 

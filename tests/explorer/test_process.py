@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SHIPPED
+
 
 def start(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "glassgpt", "explore", "--no-browser", *words],
+        [sys.executable, "-m", "glassgpt", "explore", "--model", SHIPPED, "--no-browser", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -101,7 +103,7 @@ def test_mistakes_are_told_in_one_line(
 ) -> None:
     from glassgpt.cli import main
 
-    assert main(["explore", "--no-browser", *words]) == 2
+    assert main(["explore", "--model", SHIPPED, "--no-browser", *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err

@@ -7,6 +7,7 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
+from tests.conftest import SHIPPED
 
 SMALL = Config(vocab_size=101, n_positions=48, n_embd=32, n_layer=3, n_head=4)
 
@@ -38,4 +39,4 @@ def gpt() -> GPT:
 def shipped() -> GPT:
     import glassgpt
 
-    return glassgpt.load("default", device="cpu", dtype="float32")
+    return glassgpt.load(SHIPPED, device="cpu", dtype="float32")

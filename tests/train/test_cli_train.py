@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from glassgpt.cli import main
+from glassgpt.config import Config
 from glassgpt.train.shards import Shards, train_and_held_out
+from glassgpt.weights import load_config
+from tests.conftest import SHIPPED
 
 SMALL = ["--shape", "2x32x2", "--context", "32", "--rows", "4", "--eval-rows", "8", "--warmup", "2"]
 
@@ -85,8 +89,8 @@ def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.C
         (["--steps", "5", "--recipe", "gpt9"], "recipe 'gpt9' is not one of gpt1, gpt2"),
         (["--steps", "5", "--micro-rows", "3"], "micro_rows 3 does not divide rows 4"),
         (
-            ["--steps", "5", "--start", "default", "--context", "512"],
-            "context 512 is longer than the model's 256",
+            ["--steps", "5", "--start", SHIPPED, "--context", "2048"],
+            "context 2048 is longer than the model's ",
         ),
         (["--steps", "5", "--device", "tpu"], "device 'tpu'"),
     ],
@@ -103,10 +107,10 @@ def test_a_mistake_gets_one_line(
 
 def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert train(shards, run, "--start", "default", "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0
-    assert records(run)[0]["loss"] < 7.5  # a fresh one would begin at log 4096 = 8.3
-    config = json.loads((run / "config.json").read_text())
-    assert config["n_embd"] == 192
+    assert train(shards, run, "--start", SHIPPED, "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0
+    before = load_config(SHIPPED)
+    assert records(run)[0]["loss"] < math.log(before.vocab_size) - 0.8  # a fresh one would begin there
+    assert Config.load(run).n_embd == before.n_embd
 
 
 def test_a_run_goes_on_with_its_own_data_and_settings(
