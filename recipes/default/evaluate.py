@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import math
 import shutil
 import sys
@@ -26,6 +25,8 @@ from typing import Any
 from clean import QUOTES
 
 from glassgpt.cli import main as glassgpt
+from glassgpt.evaluate.datasets import LAMBADA, find_file
+from glassgpt.evaluate.lambada import read_passages
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.reading import read_texts
 from glassgpt.train.shards import Shards
@@ -50,9 +51,8 @@ def gather(clean: Path, shards: Path, published: Path, reviews: Path, out: Path)
         for file in published.glob(f"{name}*"):
             shutil.copy(file, out)
     (out / STRAIGHT).mkdir(exist_ok=True)
-    with lzma.open(out / "lambada_test.jsonl.xz", "rt", encoding="utf-8") as lines:
-        passages = (json.loads(line)["text"].translate(QUOTES) for line in lines)
-        write_texts(out / STRAIGHT / "lambada_test.jsonl", passages)
+    passages = read_passages(find_file(LAMBADA, published).decode())
+    write_texts(out / STRAIGHT / "lambada_test.jsonl", (text.translate(QUOTES) for text in passages))
 
 
 def documents(shards: Path) -> Iterator[str]:

@@ -3,7 +3,7 @@
     python recipes/default/pack.py runs/default --name default --shards shards/
 
 The weights may be a training's folder, any model that `glassgpt convert` reads, or a folder of pieces that
-carry.py cut from one file. Held-out loss is measured before and after; a model that loses more than 0.5% of
+carry.py cut. Held-out loss is measured before and after; a model that loses more than 0.5% of
 its perplexity is refused.
 """
 
@@ -34,7 +34,8 @@ MOST = 0.5  # percent of perplexity that packing may cost
 
 def opened(weights: Path, scratch: Path) -> Checkpoint:
     if (weights / carry.INDEX).is_file():
-        (weights,) = carry.join(weights, scratch)
+        joined = carry.join(weights, scratch)
+        weights = joined[0] if len(joined) == 1 else scratch
     return load_checkpoint(weights)
 
 
