@@ -71,6 +71,7 @@ def test_a_dry_run_writes_nothing(
     learned = re.search(r"learning [\d,]+ numbers \(([\d.]+)% of the model\)", said.err)
     assert learned is not None
     assert 0 < float(learned[1]) <= 2
+    assert re.search(r"looked at every \d+ updates: .+ at most", said.err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,7 +37,7 @@ def command(
     lora: Annotated[
         bool, flag("learn a thin correction, at most 2%% of the numbers: less memory", default="")
     ] = False,
-    minutes: Annotated[float, flag("the most time to take for learning", "N")] = 10.0,
+    minutes: Annotated[float, flag("the most time to take, in all", "N")] = 10.0,
     prompt: Annotated[
         str | None, flag("begin the samples with this", "TEXT", default="from the held-out part")
     ] = None,
@@ -57,13 +57,14 @@ def command(
     from glassgpt.model.backend import choose_device
     from glassgpt.train.samples import on_one_line, sample
     from glassgpt.train.sources import find_sources
-    from glassgpt.train.tune import prepare_tuning, tune
+    from glassgpt.train.tune import measured, prepare_tuning, tune
     from glassgpt.weights import load_checkpoint
 
+    begun = time.monotonic()
     where = choose_device(device)
     find_sources(files)  # a missing file is noticed before a model is fetched
     checkpoint = load_checkpoint(model)
-    with terminal.waiting("reading the text and trying a few steps"):
+    with terminal.waiting("reading the text, trying a few steps, measuring the held-out part"):
         tuning = prepare_tuning(checkpoint, files, where, lora=lora, seconds=60 * minutes, seed=seed)
     tell_plan(tuning, where.type)
     if dry_run:
@@ -73,11 +74,9 @@ def command(
         prompt = opening(tuning.held_out, checkpoint.tokenizer)
     written = [on_one_line(sample(tuning.model, checkpoint.tokenizer, prompt))]
 
-    begun = time.monotonic()
     with stopping_kindly() as asked, watching("tuning", tuning.settings.steps) as show:
-        for record in tune(tuning, target, 60 * minutes, lambda: bool(asked)):
+        for record in tune(tuning, target, tuning.seconds, lambda: bool(asked)):
             show(record)
-    taken = time.monotonic() - begun
     if asked:
         kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
         terminal.note(f"stopped after {tuning.steps} steps{kept}")
@@ -89,9 +88,11 @@ def command(
         return 1
     from glassgpt.model import load_model
 
-    tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
-    written.append(on_one_line(sample(tuned, checkpoint.tokenizer, prompt)))
-    report(tuning, target, taken, written, json)
+    with terminal.waiting("measuring what was gained"):
+        tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
+        after = measured(tuned, tuning.windows, tuning.settings)
+        written.append(on_one_line(sample(tuned, checkpoint.tokenizer, prompt)))
+    report(tuning, after, target, time.monotonic() - begun, written, json)
     return 0
 
 
@@ -122,14 +123,15 @@ def tell_plan(tuning: Tuning, device: str) -> None:
     terminal.note(
         f"learning {learned:,} numbers ({learned / all_of_it:.1%} of the model) from {len(tuning.text):,} "
         f"tokens, in updates of {tuning.settings.rows} windows ({tuning.settings.micro_rows} at once), at a "
-        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out"
+        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out "
+        f"and looked at every {tuning.settings.eval_every} updates: {duration(tuning.expected())} at most"
     )
     if tuning.plan.memory > free_memory(tuning.model.wte.weight.device) + tuning.plan.weights:
         terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
 
 
-def report(tuning: Tuning, out: Path, seconds: float, written: list[str], json: bool) -> None:
-    before, after = math.exp(tuning.before), math.exp(tuning.best)
+def report(tuning: Tuning, loss: float, out: Path, seconds: float, written: list[str], json: bool) -> None:
+    before, after = math.exp(tuning.before), math.exp(loss)
     if json:
         from glassgpt.train.lora import learned_parameters
 

@@ -2,7 +2,8 @@
 
 The end of the text is held out. It says when to stop (a small text is soon learned by heart, and then the
 held-out part becomes less likely again) and how much was gained. Whenever it is likelier than ever before,
-the model is written, so what lies on the disk is always the best so far.
+the model is written, so what lies on the disk is always the best so far. These looks are as coarse as the
+learning (bfloat16 where that is quick); what is told at the end is measured in float32, before and after.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
 from glassgpt.train.loop import evaluate, train
-from glassgpt.train.lora import add_low_rank, merged_state, rank_within
+from glassgpt.train.lora import add_low_rank, merged_state, ranks_within
 from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
 from glassgpt.train.plan import Plan, make_plan
+from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.shards import Part, Shards
 from glassgpt.train.sources import divide, find_sources, read_pieces
@@ -42,7 +44,10 @@ TOKENS_A_STEP = 4096
 CACHED_TOKENS = 1024  # at once on a CPU, whose caches hold that much: a sixth faster than 4,096, measured
 STEPS_AN_EPOCH = 16  # at least, where the text is short: fewer, larger steps would learn less
 EPOCHS = 12  # at most
-LOOKS = 16  # at the held-out part, in the whole run
+LOOKS = 16  # at the held-out part, at most
+LOOKING = 0.1  # of the time may be spent on them, as long as there are at least
+FEWEST_LOOKS = 4
+SLACK = 0.1  # of the time: moving the weights is not in the trial, and other programs want the device, too
 FIRST_LOOK = 10  # steps between looks at least: the first steps of AdamW are taken half blind
 PATIENCE = 3  # looks without a new best before it is over
 
@@ -113,22 +118,29 @@ def pick_settings(
     )  # fmt: skip
 
 
-def paced(settings: TrainSettings) -> TrainSettings:
+def paced(settings: TrainSettings, looks: int = LOOKS) -> TrainSettings:
     """What depends on the number of steps. The loop itself saves nothing before the end: `tune` does."""
     steps = settings.steps
     return dataclasses.replace(
         settings,
         warmup=min(50, steps // 10),
-        eval_every=min(steps, max(FIRST_LOOK, steps // LOOKS)),
+        eval_every=min(steps, max(FIRST_LOOK, -(-steps // looks))),
         save_every=steps,
     )
 
 
 def within_time(settings: TrainSettings, plan: Plan, held_out_tokens: int, seconds: float) -> TrainSettings:
-    """As many steps as there is time for. To look at the held-out part is a third of the work to learn it."""
-    looking = LOOKS * held_out_tokens / 3 / plan.tokens_per_s
-    steps = int(max(0.5 * seconds, seconds - looking) * plan.tokens_per_s / plan.tokens_per_step)
-    return paced(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))))
+    """As many steps as there is time for, and as many looks at the held-out part."""
+    look = look_seconds(plan, held_out_tokens)
+    looks = max(FEWEST_LOOKS, min(LOOKS, int(LOOKING * seconds / look)))
+    learning = max(0.5 * seconds, (1 - SLACK) * seconds - looks * look)
+    steps = int(learning * plan.tokens_per_s / plan.tokens_per_step)
+    return paced(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))), looks)
+
+
+def look_seconds(plan: Plan, held_out_tokens: int) -> float:
+    """A look is a forward pass, a third of the work to learn from as many tokens."""
+    return held_out_tokens / 3 / plan.tokens_per_s
 
 
 def with_micro_batch(
@@ -158,14 +170,21 @@ class Tuning:
     windows: list[Tensor]
     settings: TrainSettings
     plan: Plan
-    before: float  # the held-out loss, nats per token
-    best: float
+    seconds: float  # that are left to learn and look
+    before: float  # the held-out loss in float32, nats per token
+    best: float  # of all looks
     best_step: int = 0
     steps: int = 0
 
     @property
     def epochs(self) -> float:
         return self.steps * self.plan.tokens_per_step / len(self.text)
+
+    def expected(self) -> float:
+        """Seconds of learning and looking, as far as the trial can tell."""
+        looks = self.settings.steps // self.settings.eval_every
+        look = look_seconds(self.plan, sum(batch[:, 1:].numel() for batch in self.windows))
+        return self.plan.seconds(self.settings.steps) + looks * look
 
 
 def prepare_tuning(
@@ -183,20 +202,29 @@ def prepare_tuning(
             f"{checkpoint.source} has no tokenizer, so no text can be cut for it. Name a folder with one."
         )
     config = checkpoint.config
-    precision = "bfloat16" if device.type == "cuda" else "float32"
+    begun = time.monotonic()
     text, held_out = split(read_text(files, checkpoint.tokenizer), min(config.n_positions, 1024))
-    settings = pick_settings(config, len(text), lora=lora, precision=precision, seed=seed)
+    settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)
     model = load_model(checkpoint, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
-        add_low_rank(model, rank_within(config), seed)
+        add_low_rank(model, ranks_within(config), seed)
     model = model.to(device)
     most = CACHED_TOKENS if device.type == "cpu" else math.inf
     settings = with_micro_batch(settings, config, free_memory(device), most)
     windows = held_out_windows(held_out, settings)
     plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
-    settings = within_time(plan.settings, plan, sum(batch[:, 1:].numel() for batch in windows), seconds)
-    before = evaluate(model, windows, settings)
-    return Tuning(model, checkpoint, text, held_out, windows, settings, plan, before, best=before)
+    measuring = time.monotonic()
+    before = measured(model, windows, plan.settings)
+    # It is measured once more at the end.
+    left = max(0.5 * seconds, seconds - (time.monotonic() - begun) - (time.monotonic() - measuring))
+    tokens = sum(batch[:, 1:].numel() for batch in windows)
+    settings = within_time(plan.settings, plan, tokens, left)
+    return Tuning(model, checkpoint, text, held_out, windows, settings, plan, left, before, best=before)
+
+
+def measured(model: GPT2, windows: list[Tensor], settings: TrainSettings) -> float:
+    """The held-out loss in float32, whatever the model learns in."""
+    return evaluate(model, windows, dataclasses.replace(settings, precision="float32"))
 
 
 def tune(
