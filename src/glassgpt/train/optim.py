@@ -34,12 +34,65 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
     adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, settings.beta2), eps=1e-8, fused=fused)
     optimizers: list[Optimizer] = [adamw]
     if settings.muon_lr is not None:
-        muon = MuonOfShares if isinstance(next(iter(hidden.values())), DTensor) else torch.optim.Muon
+        some = next(iter(hidden.values()))
+        muon = (
+            MuonOfShares if isinstance(some, DTensor) else MuonTogether if some.is_cuda else torch.optim.Muon
+        )
         optimizers.append(muon(hidden.items(), lr=settings.muon_lr, weight_decay=decay, momentum=0.95))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+class MuonTogether(torch.optim.Muon):
+    """Muon for a GPU: matrices of one shape are orthogonalised together.
+
+    torch's takes one after the other in some thirty small steps each, and a GPU waits to be told of every
+    one: with 12 blocks of 512 that was a tenth of the time of an update of 262,144 tokens.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = {}
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    alike.setdefault(parameter.shape, []).append(parameter)
+            for parameters in alike.values():
+                self.move(parameters, group)
+
+    def move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        for parameter in parameters:
+            if "momentum_buffer" not in self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        momenta = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
+        ahead = torch._foreach_lerp(grads, momenta, group["momentum"])  # Nesterov's
+        changes = orthogonal(torch.stack(ahead), group["ns_coefficients"], group["ns_steps"], group["eps"])
+        rows, columns = parameters[0].shape
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+        torch._foreach_add_(parameters, list(changes.to(parameters[0].dtype).unbind()), alpha=-rate)
+
+
+def orthogonal(
+    matrices: Tensor, coefficients: tuple[float, float, float], steps: int, smallest: float
+) -> Tensor:
+    """The matrices (N, A, B) with all their singular values brought near 1, in bfloat16.
+
+    By Newton-Schulz: an odd polynomial of a matrix is that polynomial of its singular values, and this one,
+    taken a few times, sends all of (0, 1] near 1.
+    """
+    a, b, c = coefficients
+    x = matrices.bfloat16()
+    x = x.mT if x.shape[1] > x.shape[2] else x
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=smallest)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if matrices.shape[1] > matrices.shape[2] else x
 
 
 class MuonOfShares(torch.optim.Muon):

@@ -11,8 +11,10 @@ bfloat16, optimizer included. This way itself has not been timed on a GPU yet.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from glassgpt.model import GPT2
 from glassgpt.train.float8 import use_float8
-from glassgpt.train.loss import Judge, head_and_loss, judge, judge_in_place
+from glassgpt.train.loss import Judge, head_and_loss, judge
 from glassgpt.train.settings import TrainSettings
 
 ROUNDED_TO = {"auto": None, "float32": None, "float16": torch.float16}  # in all others: bfloat16
@@ -42,14 +44,50 @@ class Hidden(nn.Module):
         return self.model.hidden(ids, run_block=run_block)
 
 
-def hidden(model: GPT2, ids: Tensor, dtype: torch.dtype | None, run_block: RunBlock) -> Tensor:
-    """The final vector of each token, (B, T) -> (B, T, C), computed with weights rounded to `dtype`."""
-    if dtype is None or model.wte.weight.dtype == dtype:
+def hidden(model: GPT2, ids: Tensor, weights: dict[str, Tensor] | None, run_block: RunBlock) -> Tensor:
+    """The final vector of each token, (B, T) -> (B, T, C), with these weights in place of the model's own."""
+    if weights is None:
         return model.hidden(ids, run_block=run_block)
-    module = Hidden(model)
-    rounded = {name: parameter.to(dtype) for name, parameter in module.named_parameters()}
-    x: Tensor = functional_call(module, rounded, (ids, run_block))
+    x: Tensor = functional_call(Hidden(model), weights, (ids, run_block))
     return x
+
+
+class _Rounded(torch.autograd.Function):
+    """Copies of all tensors in another precision; back come their gradients, in their own.
+
+    All in one go: a model has hundreds of tensors, and to tell a GPU of one copy takes as long as to make it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.dtypes = [tensor.dtype for tensor in tensors]
+        copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+        torch._foreach_copy_(copies, tensors)
+        learning = ctx.needs_input_grad[1:]
+        ctx.mark_non_differentiable(*(c for c, wanted in zip(copies, learning, strict=True) if not wanted))
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        learning = ctx.needs_input_grad[1:]
+        wide = [
+            torch.empty_like(grad, dtype=dtype)
+            for grad, dtype, w in zip(grads, ctx.dtypes, learning, strict=True)
+            if w
+        ]
+        torch._foreach_copy_(wide, [grad for grad, w in zip(grads, learning, strict=True) if w])
+        left = iter(wide)
+        return None, *(next(left) if wanted else None for wanted in learning)
+
+
+def together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    copies: tuple[Tensor, ...] = _Rounded.apply(dtype, *parameters)  # type: ignore[no-untyped-call]
+    return copies
+
+
+def one_by_one(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    """So that the gradient of each can be sent to other processes as soon as it is there."""
+    return [parameter.to(dtype) for parameter in parameters]
 
 
 class Called(nn.Module):
@@ -86,9 +124,11 @@ def recomputed(run_block: RunBlock, block: nn.Module, *inputs: Any) -> Tensor:
 
 class Way(NamedTuple):
     dtype: torch.dtype | None = None  # that a pass rounds the weights to; None: as they are
-    hidden: Callable[[GPT2, Tensor, torch.dtype | None, RunBlock], Tensor] = hidden
+    rounded: Callable[[list[Tensor], torch.dtype], Sequence[Tensor]] = together
+    hidden: Callable[[GPT2, Tensor, dict[str, Tensor] | None, RunBlock], Tensor] = hidden
     run_block: RunBlock = nn.Module.__call__
-    judge: Judge = judge_in_place
+    judge: Judge = judge
+    float8_head: bool = False
 
     @classmethod
     def of(cls, settings: TrainSettings, model: GPT2, alone: bool = True) -> Way:
@@ -97,18 +137,21 @@ class Way(NamedTuple):
         With others it is compiled block by block, so that a block's gradients can be on their way while those
         of the block before are still computed.
         """
+        weight = model.wte.weight
         if settings.precision == "float8":
             use_float8(model)
+        kernel = weight.is_cuda and weight.dtype != torch.float64 and find_spec("triton") is not None
         way = cls(
             ROUNDED_TO.get(settings.precision, torch.bfloat16),
+            together if alone else one_by_one,
             judge=partial(
-                judge if settings.compile else judge_in_place,
+                import_module("glassgpt.train.loss_kernel").judge if kernel else judge,
                 z_loss=settings.z_loss,
                 label_smoothing=settings.label_smoothing,
             ),
+            float8_head=settings.precision == "float8" and kernel and weight.shape[1] % 16 == 0,
         )
         if settings.compile:
-            way = way._replace(judge=torch.compile(way.judge))
             if alone and model.config.n_layer <= SHALLOW and not settings.recompute:
                 return way._replace(hidden=torch.compile(hidden))
             way = way._replace(run_block=torch.compile(way.run_block))
@@ -131,7 +174,11 @@ def summed_loss(
     `held` turns the head's weight into what this process multiplies with, where many hold it together.
     """
     if not torch.is_grad_enabled():
-        way = Way(way.dtype)
-    x = way.hidden(model, ids, way.dtype, way.run_block)  # (B, T, C)
+        way = Way(way.dtype, way.rounded, judge=way.judge)
+    weights = None
+    if way.dtype is not None and model.wte.weight.dtype != way.dtype:
+        names, parameters = zip(*Hidden(model).named_parameters(), strict=True)
+        weights = dict(zip(names, way.rounded(list(parameters), way.dtype), strict=True))
+    x = way.hidden(model, ids, weights, way.run_block)  # (B, T, C)
     weight = model.wte.weight if model.lm_head is None else model.lm_head.weight  # (V, C)
-    return head_and_loss(x.flatten(0, 1), held(weight), targets.flatten(), way.judge)
+    return head_and_loss(x.flatten(0, 1), held(weight), targets.flatten(), way.judge, way.float8_head)
