@@ -30,11 +30,12 @@ from glassgpt.train.loader import Loader
 from glassgpt.train.loop import evaluate, train
 from glassgpt.train.lora import add_low_rank, merged_state, ranks_within
 from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
+from glassgpt.train.pieces import read_pieces
 from glassgpt.train.plan import Plan, make_plan
 from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.shards import Part, Shards
-from glassgpt.train.sources import divide, find_sources, read_pieces
+from glassgpt.train.sources import divide, find_sources
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 UNIT = 1 << 26  # bytes of text read in one go
