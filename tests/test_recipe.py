@@ -146,6 +146,9 @@ def test_from_text_to_a_packed_model_that_writes(corpus: Path, tmp_path: Path) -
     card = (shipped / "MODEL_CARD.md").read_text()
     assert card.count("seed ") == 10
     assert "{" not in card.split("## Ten samples")[0]
+    pair = ["--target", shipped, "--draft", shipped, "--prompts", "2"]
+    drafted = step(RECIPE / "draft.py", "--texts", "texts", *pair)
+    assert drafted.count("100.0% of the proposals") == 2  # it agrees with itself
     step(RECIPE / "curve.py", "runs/mini", "-o", ".")
     assert "mini: held out" in (tmp_path / "curve.svg").read_text()
     assert glassgpt.load(shipped, device="cpu").generate("The miller", max_new_tokens=20, seed=1).text
