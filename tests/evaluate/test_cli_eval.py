@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from glassgpt.evaluate.suites import SMOKE_DATA
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.evaluate import texts
 
@@ -139,14 +140,16 @@ def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
     """A model and the same rounded to bfloat16: close, and not the same."""
     save_checkpoint(load_checkpoint(shipped.folder), tmp_path / "coarse", dtype="bfloat16")
     target = tmp_path / "f.json"
-    code, out, _ = evaluate(shipped.folder, tmp_path / "coarse", "--suite", "smoke-text", "--json", target)
+    (tmp_path / "long.txt").write_text((SMOKE_DATA / "text.txt").read_text("utf-8") * 4, "utf-8")
+    words = ["--suite", "perplexity", "--data", tmp_path / "long.txt", "--stride", "256", "--json", target]
+    code, out, _ = evaluate(shipped.folder, tmp_path / "coarse", *words)
     assert code == 0
     found = json.loads(target.read_text())
     assert found["models"] == [str(shipped.folder), str(tmp_path / "coarse")]
-    a, b = (found[one]["smoke-text.token_perplexity"]["value"] for one in "ab")
-    assert found["difference"]["smoke-text.token_perplexity"]["value"] == pytest.approx(b - a)
-    assert 0 < found["agreement"]["smoke-text.kl"]["value"] < 0.01
-    assert 0.9 < found["agreement"]["smoke-text.same_top"]["value"] < 1
+    a, b = (found[one]["long.token_perplexity"]["value"] for one in "ab")
+    assert found["difference"]["long.token_perplexity"]["value"] == pytest.approx(b - a)
+    assert 0 < found["agreement"]["long.kl"]["value"] < 0.01
+    assert 0.9 < found["agreement"]["long.same_top"]["value"] < 1
     assert "95% of resamples" in out
     code, out, err = evaluate(shipped.folder, random_words.folder)
     assert code == 0

@@ -115,7 +115,7 @@ def test_patterns_are_the_attention(client: Client, gpt: GPT) -> None:
 
 def test_a_head_step_by_step(client: Client, gpt: GPT) -> None:
     id, trace = client.trace()["id"], gpt.trace(TEXT)
-    layer, head, token = 2, 4, 3
+    layer, head, token = 2, 1, 3
     found = client.get(f"/trace/{id}/head", layer=layer, head=head, token=token)
     expected = {
         "x": trace.residual[layer][token],
@@ -313,7 +313,7 @@ def test_changing_nothing_changes_nothing(client: Client) -> None:
     [
         {"kind": "head", "layer": 1, "head": 2, "how": "zero"},
         {"kind": "head", "layer": 1, "head": 2, "how": "mean", "positions": [2, 3]},
-        {"kind": "neuron", "layer": 3, "neuron": 700, "how": "zero"},
+        {"kind": "neuron", "layer": 3, "neuron": 300, "how": "zero"},
         {"kind": "attn", "layer": 0, "how": "mean"},
         {"kind": "mlp", "layer": 2, "how": "zero"},
         {"kind": "block", "layer": 1, "how": "zero"},

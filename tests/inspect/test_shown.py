@@ -35,7 +35,9 @@ THINGS: dict[str, Callable[[GPT], Any]] = {
     "masked": lambda gpt: gpt.trace(TEXT).masked,
     "q": lambda gpt: gpt.trace(TEXT).q,
     "intervention": lambda gpt: gpt.intervene(TEXT, [AblateHead(1, 2), AblateBlock(0, "mean")]),
-    "steering": lambda gpt: gpt.intervene(TEXT, [Steer("ln_f", np.ones(192)), Patch("h.0.attn.z", TEXT)]),
+    "steering": lambda gpt: gpt.intervene(
+        TEXT, [Steer("ln_f", np.ones(gpt.config.n_embd)), Patch("h.0.attn.z", TEXT)]
+    ),
     "nothing": lambda gpt: gpt.intervene("The"),
     "gradient": lambda gpt: gpt.attribute(TEXT, 5, "gradient"),
     "integrated": lambda gpt: gpt.attribute("The old house", 5),

@@ -124,7 +124,7 @@ def test_agrees_with_ordinary_use(shipped: GPT) -> None:
 def test_an_empty_text_is_the_beginning_of_a_document(shipped: GPT) -> None:
     trace = shipped.trace("")
     assert len(trace) == 1
-    assert trace.lens().texts.shape == (5, 1)
+    assert trace.lens().texts.shape == (shipped.config.n_layer + 1, 1)
     np.testing.assert_allclose(trace.p_at().max(), shipped.next("", k=1)[0][1], rtol=1e-4)
 
 

@@ -102,7 +102,7 @@ def write(folder: Path, name: str, content: bytes) -> str:
     [
         ("empty.txt", b"", [], "is empty"),
         ("blank.txt", b"   \n", [], "the text has"),
-        ("tiny.txt", b"Only a few words.", [], "two windows of 257"),
+        ("tiny.txt", b"Only a few words.", [], "two windows of "),
         ("latin.txt", b"caf\xe9 " * 4000, [], "is not UTF-8 (byte 0xe9"),
         ("missing.txt", None, [], "does not exist"),
         ("picture.png", b"png", [], "is no file that can be read"),
