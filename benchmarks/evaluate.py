@@ -19,75 +19,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
+from lm_eval.models.huggingface import HFLM
 
 import glassgpt
-from glassgpt.evaluate import Reader, Scorer, datasets
-from glassgpt.evaluate.detokenise import harness_wikitext
-from glassgpt.evaluate.perplexity import pages
-from glassgpt.evaluate.rows import Group, rolling_rows
-from glassgpt.evaluate.suites import HARNESS
-from glassgpt.weights import load_checkpoint, save_checkpoint
+from eval_requests import TASKS, answers, export, pairs_of
+from glassgpt.evaluate.harness import Harness
 
-SHAPES = {"small": {}, "47M": {"vocab_size": 16384, "n_embd": 512, "n_head": 8}}
+Answers = list[tuple[float, bool]]
 
 
-def random_model(shape: str, folder: Path) -> None:
-    """A published shape with random numbers and the shipped model's tokenizer."""
-    from glassgpt.config import Config
-    from glassgpt.model import GPT2
-    from glassgpt.weights import Checkpoint
-
-    torch.manual_seed(0)
-    config = Config(**SHAPES[shape])
-    tensors = {name: values.numpy() for name, values in GPT2(config).state_dict().items()}
-    save_checkpoint(Checkpoint(config, tensors, load_checkpoint("default").tokenizer), folder)
-
-
-def pairs_of(task: str, data: Path, documents: int) -> list[tuple[str, str]]:
-    """(context, continuation) of each request; for wikitext ("", page)."""
-    if task == "lambada_openai":
-        text, _ = datasets.load(datasets.LAMBADA, data)
-        passages = [json.loads(line)["text"] for line in text.splitlines()[:documents]]
-        return [(p.rpartition(" ")[0], " " + p.rpartition(" ")[2]) for p in passages]
-    if task == "hellaswag":
-        text, _ = datasets.load(datasets.HELLASWAG, data)
-        (hellaswag,) = (t for t in HARNESS if t.name == "hellaswag")
-        return [pair for q in hellaswag.questions(text)[:documents] for pair in q.pairs]  # type: ignore[attr-defined]
-    text, _ = datasets.load(datasets.WIKITEXT_2_RAW, data)
-    return [("", harness_wikitext(page)) for page in pages(text)[: max(1, documents // 100)]]
-
-
-def ours(gpt: glassgpt.GPT, task: str, pairs: list[tuple[str, str]]) -> list[float]:
-    reader = Reader(gpt.tokenizer, gpt.backend.context)
-    groups: list[Group] = []
-    if task == "wikitext":
-        for _, page in pairs:
-            ids = gpt.tokenizer.encode(page)
-            groups.append(
-                list(rolling_rows(ids, reader.n_positions, reader.n_positions, gpt.tokenizer.eot_id))
-            )
-        return [sum(one.total for one in found) for found in Scorer(gpt.backend).score(groups)]
-    together = 4 if task == "hellaswag" else 1
-    rows = [reader.continuation(*pair)[0] for pair in pairs]
-    for i in range(0, len(rows), together):
-        groups.append([row for one in rows[i : i + together] for row in one])
-    return [one.total for found in Scorer(gpt.backend).score(groups) for one in found]
-
-
-def theirs(model: Any, task: str, pairs: list[tuple[str, str]]) -> list[float]:
-    from lm_eval.api.instance import Instance
-
-    if task == "wikitext":
-        requests = [Instance("loglikelihood_rolling", {}, (page,), i) for i, (_, page) in enumerate(pairs)]
-        return list(model.loglikelihood_rolling(requests, disable_tqdm=True))
-    requests = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
-    return [total for total, _ in model.loglikelihood(requests, disable_tqdm=True)]
-
-
-def timed(work: Callable[[], list[float]]) -> tuple[list[float], float, float]:
+def timed(work: Callable[[], Answers]) -> tuple[Answers, float, float]:
     cpu, clock = time.process_time(), time.perf_counter()
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         found = work()
@@ -103,33 +45,29 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--batch", default="auto")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--tasks", default="lambada_openai,hellaswag,wikitext")
+    parser.add_argument("--tasks", default=TASKS)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    from lm_eval.models.huggingface import HFLM
-
     results = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
-        if args.model.startswith("random:"):
-            random_model(args.model.removeprefix("random:"), folder)
-        else:
-            save_checkpoint(load_checkpoint(args.model), folder, dtype="float32")
+        export(args.model, folder)
         gpt = glassgpt.load(folder, device=args.device, dtype="float32")
         batch = args.batch if args.batch.startswith("auto") else int(args.batch)
         print(
             f"{'task':16} {'requests':>8} {'ours':>8} {'theirs':>8} {'ratio':>6} {'clock':>6} {'differ':>8}"
         )
         for task in args.tasks.split(","):
-            pairs = pairs_of(task, args.data, args.documents)
+            # An article of wikitext is as long as a hundred passages.
+            pairs = pairs_of(task, args.data, max(1, args.documents // (100 if task == "wikitext" else 1)))
             best: dict[str, tuple[float, float]] = {}
             for _ in range(args.rounds):
-                a, *times = timed(lambda: ours(gpt, task, pairs))  # noqa: B023
+                a, *times = timed(lambda: answers(Harness(gpt), task, pairs))  # noqa: B023
                 best["ours"] = min(best.get("ours", (1e9, 1e9)), tuple(times))  # type: ignore[type-var]
                 hf = HFLM(pretrained=str(folder), device=args.device, dtype="float32", batch_size=batch)
-                b, *times = timed(lambda: theirs(hf, task, pairs))  # noqa: B023
+                b, *times = timed(lambda: answers(hf, task, pairs))  # noqa: B023
                 best["theirs"] = min(best.get("theirs", (1e9, 1e9)), tuple(times))  # type: ignore[type-var]
-            differ = max(abs(x - y) for x, y in zip(a, b, strict=True))
+            differ = max(abs(x - y) for (x, _), (y, _) in zip(a, b, strict=True))
             ratios = [t / o for o, t in zip(best["ours"], best["theirs"], strict=True)]
             print(
                 f"{task:16} {len(pairs):8} {best['ours'][0]:8.2f} {best['theirs'][0]:8.2f} "

@@ -62,6 +62,7 @@ def test_missing_and_altered_files_and_unknown_tasks_do_not_stop_the_rest(
     assert "ptb: not available: " in err
     assert json.loads((tmp_path / "f.json").read_text()).keys() == {"1bw.perplexity"}
     assert "1bw.perplexity" in out
+    assert "not measured: lambada, ptb" in out
 
 
 def test_documents_that_are_empty_too_long_or_no_documents(evaluate, random_bytes, tmp_path) -> None:

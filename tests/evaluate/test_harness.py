@@ -103,6 +103,18 @@ def test_rolling_loglikelihood_is_that_of_hf(both) -> None:
     assert a[1] < 0
 
 
+def test_in_float64_requests_windows_and_sums_are_those_of_hf(random_words) -> None:
+    """Without rounding nothing is left of the differences: what float32 shows of them is rounding only."""
+    ours = Harness(str(random_words.folder), device="cpu", dtype="float64")
+    hf = HFLM(pretrained=str(random_words.folder), device="cpu", dtype="float64", batch_size=2)
+    requests = asked("loglikelihood", *PAIRS)
+    a, b = (model.loglikelihood(requests, disable_tqdm=True) for model in (ours, hf))
+    assert [total for total, _ in a] == pytest.approx([total for total, _ in b], rel=0, abs=1e-10)
+    requests = asked("loglikelihood_rolling", *((text,) for text in TEXTS))
+    a, b = (model.loglikelihood_rolling(requests, disable_tqdm=True) for model in (ours, hf))
+    assert a == pytest.approx(b, rel=0, abs=1e-10)
+
+
 def test_greedy_texts_are_those_of_hf(both) -> None:
     ours, hf = both
     contexts = ["The cook", "A stone bridge of wood ", "熊は", STORY, "The cook"]

@@ -20,12 +20,15 @@ from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError, UserError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from glassgpt.evaluate.measure import Measure
     from glassgpt.evaluate.run import Outcome, Plan
     from glassgpt.evaluate.scorer import Scorer
     from glassgpt.evaluate.task import Task
     from glassgpt.gpt import GPT
 
+PUBLISHED = "117M to 1542M are the published GPT-2s, accuracies in percent (docs/evaluation.md)"
 TELL_AFTER = 3.0  # seconds of work after which the rest can be estimated
 
 
@@ -181,6 +184,7 @@ class Bench:
         if sum(map(len, left)) < sum(map(len, known)):
             terminal.note(f"{sum(map(len, known)) - sum(map(len, left)):,} rows are known from before")
         outcomes = []
+        begun = time.monotonic()
         with working(f"scoring {self.name}", total) as on_tokens:
             for outcome in run(self.plan, self.scorer, on_tokens):
                 outcomes.append(outcome)
@@ -188,6 +192,9 @@ class Bench:
                     terminal.note(f"{outcome.task.name}: {outcome.problem}")
                 for remark in outcome.notes:
                     terminal.note(f"{outcome.task.name}: {remark}")
+        seconds = time.monotonic() - begun
+        if seconds > 1 and total:
+            terminal.note(f"{total:,} tokens read in {duration(seconds)}, {total / seconds:,.0f} a second")
         return outcomes
 
 
@@ -195,6 +202,9 @@ class Bench:
 def working(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar, and after some seconds a line that says how long all of it will take."""
     begun, done, told = time.monotonic(), 0, False
+    if total == 0:  # all is known: nothing to wait for
+        yield lambda n: None
+        return
     with terminal.progress(what, total) as advance:
 
         def on_tokens(n: int) -> None:
@@ -232,36 +242,44 @@ def shown(measure: Measure, value: float | None) -> str:
         return ""
     if measure.kind.in_percent:
         return f"{100 * value:.2f}%"
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:#.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def figures(outcomes: Sequence[Outcome]) -> list[Any]:
-    """The table; where it is too wide for the rules, they follow it line by line."""
+    """The table; under it the rules, where they are too wide to stand in it, and what is missing."""
+    from rich.text import Text
+
+    measures = [measure for outcome in outcomes for measure in outcome.measures]
+    made, under = table(measures, rules=True), []
+    target = terminal.console()
+    if target.measure(made, options=target.options.update(width=terminal.PIPE_WIDTH)).maximum > target.width:
+        made = table(measures, rules=False)
+        by_rule: dict[str, list[str]] = {}
+        for measure in measures:
+            by_rule.setdefault(measure.protocol, []).append(measure.metric)
+        under = [f"{', '.join(metrics)}: {rule}" for rule, metrics in by_rule.items()]
+    if len(made.columns) > 5:  # with the published figures
+        under.append(PUBLISHED)
+    missing = dict.fromkeys(outcome.task.name for outcome in outcomes if outcome.problem)
+    if missing:
+        under.append(f"not measured: {', '.join(missing)}")
+    return [made, *([""] if under else []), *(Text(line, style="quiet") for line in under)]
+
+
+def table(measures: Sequence[Measure], rules: bool) -> Table:
     from rich.text import Text
 
     from glassgpt.evaluate.published import SIZES, published
 
-    measures = [measure for outcome in outcomes for measure in outcome.measures]
-    known = {id(m): published(m.metric, m.protocol) for m in measures}
-    roomy = terminal.console().width >= 140
-    columns = ["metric", ">value", ">± error", ">n", *(["rule"] if roomy else [])]
-    if any(known.values()):
-        columns += [f">{size}" for size in SIZES]
-    made = terminal.table(*columns)
-    for outcome in outcomes:
-        for m in outcome.measures:
-            figures = known[id(m)]
-            cells: list[Text | str] = [m.metric, Text(shown(m, m.value), style="number")]
-            cells += [shown(m, m.stderr), f"{m.n:,}"]
-            cells += [Text(m.protocol, style="quiet")] if roomy else []
-            if figures is not None:
-                cells += ["" if x is None else f"{x:g}" for x in figures]
-            made.add_row(*cells)
-        if outcome.problem:
-            made.add_row(outcome.task.name, Text("-", style="bad"))
-    if roomy:
-        return [made]
-    return [made, "", *(Text(f"{m.metric}: {m.protocol}", style="quiet") for m in measures)]
+    known = [published(m.metric, m.protocol) for m in measures]
+    sizes = [f">{size}" for size in SIZES] if any(known) else []
+    made = terminal.table("metric", ">value", ">± error", ">n", *sizes, *(["rule"] if rules else []))
+    for m, others in zip(measures, known, strict=True):
+        cells = ["" if x is None else f"{x:g}" for x in (others or [None] * len(sizes))] if sizes else []
+        rule = [Text(m.protocol, style="quiet")] if rules else []
+        value = Text(shown(m, m.value), style="number")
+        made.add_row(m.metric, value, shown(m, m.stderr), f"{m.n:,}", *cells, *rule)
+    return made
 
 
 def cell(m: Measure) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def find_file(dataset: Dataset, folder: Path) -> bytes:
             path = folder / (name + packing)
             if path.is_file():
                 return read_file(path)
-    raise Unavailable(f"{folder} has no {dataset.files[0]} (as it is, or as .xz or .gz)")
+    raise Unavailable(f"{folder} has no {dataset.files[0]} (or .xz, .gz)")
 
 
 def read_file(path: Path) -> bytes:
