@@ -183,6 +183,9 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
         Tokenizer.train(tmp_path, 300)
     with pytest.raises(SettingError, match="at least one"):
         Tokenizer.train([], 300)
+    (tmp_path / "a.jsonl.zst").write_bytes(b"")
+    with pytest.raises(SettingError, match=r"prepare .*a\.jsonl\.zst -o DIR --tokenizer bpe"):
+        Tokenizer.train(tmp_path / "a.jsonl.zst", 300)
     wrong = {
         "latin.txt": (b"caf\xe9 ", "not UTF-8"),
         "a.jsonl": (b'{"text": "x"}\n{"title": "y"}\n', r"line 2 has no \"text\""),

@@ -28,6 +28,10 @@ def checked_files(files: Iterable[PathLike] | PathLike) -> list[Path]:
             raise SettingError(f"{path} does not exist; check the name of the text file")
         if path.is_dir():
             raise SettingError(f"{path} is a folder; name the text files in it, as in {path}/*.txt")
+        if path.suffix in (".zst", ".parquet"):
+            raise SettingError(
+                f"{path} is read by prepare only; type: glassgpt prepare {path} -o DIR --tokenizer bpe"
+            )
     return paths
 
 
