@@ -27,6 +27,7 @@ from glassgpt.train.tune import (
     pick_settings,
     prepare_tuning,
     read_text,
+    some_of,
     split,
     tune,
     with_micro_batch,
@@ -99,12 +100,14 @@ def test_too_little_text_is_refused() -> None:
 def test_what_is_picked() -> None:
     small = pick_settings(SIZES["gpt2"], 300_000, lora=False)
     assert (small.context, small.rows) == (1024, 4)
-    assert 3e-5 <= small.lr <= 1e-4
+    assert 1e-4 <= small.lr <= 2e-4
     assert small.steps == tuning_room.EPOCHS * 300_000 // 4096
     assert pick_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
     assert pick_settings(SIZES["gpt2"], 300_000, lora=True).lr > small.lr
     little = pick_settings(CONFIG, 20 * CONTEXT, lora=False)
     assert little.rows == 1  # so that there are some updates
+    assert little.steps == tuning_room.LEAST_STEPS
+    assert pick_settings(CONFIG, 10 * CONTEXT, lora=False).steps == tuning_room.MOST_EPOCHS * 10
 
 
 def test_the_micro_batch_fits_into_memory() -> None:
@@ -216,6 +219,22 @@ def test_what_is_told_is_measured_in_float32(text: Path, tmp_path: Path) -> None
     assert tuning.best == pytest.approx(exact, abs=2e-2)  # bfloat16 keeps 8 bits: logits of 5 are off by 2e-2
     start_loss = measured(load_model(start(), device="cpu", dtype="float32"), tuning.windows, tuning.settings)
     assert tuning.before == pytest.approx(start_loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("speed", [10.0, 1000.0, 1e6])
+def test_on_a_slow_machine_less_is_looked_at(speed: float) -> None:
+    plan = Plan(
+        pick_settings(CONFIG, 1000, lora=False), largest_micro_batch=1, parameters=0, weights=0, gradients=0,
+        optimizer=0, activations=0, tokens_per_step=1000, tokens_per_s=speed, peak_flops=1.0,
+        flops_per_token=1.0,
+    )  # fmt: skip
+    windows = [torch.full((2, 101), n) for n in range(100)]
+    chosen = [int(batch[0, 0]) for batch in some_of(windows, plan, 60.0)]
+    gaps = set(np.diff(chosen).tolist())
+    assert len(gaps) <= 1  # from all over the text
+    seconds = len(chosen) * 200 / 3 / speed
+    assert seconds <= 1.5 or len(chosen) == 1
+    assert len(chosen) == 100 or seconds > 0.7
 
 
 def test_few_looks_where_a_look_takes_long() -> None:

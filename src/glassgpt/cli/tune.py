@@ -123,8 +123,9 @@ def tell_plan(tuning: Tuning, device: str) -> None:
     terminal.note(
         f"learning {learned:,} numbers ({learned / all_of_it:.1%} of the model) from {len(tuning.text):,} "
         f"tokens, in updates of {tuning.settings.rows} windows ({tuning.settings.micro_rows} at once), at a "
-        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out "
-        f"and looked at every {tuning.settings.eval_every} updates: {duration(tuning.expected())} at most"
+        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out, "
+        f"{tuning.looked_at:,} of them looked at every {tuning.settings.eval_every} updates: "
+        f"{duration(tuning.expected())} at most"
     )
     if tuning.plan.memory > free_memory(tuning.model.wte.weight.device) + tuning.plan.weights:
         terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
@@ -139,7 +140,7 @@ def report(tuning: Tuning, loss: float, out: Path, seconds: float, written: list
             "out": str(out),
             "perplexity_before": round(before, 3),
             "perplexity_after": round(after, 3),
-            "held_out_tokens": len(tuning.held_out),
+            "held_out_tokens": tuning.looked_at,
             "learned_parameters": learned_parameters(tuning.model),
             "parameters": tuning.checkpoint.config.n_parameters,
             "best_step": tuning.best_step,

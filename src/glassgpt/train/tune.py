@@ -44,19 +44,23 @@ HELD_OUT_MOST = 1 << 15  # tokens: more would not make the figure better, only e
 TOKENS_A_STEP = 4096
 CACHED_TOKENS = 1024  # at once on a CPU, whose caches hold that much: a sixth faster than 4,096, measured
 STEPS_AN_EPOCH = 16  # at least, where the text is short: fewer, larger steps would learn less
-EPOCHS = 12  # at most
+EPOCHS = 4  # at most, except that of a short text there are up to
+MOST_EPOCHS = 12  # for the sake of
+LEAST_STEPS = 200
 LOOKS = 16  # at the held-out part, at most
 LOOKING = 0.1  # of the time may be spent on them, as long as there are at least
 FEWEST_LOOKS = 4
+LOOK = (
+    1 / 40
+)  # of the time, at most, for one of them: on a slow machine only some of the windows are looked at
 SLACK = 0.1  # of the time: moving the weights is not in the trial, and other programs want the device, too
 FIRST_LOOK = 10  # steps between looks at least: the first steps of AdamW are taken half blind
 PATIENCE = 3  # looks without a new best before it is over
 
-# The peak rates for a width of 192. On the shipped model 1e-3 was the only full rate tried; for LoRA, rates
-# from 4e-3 to 2e-2 were about equally good (docs/tuning.md). That they fall with the square of the width is a
-# choice, not a measurement: it gives 6e-5 for GPT-2 small, as is usual.
+# The peak rates for a width of 192, as measured on a model of that width (docs/tuning.md). That they fall
+# with the width is the usual rule for AdamW (Yang et al., 2022), not a measurement of ours.
 RATE_WIDTH = 192
-FULL_RATE = 1e-3
+FULL_RATE = 5e-4
 LORA_RATE = 1e-2
 
 
@@ -109,8 +113,9 @@ def pick_settings(
     """Everything but the time there is: see `within_time`."""
     context = min(config.n_positions, 1024)
     rows = power_of_two(min(TOKENS_A_STEP / context, n_tokens / context / STEPS_AN_EPOCH))
-    steps = max(1, EPOCHS * n_tokens // (rows * context))
-    rate = (LORA_RATE if lora else FULL_RATE) * (RATE_WIDTH / config.n_embd) ** 2
+    tokens = max(EPOCHS * n_tokens, min(MOST_EPOCHS * n_tokens, LEAST_STEPS * rows * context))
+    steps = max(1, tokens // (rows * context))
+    rate = (LORA_RATE if lora else FULL_RATE) * RATE_WIDTH / config.n_embd
     return paced(
         TrainSettings(
             steps=steps, rows=rows, context=context, lr=rate, weight_decay=0.0 if lora else 0.01,
@@ -156,6 +161,12 @@ def with_micro_batch(
     return dataclasses.replace(settings, micro_rows=micro)
 
 
+def some_of(windows: list[Tensor], plan: Plan, seconds: float) -> list[Tensor]:
+    """Every so many-th batch of windows, so that a look at them takes its share of the time and no more."""
+    tokens = sum(batch[:, 1:].numel() for batch in windows)
+    return windows[:: max(1, math.ceil(look_seconds(plan, tokens) / (LOOK * seconds)))]
+
+
 def power_of_two(at_most: float) -> int:
     return 1 << max(0, int(at_most).bit_length() - 1)
 
@@ -181,11 +192,15 @@ class Tuning:
     def epochs(self) -> float:
         return self.steps * self.plan.tokens_per_step / len(self.text)
 
+    @property
+    def looked_at(self) -> int:
+        """Tokens of the held-out part that are guessed at each look, and before and after."""
+        return sum(batch[:, 1:].numel() for batch in self.windows)
+
     def expected(self) -> float:
         """Seconds of learning and looking, as far as the trial can tell."""
         looks = self.settings.steps // self.settings.eval_every
-        look = look_seconds(self.plan, sum(batch[:, 1:].numel() for batch in self.windows))
-        return self.plan.seconds(self.settings.steps) + looks * look
+        return self.plan.seconds(self.settings.steps) + looks * look_seconds(self.plan, self.looked_at)
 
 
 def prepare_tuning(
@@ -214,13 +229,14 @@ def prepare_tuning(
     settings = with_micro_batch(settings, config, free_memory(device), most)
     windows = held_out_windows(held_out, settings)
     plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
+    windows = some_of(windows, plan, seconds)
     measuring = time.monotonic()
     before = measured(model, windows, plan.settings)
     # It is measured once more at the end.
     left = max(0.5 * seconds, seconds - (time.monotonic() - begun) - (time.monotonic() - measuring))
-    tokens = sum(batch[:, 1:].numel() for batch in windows)
-    settings = within_time(plan.settings, plan, tokens, left)
-    return Tuning(model, checkpoint, text, held_out, windows, settings, plan, left, before, best=before)
+    tuning = Tuning(model, checkpoint, text, held_out, windows, settings, plan, left, before, best=before)
+    tuning.settings = within_time(plan.settings, plan, tuning.looked_at, left)
+    return tuning
 
 
 def measured(model: GPT2, windows: list[Tensor], settings: TrainSettings) -> float:
