@@ -2,14 +2,15 @@
 
     python recipes/default/card.py default
 
-The figures are those of NAME.results.json, which evaluate.py wrote. Of each prompt the first sample is taken,
-temperature 0.8, top-k 40, with the prompt's number as its seed.
+The figures are those of NAME.results.json (evaluate.py), NAME.log.jsonl (curve.py) and draft.txt (draft.py).
+Of each prompt the first sample is taken, temperature 0.8, top-k 40, with the prompt's number as its seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from pack import SHIPPED
 import glassgpt
 from glassgpt.config import Config
 from glassgpt.evaluate.published import published
+from glassgpt.train.report import read_lines
 
-HERE = Path(__file__).parent
+WATTS = 700  # the most an H200 draws
 PROMPTS = (
     "The old house stood at the end of the lane, and",
     '"You cannot mean to sail tonight," said the captain,',
@@ -79,24 +81,36 @@ def samples(model: Path) -> str:
     return "\n\n".join(written)
 
 
+def training(records: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, str]:
+    """What the run took, from its log: the steps alone, without starting, looking and saving."""
+    tokens = records[-1]["step"] * settings["rows"] * settings["context"]
+    seconds = tokens / statistics.median(record["tokens_per_s"] for record in records)
+    return {
+        "SEEN": f"{tokens / 1e6:,.0f} million",
+        "MINUTES": f"{seconds / 60:.0f} minutes",
+        "ENERGY": f"{seconds / 3600 * WATTS / 1000:.2f} kWh",
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("name")
-    parser.add_argument("--results", type=Path, help="default: NAME.results.json beside this file")
-    parser.add_argument("--words", type=Path, help="default: NAME.card.md beside this file")
-    parser.add_argument("--data", type=Path, default=SHIPPED)
+    parser.add_argument("--recipe", type=Path, default=Path(__file__).parent, help="where NAME.card.md is")
+    parser.add_argument("--data", type=Path, default=SHIPPED, help="where the packed model is")
     given = parser.parse_args()
-    results = HERE / f"{given.name}.results.json" if given.results is None else given.results
-    words = HERE / f"{given.name}.card.md" if given.words is None else given.words
-    model = given.data / given.name
+    recipe, name, model = given.recipe, given.name, given.data / given.name
+    settings = json.loads((recipe / "config.json").read_text("utf-8"))["models"][name]
     size = (model / "model.int8.safetensors").stat().st_size
-    card = words.read_text("utf-8")
-    for place, text in {
+    places = {
         "PARAMETERS": f"{Config.load(model).n_parameters:,}",
         "SIZE": f"{size / 1e6:.1f} MB",
-        "FIGURES": figures(json.loads(results.read_text("utf-8"))),
+        **training(read_lines(recipe / f"{name}.log.jsonl"), settings),
+        "FIGURES": figures(json.loads((recipe / f"{name}.results.json").read_text("utf-8"))),
+        "DRAFT": (recipe / "draft.txt").read_text("utf-8").strip().replace("\n", "; "),
         "SAMPLES": samples(model),
-    }.items():
+    }
+    card = (recipe / f"{name}.card.md").read_text("utf-8")
+    for place, text in places.items():
         card = card.replace("{" + place + "}", text)
     (model / "MODEL_CARD.md").write_text(card, "utf-8")
 

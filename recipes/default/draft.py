@@ -1,6 +1,6 @@
 """How good a draft is `tiny` for `default`? The share of its proposals that speculative decoding would keep.
 
-    python recipes/default/draft.py --texts texts/
+    python recipes/default/draft.py --texts texts/ -o recipes/default/draft.txt
 
 The draft proposes four tokens, the target reads them in one pass and keeps each with the probability
 min(1, p / q) until one is refused, which it replaces by a draw from what p has over q (arXiv:2211.17192); if
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--target", default="default")
     parser.add_argument("--draft", default="tiny")
     parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("-o", "--out", type=Path, required=True)
     given = parser.parse_args()
     target, draft = (glassgpt.load(name, dtype="float32") for name in (given.target, given.draft))
     texts = [text for text, _ in read_texts(given.texts / "held-out-wiki.jsonl")][: given.prompts // 2]
@@ -93,12 +94,13 @@ def main() -> None:
         name: acceptance(target, draft, prompts, temperature)
         for name, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8))
     }
-    for name, found in figures.items():
-        print(
-            f"{name}: {found['accepted_of_judged']:.1%} of the proposals it judged accepted, "
-            f"{found['tokens_per_target_pass']:.2f} tokens for each pass of {given.target}"
-        )
-    print(json.dumps(figures))
+    said = [
+        f"{name}: {found['accepted_of_judged']:.1%} of the proposals it came to accepted, "
+        f"{found['tokens_per_target_pass']:.2f} tokens for each of its passes"
+        for name, found in figures.items()
+    ]
+    given.out.write_text("\n".join(said) + "\n", "utf-8")
+    print(*said, json.dumps(figures), sep="\n")
 
 
 if __name__ == "__main__":
