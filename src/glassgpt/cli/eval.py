@@ -65,7 +65,7 @@ def command(
         str | None, flag("where scores are kept, so that a killed run goes on", "DIR", default="~/.cache")
     ] = None,
     device: Device = None,
-    dtype: Annotated[str, flag("float32, bfloat16, float16", "NAME")] = "float32",
+    dtype: Annotated[str, flag("float32, bfloat16, float16, float64", "NAME")] = "float32",
 ) -> int:
     """Measure a model. A suite is a set of tasks; every figure comes with its standard error and the rule by
     which it was counted, beside the published ones. A task whose data is missing says so, and the rest goes
