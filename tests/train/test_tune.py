@@ -248,3 +248,12 @@ def test_few_looks_where_a_look_takes_long() -> None:
     assert slow.steps // slow.eval_every in range(tuning_room.FEWEST_LOOKS, 8)
     for limited, look in ((quick, 0.1), (slow, 10.0)):
         assert 500 < limited.steps + limited.steps // limited.eval_every * look < 560
+
+
+def test_on_a_cpu_attention_drops_nothing_and_the_folder_keeps_its_config(text: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, attn_pdrop=0.1, resid_pdrop=0.2)
+    tuning = prepare_tuning(dataclasses.replace(start(), config=config), [text], CPU)
+    assert [block.attn.attn_pdrop for block in tuning.model.h] == [0.0, 0.0]
+    assert [block.mlp.resid_pdrop for block in tuning.model.h] == [0.2, 0.2]
+    tuning_room.write(tuning, tmp_path / "out")
+    assert load_checkpoint(str(tmp_path / "out")).config == config

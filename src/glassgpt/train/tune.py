@@ -217,11 +217,14 @@ def prepare_tuning(
         raise SettingError(
             f"{checkpoint.source} has no tokenizer, so no text can be cut for it. Name a folder with one."
         )
-    config = checkpoint.config
     begun = time.monotonic()
+    config = checkpoint.config
+    if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
+        config = dataclasses.replace(config, attn_pdrop=0.0)
     text, held_out = split(read_text(files, checkpoint.tokenizer), min(config.n_positions, 1024))
     settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)
-    model = load_model(checkpoint, device="cpu", dtype="float32").requires_grad_(True)
+    start = dataclasses.replace(checkpoint, config=config)
+    model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
         add_low_rank(model, ranks_within(config), seed)
     model = model.to(device)
