@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 import torch
 
 from glassgpt.config import SIZES
 from glassgpt.evaluate import Scorer, Store
+from glassgpt.evaluate.cores import over_cores
 from glassgpt.evaluate.reading import plain_sheet, read, tree_sheet
 from glassgpt.evaluate.rows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
 from glassgpt.evaluate.scorer import CPU, TREE_ENDINGS, Pace, fingerprint, gpu_pace, pace_of
@@ -139,6 +142,31 @@ def test_cores_and_torch_threads_change_nothing(random_bytes) -> None:
         torch.set_num_threads(before)
     for (a,), (b,) in zip(alone, together, strict=True):
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
+
+
+def test_cores_take_pieces_in_order_and_share_when_there_are_few() -> None:
+    seen: dict[int, int] = {}
+
+    def work(piece: int) -> int:
+        seen[piece] = torch.get_num_threads()
+        return piece**2
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        assert list(over_cores(work, range(30))) == [(i, i**2) for i in range(30)]
+        assert set(seen.values()) == {1}
+        assert list(over_cores(work, [7, 8])) == [(7, 49), (8, 64)]
+        assert seen[7] == seen[8] == 2
+        assert list(over_cores(work, [])) == []
+        with closing(over_cores(work, range(30))) as left_early:
+            assert next(left_early) == (0, 0)
+        assert torch.get_num_threads() == 4
+        with pytest.raises(ZeroDivisionError):
+            list(over_cores(lambda piece: 1 // piece, [1, 0, 1]))
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_of_tokens_alike_the_first_is_the_likeliest() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import numpy as np
 import torch
 
 from glassgpt.errors import SettingError
+from glassgpt.evaluate.cores import over_cores
 from glassgpt.evaluate.measure import ACCURACY, MEAN, Measure
 from glassgpt.evaluate.reading import plain_sheet, read
 from glassgpt.evaluate.rows import Row
@@ -28,10 +30,13 @@ def agreement(
             "their distributions cannot be compared."
         )
     divergence, same, counts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
-    for i, row in enumerate(rows):
-        divergence[i], same[i] = _agree(a, b, row)
-        counts[i] = row.n_scored
-        on_tokens(2 * len(row.ids))
+    on_cpu = all(s.backend.device.type == "cpu" for s in (a, b) if isinstance(s.backend, TorchBackend))
+    in_turn = ((row, _agree(a, b, row)) for row in rows)
+    with closing(over_cores(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
+        for i, (row, found) in enumerate(compared):
+            divergence[i], same[i] = found
+            counts[i] = row.n_scored
+            on_tokens(2 * len(row.ids))
     protocol = "every scored token"
     return [
         Measure(f"{name}.kl", protocol, MEAN, divergence, counts),

@@ -3,16 +3,14 @@
 Four things make it quick. Rows of like length share a batch, so that little is padding. The head, which for
 GPT-2 small is a third of the work, is applied only to tokens that are scored, and its logits never exist for
 more than a stretch of tokens. What rows of a document have in common is read once (see reading.py). And on a
-CPU every core has a batch of its own: cores that share one wait for each other at each of its hundred steps.
+CPU every core has a batch of its own (see cores.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.config import Config
+from glassgpt.evaluate.cores import over_cores
 from glassgpt.evaluate.reading import plain_sheet, read, tree_length, tree_sheet
 from glassgpt.evaluate.rows import Group, Row, shared_length
 from glassgpt.evaluate.store import Scores, Store, key_of
@@ -149,22 +148,10 @@ class Scorer:
             trees = trees[many:]
 
     def computed(self, batches: Iterator[Batch]) -> Generator[tuple[Batch, list[Scores]], None, None]:
-        """Each batch with its scores, in order; on a CPU several at a time, each on one core."""
-        if not isinstance(self.backend, TorchBackend) or self.backend.device.type != "cpu":
-            yield from ((batch, self.compute(batch)) for batch in batches)
-            return
-        with one_thread_each() as cores, ThreadPoolExecutor(cores, initializer=_one_thread) as pool:
-            waiting: deque[tuple[Batch, Future[list[Scores]]]] = deque()
-            try:
-                for batch in batches:
-                    waiting.append((batch, pool.submit(self.compute, batch)))
-                    if len(waiting) > 2 * cores:
-                        first, scores = waiting.popleft()
-                        yield first, scores.result()
-                for first, scores in waiting:
-                    yield first, scores.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        """Each batch with its scores, in order; on a CPU several at a time."""
+        if isinstance(self.backend, TorchBackend) and self.backend.device.type == "cpu":
+            return over_cores(self.compute, list(batches))
+        return ((batch, self.compute(batch)) for batch in batches)
 
     @torch.inference_mode()
     def compute(self, batch: Batch) -> list[Scores]:
@@ -236,21 +223,6 @@ def split_endings(group: Group, shared: int) -> Iterator[Group]:
             part = []
         part.append(row)
     yield part
-
-
-@contextmanager
-def one_thread_each() -> Iterator[int]:
-    """As many cores as torch may use, while torch itself uses one for each call."""
-    cores = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield cores
-    finally:
-        torch.set_num_threads(cores)
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def fingerprint(backend: Backend) -> str:
