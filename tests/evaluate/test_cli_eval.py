@@ -128,6 +128,7 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
         (["--suite", "perplexity"], "is no file"),
         (["--suite", "paper", "--data", str(tmp_path / "no")], "is not a folder"),
         (["b", "c"], "3 models are too many"),
+        (["b", "--markdown"], "--markdown prints the row of one model"),
         (["--suite", "ptb", "--data", str(tmp_path)], "nothing could be measured. ptb: not available"),
         (["--suite", "smoke-text", "--stride", "201"], "stride 201 is not from 1 to 200"),
     ):
@@ -152,6 +153,7 @@ def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
     assert 0 < found["agreement"]["long.kl"]["value"] < 0.01
     assert 0.9 < found["agreement"]["long.same_top"]["value"] < 1
     assert "95% of resamples" in out
+    assert f"A is {shipped.folder}, B is {tmp_path / 'coarse'}" in out
     code, out, err = evaluate(shipped.folder, random_words.folder)
     assert code == 0
     assert "the models read text in different tokens" in err

@@ -98,6 +98,8 @@ def command(
         todo, complaints = chosen(suite)
     if len(models) > 2:
         raise SettingError(f"{len(models)} models are too many: give one, or two to compare.")
+    if len(models) == 2 and markdown:
+        raise SettingError("--markdown prints the row of one model. Leave it out, or give one model.")
     for complaint in complaints:
         terminal.note(complaint)
     settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)

@@ -39,7 +39,7 @@ def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: str
                 "agreement": as_json(agreeing),
             },
         )
-    terminal.show(side_by_side(found[0], found[1], differences))
+    terminal.show(side_by_side(found[0], found[1], differences), "", f"A is {a}, B is {b}")
     for measure in agreeing:
         unit = " nats per token" if measure.metric.endswith(".kl") else " of the tokens"
         error = "" if measure.stderr is None else f" ± {shown(measure, measure.stderr)}"
