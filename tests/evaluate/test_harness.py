@@ -297,8 +297,8 @@ def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
 ) -> None:
     from glassgpt.evaluate.harness import main
 
-    def call(names: str) -> tuple[int, str, str]:
-        model = ["--model", "glassgpt", "--model_args", f"pretrained={random_words.folder}"]
+    def call(names: str, device: str = "cpu") -> tuple[int, str, str]:
+        model = ["--model", "glassgpt", "--model_args", f"pretrained={random_words.folder},device={device}"]
         words = [*model, "--include_path", str(own_tasks), "--tasks", names]
         monkeypatch.setattr(sys, "argv", ["harness", *words])
         return main(), *capsys.readouterr()
@@ -314,6 +314,9 @@ def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
         code, _, err = call(names)
         assert code == 2
         assert err.splitlines()[-1].startswith(say)
+    code, _, err = call("own_choice", device="qpu")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: device 'qpu' is not one torch knows")
 
 
 def test_the_command_names_what_is_not_installed(evaluate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,7 +266,9 @@ def main() -> int:
             if not args.tasks:
                 raise UserError("no task is left to be run.")
         if hasattr(args, "device") and args.device is None:
-            args.device = str(choose_device(None))  # lm_eval would take cuda:0, be there one or not
+            # lm_eval would take cuda:0, be there one or not, and stumble over a second one in model_args.
+            asked = (getattr(args, "model_args", None) or {}).pop("device", None)
+            args.device = str(choose_device(asked))
         command_line.execute(args)
     except Exception as error:  # lm_eval and what it fetches data with have no one kind for what goes wrong
         said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
