@@ -16,6 +16,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.evaluate import harness
 from glassgpt.evaluate.harness import Harness
 from tests.conftest import SHIPPED
 
@@ -222,7 +223,7 @@ def test_shipped_model_on_real_documents(shipped) -> None:
 
 
 @pytest.fixture
-def own_tasks(tmp_path: Path) -> Path:
+def own_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two tasks of our own in the form of lm_eval, with their data beside them."""
     folder = tmp_path / "own"
     folder.mkdir()
@@ -249,6 +250,10 @@ def own_tasks(tmp_path: Path) -> Path:
         f"task: own_missing\noutput_type: generate_until\n{common.format(file=folder / 'no.jsonl')}"
         'doc_to_target: ""\n'
     )
+    # One list of all tasks: lm_eval makes it anew at every call, in seconds.
+    manager = harness.TaskManager(include_path=str(folder))
+    for place in (harness, sys.modules["lm_eval.tasks"]):
+        monkeypatch.setattr(place, "TaskManager", lambda **_: manager)
     return folder
 
 
@@ -295,13 +300,11 @@ def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Pa
 def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
     random_words, own_tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from glassgpt.evaluate.harness import main
-
     def call(names: str, device: str = "cpu") -> tuple[int, str, str]:
         model = ["--model", "glassgpt", "--model_args", f"pretrained={random_words.folder},device={device}"]
         words = [*model, "--include_path", str(own_tasks), "--tasks", names]
         monkeypatch.setattr(sys, "argv", ["harness", *words])
-        return main(), *capsys.readouterr()
+        return harness.main(), *capsys.readouterr()
 
     code, out, err = call("own_choic,own_choice")
     assert code == 0

@@ -253,28 +253,35 @@ def main() -> int:
     command_line = HarnessCLI()
     args = command_line.parse_args()
     try:
-        if getattr(args, "tasks", None):
-            manager = TaskManager(include_path=getattr(args, "include_path", None))
-            missing = [
-                name
-                for name in args.tasks
-                if not Path(name).exists() and not name.endswith(".yaml") and not manager.match_tasks([name])
-            ]
-            for name in missing:
-                print(unknown(name, manager), file=sys.stderr)
-            args.tasks = [name for name in args.tasks if name not in missing]
-            if not args.tasks:
-                raise UserError("no task is left to be run.")
         if hasattr(args, "device") and args.device is None:
             # lm_eval would take cuda:0, be there one or not, and stumble over a second one in model_args.
             asked = (getattr(args, "model_args", None) or {}).pop("device", None)
             args.device = str(choose_device(asked))
-        command_line.execute(args)
+        try:
+            command_line.execute(args)
+        except ValueError as error:
+            if "Tasks not found" not in str(error):
+                raise
+            args.tasks = known_tasks(args.tasks, TaskManager(include_path=args.include_path))
+            command_line.execute(args)
     except Exception as error:  # lm_eval and what it fetches data with have no one kind for what goes wrong
         said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         print(f"error: {' '.join(said.split())[:300]}", file=sys.stderr)
         return 2
     return 0
+
+
+def known_tasks(names: list[str], manager: Any) -> list[str]:
+    """The tasks that are there; a line for each of the others."""
+    known = []
+    for name in names:
+        if name.endswith(".yaml") or manager.match_tasks([name]):
+            known.append(name)
+        else:
+            print(unknown(name, manager), file=sys.stderr)
+    if not known:
+        raise UserError("no task is left to be run.")
+    return known
 
 
 if __name__ == "__main__":
