@@ -9,7 +9,7 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # Where any real model will do, it is the smallest of those in the package.
-SHIPPED = "default"
+SHIPPED = "tiny"
 
 
 @pytest.fixture(scope="session")

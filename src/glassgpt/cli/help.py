@@ -26,6 +26,6 @@ def overview(verbs: Mapping[str, Verb]) -> None:
         page.append(f"  {'':<12}$ {verb.examples[0]}\n", style="quiet")
     page.append("\nglassgpt VERB --help", style="accent")
     page.append(" shows a verb's options and more examples.\n")
-    page.append("A MODEL is a name (default, gpt2, gpt2-xl, owner/name), a folder or a file.\n")
+    page.append("A MODEL is a name (default, tiny, gpt2, owner/name), a folder or a file.\n")
     page.append("Results go to stdout, all else to stderr; --json is for programs.")
     terminal.show(page)

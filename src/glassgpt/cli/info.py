@@ -32,7 +32,7 @@ class Found:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a name (default, gpt2, owner/name), a folder or a file", "[MODEL]")
+        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
     ] = "default",
     *,
     every_block: Annotated[bool, flag("list the tensors of every block, not of one", default="")] = False,

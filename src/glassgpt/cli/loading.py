@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
 # The flags of every command that runs a model.
-Model = Annotated[str, flag("a name (default, gpt2, owner/name), a folder or a file", "MODEL")]
+Model = Annotated[str, flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "MODEL")]
 Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")]
 Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")]
 

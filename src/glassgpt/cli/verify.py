@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a name (default, gpt2, owner/name), a folder or a file", "[MODEL]")
+        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
     ] = "default",
     *,
     device: Annotated[

@@ -97,7 +97,7 @@ def locate(
         return DATA / name, name
     if not name:  # pathlib would take it for the folder we are in
         raise ModelNotFoundError(
-            "the model's name is empty. Give a name (default, gpt2, owner/name), a folder or a file; "
+            "the model's name is empty. Give a name (default, tiny, gpt2, owner/name), a folder or a file; "
             "the folder you are in is called . (a dot)."
         )
     path = Path(name_or_path).expanduser()
