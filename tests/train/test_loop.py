@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train import loss
+from glassgpt.train.float8 import LOGIT_STRETCH
 from glassgpt.train.loop import evaluate, train, update
 from glassgpt.train.memory import Pieces
-from glassgpt.train.optim import make_optimizers
+from glassgpt.train.optim import MuonTogether, make_optimizers
 from glassgpt.train.run import checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
@@ -432,18 +434,72 @@ def test_recomputing_keeps_less_for_the_backward_pass() -> None:
     assert kept(True) < kept(False) / 3
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("wanted", [{}, {"z_loss": 0.01, "label_smoothing": 0.2}])
-def test_what_is_compiled_and_what_is_not_judge_alike(wanted: dict[str, float]) -> None:
-    """In float64, with targets that do not count and columns that are padding."""
+@pytest.mark.parametrize(("vocabulary", "width"), [(23, 64), (5000, 5056), (50257, 50304)])
+def test_the_kernel_judges_as_the_plain_lines_do(
+    wanted: dict[str, float], vocabulary: int, width: int
+) -> None:
+    """With targets that do not count and columns that are padding; and its float8 copy of the gradient."""
+    from glassgpt.train import loss_kernel
+
     torch.manual_seed(5)
-    logits, targets = 9 * torch.randn(11, 26, dtype=torch.float64), torch.randint(0, 23, (11,))
+    logits, targets = 9 * torch.randn(70, width, device="cuda"), torch.randint(0, vocabulary, (70,)).cuda()
     targets[:3] = loss.IGNORED
-    for ours, expected in zip(
-        loss.judge(logits.clone(), targets, 23, **wanted),
-        loss.judge(logits.clone(), targets, 23, **wanted),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    expected, pull = loss.judge(logits.clone(), targets, vocabulary, **wanted)
+    narrow = torch.empty(logits.shape, device="cuda", dtype=torch.float8_e5m2)
+    found, pulled = loss_kernel.judge(logits.clone(), targets, vocabulary, **wanted, gradient8=narrow)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(pulled, pull, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(narrow.float() / LOGIT_STRETCH, pull, rtol=0.13, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_too_a_loss_that_is_no_number_moves_nothing() -> None:
+    """There the optimizer is told before the loss is read, and told to leave out what is not finite."""
+    model = fresh().cuda()
+    settings = TrainSettings(steps=1, rows=4, context=16)
+    optimizers = make_optimizers(model, settings)
+    team, scaler = Team(model), torch.amp.GradScaler("cuda", enabled=False)
+    batch = torch.randint(0, 23, (4, 17), device="cuda")
+    assert update(batch, optimizers, scaler, Pieces(settings), team)[2]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    memory = copy.deepcopy(optimizers[0].state_dict())
+    hook = model.ln_f.register_forward_hook(lambda module, inputs, output: output * float("nan"))
+    assert not update(batch, optimizers, scaler, Pieces(settings), team)[2]
+    hook.remove()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    torch.testing.assert_close(optimizers[0].state_dict()["state"], memory["state"], rtol=0, atol=0)
+    assert update(batch, optimizers, scaler, Pieces(settings), team)[2]
+
+
+def test_frozen_weights_are_rounded_and_get_no_gradient() -> None:
+    model = fresh()
+    model.h[0].requires_grad_(False)
+    way = Way.of(TrainSettings(steps=1, precision="bfloat16"), model)
+    ids = torch.randint(0, 23, (2, 16))
+    summed_loss(model, ids, ids, way).backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is None) == name.startswith("h.0."), name
+
+
+def test_muon_for_a_gpu_is_torchs_muon() -> None:
+    torch.manual_seed(3)
+    ours, theirs = fresh(), fresh()
+    theirs.load_state_dict(ours.state_dict())
+    muons = [
+        kind([p for p in model.h.parameters() if p.ndim == 2], lr=0.02, weight_decay=0.1, momentum=0.95)
+        for kind, model in ((MuonTogether, ours), (torch.optim.Muon, theirs))
+    ]
+    for _ in range(4):
+        for a, b in zip(ours.h.parameters(), theirs.h.parameters(), strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        for muon in muons:
+            muon.step()
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0.02, atol=1e-4, msg=name)  # of products in bfloat16
 
 
 def test_decay_pulls_on_matrices_only() -> None:
