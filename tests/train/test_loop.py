@@ -435,6 +435,7 @@ def test_recomputing_keeps_less_for_the_backward_pass() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("wanted", [{}, {"z_loss": 0.01, "label_smoothing": 0.2}])
 @pytest.mark.parametrize(("vocabulary", "width"), [(23, 64), (5000, 5056), (50257, 50304)])
 def test_the_kernel_judges_as_the_plain_lines_do(
@@ -455,6 +456,7 @@ def test_the_kernel_judges_as_the_plain_lines_do(
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_too_a_loss_that_is_no_number_moves_nothing() -> None:
     """There the optimizer is told before the loss is read, and told to leave out what is not finite."""
     model = fresh().cuda()
