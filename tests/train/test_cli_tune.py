@@ -13,15 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from glassgpt.cli import main
 from glassgpt.cli.tune import free_target, opening
+from glassgpt.config import Config
 from glassgpt.errors import SettingError
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.shards import Part, Shards
+from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
 
-QUICK = ["--device", "cpu", "--minutes", "0.1", "--model", SHIPPED]
+QUICK = ["--device", "cpu", "--minutes", "0.1"]
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +38,29 @@ def diary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that knows nothing yet, small enough to learn in seconds and large enough for LoRA."""
+    config = Config(vocab_size=257, n_positions=64, n_embd=256, n_layer=4, n_head=4)
+    torch.manual_seed(0)
+    tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
+    folder = tmp_path_factory.mktemp("models") / "blank"
+    save_checkpoint(Checkpoint(config, tensors, ByteTokenizer(), source="blank"), folder)
+    return str(folder)
+
+
 def perplexities(table: str) -> list[float]:
     return [float(number) for number in re.findall(r"^(?:before|after) +([\d.]+) ", table, re.MULTILINE)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--lora"]])
-def test_the_shipped_model_learns_a_diary(
-    diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+def test_a_model_learns_a_diary(
+    diary: Path, blank: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     out = tmp_path / "mine"
-    assert main(["tune", str(diary), "--out", str(out), *QUICK, *more, "--prompt", "Day 8."]) == 0
+    words = ["tune", str(diary), "--model", blank, "--out", str(out), *QUICK, *more, "--prompt", "Day 8."]
+    assert main(words) == 0
     said = capsys.readouterr()
     before, after = perplexities(said.out)
     assert after < 0.7 * before
@@ -76,9 +92,11 @@ def test_a_dry_run_writes_nothing(
 
 
 @pytest.mark.slow
-def test_figures_for_programs(diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_for_programs(
+    diary: Path, blank: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "mine"
-    few = ["--device", "cpu", "--minutes", "0.03", "--lora", "--model", SHIPPED]
+    few = ["--device", "cpu", "--minutes", "0.03", "--lora", "--model", blank]
     code = main(["tune", str(diary), "-o", str(out), *few, "--json"])
     said = capsys.readouterr()
     if code == 1:  # a machine so slow that two seconds teach nothing says so
@@ -167,11 +185,11 @@ def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_best_so_far(diary: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_best_so_far(diary: Path, blank: str, tmp_path: Path) -> None:
     out = tmp_path / "mine"
     command = [sys.executable, "-m", "glassgpt", "tune", str(diary), "--out", str(out), "--device", "cpu"]
     process = subprocess.Popen(
-        [*command, "--minutes", "1", "--model", SHIPPED],
+        [*command, "--minutes", "1", "--model", blank],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

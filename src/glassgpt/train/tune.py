@@ -116,7 +116,7 @@ def pick_settings(
     rows = power_of_two(min(TOKENS_A_STEP / context, n_tokens / context / STEPS_AN_EPOCH))
     tokens = max(EPOCHS * n_tokens, min(MOST_EPOCHS * n_tokens, LEAST_STEPS * rows * context))
     steps = max(1, tokens // (rows * context))
-    rate = (LORA_RATE if lora else FULL_RATE) * (RATE_WIDTH / config.n_embd) ** 2
+    rate = (LORA_RATE if lora else FULL_RATE) * min(1.0, RATE_WIDTH / config.n_embd) ** 2
     return paced(
         TrainSettings(
             steps=steps, rows=rows, context=context, lr=rate, weight_decay=0.0 if lora else 0.01,
@@ -130,7 +130,7 @@ def paced(settings: TrainSettings, looks: int = LOOKS) -> TrainSettings:
     steps = settings.steps
     return dataclasses.replace(
         settings,
-        warmup=min(50, steps // 10),
+        warmup=min(50, -(-steps // 5)),  # gently: a trained model is soon upset
         eval_every=min(steps, max(FIRST_LOOK, -(-steps // looks))),
         save_every=steps,
     )
