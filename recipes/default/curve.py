@@ -39,8 +39,10 @@ def keep(run: Path, out: Path) -> None:
 
 def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) -> str:
     """Loss over steps: of the training, its running mean, and of the held-out text as dots."""
-    looks = [value for records, _ in runs.values() for _, value in curve(records, "val_loss")]
-    low = 0.95 * min(looks)
+    drawn = [
+        point[1] for records, _ in runs.values() for n in ("loss", "val_loss") for point in curve(records, n)
+    ]
+    low = 0.98 * min(drawn)
     high = 1.9 * low  # the first steps, from 9.7 on, would press the rest flat
     steps = max(records[-1]["step"] for records, _ in runs.values())
 

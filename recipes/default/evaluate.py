@@ -31,7 +31,9 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.reading import read_texts
 from glassgpt.train.shards import Shards
 
-REVIEWS = 500
+# As much as a laptop reads in minutes; the errors say whether it is enough.
+BOOK = 300_000  # characters from the beginning of each held-out book
+ARTICLES, REVIEWS, PASSAGES = 48, 250, 1500
 HELD_OUT = ("held-out-books", "held-out-wiki")
 TASKS = "lambada,lambada_openai,wikitext-2,wikitext"
 # The texts these models learn from have straight quotes only, two fifths of LAMBADA's passages curly ones.
@@ -44,15 +46,17 @@ def gather(clean: Path, shards: Path, published: Path, reviews: Path, out: Path)
     out.mkdir(parents=True, exist_ok=True)
     books = {text for file in sorted(clean.glob("books-*.jsonl*")) for text, _ in read_texts(file)}
     held_out = list(documents(shards))
-    write_texts(out / "held-out-books.jsonl", (text for text in held_out if text in books))
-    write_texts(out / "held-out-wiki.jsonl", (text for text in held_out if text not in books))
+    write_texts(out / "held-out-books.jsonl", (text[:BOOK] for text in held_out if text in books))
+    articles = (text for text in held_out if text not in books)
+    write_texts(out / "held-out-wiki.jsonl", islice(articles, ARTICLES))
     write_texts(out / "reviews.jsonl", (text for text, _ in islice(read_texts(reviews), REVIEWS)))
     for name in ("lambada_test.jsonl", "wikitext-2-raw.test", "wikitext-2.test.tokens"):
         for file in published.glob(f"{name}*"):
             shutil.copy(file, out)
     (out / STRAIGHT).mkdir(exist_ok=True)
     passages = read_passages(find_file(LAMBADA, published).decode())
-    write_texts(out / STRAIGHT / "lambada_test.jsonl", (text.translate(QUOTES) for text in passages))
+    straight = (text.translate(QUOTES) for text in islice(passages, PASSAGES))
+    write_texts(out / STRAIGHT / "lambada_test.jsonl", straight)
 
 
 def documents(shards: Path) -> Iterator[str]:
