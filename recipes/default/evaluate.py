@@ -32,8 +32,8 @@ from glassgpt.tokenizer.reading import read_texts
 from glassgpt.train.shards import Shards
 
 # As much as a laptop reads in minutes; the errors say whether it is enough.
-BOOK = 300_000  # characters from the beginning of each held-out book
-ARTICLES, REVIEWS, PASSAGES = 48, 250, 1500
+BOOK = 150_000  # characters from the beginning of each held-out book
+ARTICLES, REVIEWS, PASSAGES = 24, 150, 1000
 HELD_OUT = ("held-out-books", "held-out-wiki")
 TASKS = "lambada,lambada_openai,wikitext-2,wikitext"
 # The texts these models learn from have straight quotes only, two fifths of LAMBADA's passages curly ones.
