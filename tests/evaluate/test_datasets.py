@@ -13,6 +13,7 @@ import pytest
 
 from glassgpt.evaluate import choice, datasets
 from glassgpt.evaluate.cbt import read_questions
+from glassgpt.evaluate.lambada import read_passages
 from glassgpt.evaluate.suites import HARNESS, PAPER
 from tests.evaluate import texts
 
@@ -195,3 +196,11 @@ def test_no_network_and_no_library_are_one_line_each(hub, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(datasets.Unavailable, match=r"glassgpt\[eval\]"):
         datasets.load(datasets.LAMBADA, None)
+
+
+def test_a_line_ends_where_the_file_says_and_nowhere_else() -> None:
+    odd = ["one\u2028two", "three\x85four\x0cfive", "six"]
+    text = "".join(json.dumps({"text": passage}, ensure_ascii=False) + "\n" for passage in odd)
+    assert list(read_passages(text)) == odd
+    assert list(read_passages(text.replace("\n", "\r\n"))) == odd
+    assert list(read_passages("")) == []

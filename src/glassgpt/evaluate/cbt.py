@@ -16,7 +16,7 @@ from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import childrens_books
 from glassgpt.evaluate.measure import ACCURACY, Measure
 from glassgpt.evaluate.store import Scores
-from glassgpt.evaluate.task import Prepared, Reader
+from glassgpt.evaluate.task import Prepared, Reader, lines_of
 
 BLANK = "XXXXX"
 
@@ -41,7 +41,7 @@ class ChildrensBooks:
 def read_questions(text: str) -> list[Question]:
     """The published format: numbered lines; the 21st holds question, answer and choices, by tabs."""
     questions, story = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines_of(text), start=1):
         _, _, content = line.partition(" ")
         if "\t" not in content:
             if content:

@@ -20,7 +20,7 @@ from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.measure import ACCURACY, Measure
 from glassgpt.evaluate.rows import Group
 from glassgpt.evaluate.store import Scores
-from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
+from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Choice:
 
     def questions(self, text: str) -> list[Question]:
         found = []
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(lines_of(text), start=1):
             try:
                 found.append(self.read(json.loads(line)))
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):

@@ -17,7 +17,7 @@ from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.measure import ACCURACY, PERPLEXITY, Kind, Measure
 from glassgpt.evaluate.store import Scores
-from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
+from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
 from glassgpt.generate.text import Tokenizer
 
 # Words that tie a sentence together and hardly ever end one. The paper says that a "stop-word filter" took
@@ -46,7 +46,7 @@ def stop_tokens(tokenizer: Tokenizer) -> list[int]:
 
 
 def read_passages(text: str) -> Iterable[str]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines_of(text), start=1):
         try:
             passage = json.loads(line)["text"]
         except (json.JSONDecodeError, KeyError, TypeError):

@@ -20,6 +20,11 @@ class NotScorable(UserError, ValueError):
     """A document or a data set that cannot be scored, and why. The rest of the suite goes on."""
 
 
+def lines_of(text: str) -> list[str]:
+    """Its lines. Python's own `splitlines` also cuts at a dozen other characters that texts may hold."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 @dataclass(frozen=True)
 class Reader:
     """How a model reads: its tokenizer and the length of its context."""
