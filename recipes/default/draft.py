@@ -36,7 +36,8 @@ def probabilities(gpt: GPT, ids: list[int], temperature: float, last: int) -> np
     """What may come after each of the last tokens, (last, V). At temperature 0 all is on the likeliest."""
     logits = gpt.logits([ids])[0, -last:].astype(np.float64)
     if temperature == 0:
-        return np.eye(logits.shape[1])[logits.argmax(axis=1)]
+        likeliest: np.ndarray = logits == logits.max(axis=1, keepdims=True)
+        return likeliest / likeliest.sum(axis=1, keepdims=True)
     weights = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
     return weights / weights.sum(axis=1, keepdims=True)
 
@@ -87,7 +88,7 @@ def main() -> None:
     target, draft = (glassgpt.load(name, dtype="float32") for name in (given.target, given.draft))
     texts = [text for text, _ in read_texts(given.texts / "held-out-wiki.jsonl")][: given.prompts // 2]
     for book, _ in read_texts(given.texts / "held-out-books.jsonl"):
-        texts += [book[place:] for place in range(50_000, 250_000, 70_000)]  # within the story
+        texts += [book[place:] for place in range(30_000, 150_000, 40_000)]  # within the story
     length = min(PROMPT, target.config.n_positions // 2)
     prompts = [target.encode(text[:2000])[:length] for text in texts if text][: given.prompts]
     figures = {
