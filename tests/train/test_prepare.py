@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
-from glassgpt.train import pieces
+from glassgpt.train import documents as reading
 from glassgpt.train.prepare import lot, prepare
 from glassgpt.train.shards import Shards
 
@@ -555,8 +555,8 @@ def test_a_mistake_found_by_a_worker(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "LONGEST_LINE", 5000)
-    monkeypatch.setattr(pieces, "BLOCK", 1000)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(reading, "BLOCK", 1000)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "x"}\n' + b"x" * 9000)
     with pytest.raises(FileFormatError, match="line 2 is longer than"):
         prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from glassgpt.train.float8 import Head8
 
-STRETCH = 16384  # tokens whose logits are held at once
+STRETCH = 8192  # tokens whose logits are held at once; twice or four times as many gain 0.3% on an H200
 IGNORED = -1  # a target that does not count: padding, or the question when only the answer is learned
 
 Judge = Callable[..., tuple[Tensor, Tensor]]  # like `judge` below

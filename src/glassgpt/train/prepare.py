@@ -39,7 +39,7 @@ import numpy as np
 from glassgpt.errors import SettingError, UserError
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.files import write_files
-from glassgpt.train.pieces import SECTION, OnRead, Piece, read_pieces
+from glassgpt.train.documents import SECTION, OnRead, Piece, read_pieces
 from glassgpt.train.shards import FORMAT, INDEX, VERSION, token_dtype
 from glassgpt.train.sources import Source, Unit, divide, find_sources, order_key
 from glassgpt.weights.safe import alone_in, read_json, writing

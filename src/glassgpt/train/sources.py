@@ -1,4 +1,4 @@
-"""What may be given to `prepare`, found, and divided into units of work. How it is read is in `pieces.py`."""
+"""What may be given to `prepare`, found, and divided into units of work. `documents.py` reads them."""
 
 from __future__ import annotations
 

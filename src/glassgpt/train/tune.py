@@ -26,11 +26,11 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.documents import read_pieces
 from glassgpt.train.loader import Loader
 from glassgpt.train.loop import evaluate, train
 from glassgpt.train.lora import add_low_rank, merged_state, ranks_within
 from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
-from glassgpt.train.pieces import read_pieces
 from glassgpt.train.plan import Plan, make_plan
 from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import TrainSettings
@@ -50,9 +50,7 @@ LEAST_STEPS = 200
 LOOKS = 16  # at the held-out part, at most
 LOOKING = 0.1  # of the time may be spent on them, as long as there are at least
 FEWEST_LOOKS = 4
-LOOK = (
-    1 / 40
-)  # of the time, at most, for one of them: on a slow machine only some of the windows are looked at
+LOOK = 0.025  # of the time, at most, for one: on a slow machine only some of the windows are looked at
 SLACK = 0.1  # of the time: moving the weights is not in the trial, and other programs want the device, too
 FIRST_LOOK = 10  # steps between looks at least: the first steps of AdamW are taken half blind
 PATIENCE = 3  # looks without a new best before it is over

@@ -8,7 +8,7 @@ from pathlib import Path
 from glassgpt.errors import SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
-from glassgpt.train.pieces import OnRead, read_pieces
+from glassgpt.train.documents import OnRead, read_pieces
 from glassgpt.train.sources import Source, divide, find_sources
 
 KINDS = ("chars", "bytes", "bpe")
