@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -30,8 +31,11 @@ OPENING = """CHAPTER I
 \u201cWell,\u201d said _he_ to the sailor, who had been waiting since early that morning,
 and went.
 
+"It's late."
+
 """
 OPENED = '"Well," said he to the sailor, who had been waiting since early that morning, and went.'
+LATE = {'"It\'s late."', "\u201cIt\u2019s late.\u201d"}
 TWICE = "This paragraph is in two of the articles, word for word, and long enough to be no accident at all."
 
 
@@ -60,7 +64,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     articles = [
         {
-            "text": made_up(draw, 40) + "\n" + (TWICE if n < 2 else ""),
+            "text": f"Thing {n}\n\n{made_up(draw, 20)}\nHistory.\nEarly years.\nBy some law formula_1 holds.\n"
+            f"{made_up(draw, 20)}\n{TWICE if n < 2 else ''}\nReferences.\n",
             "title": f"Thing {n}", "source": "wiki",
         }
         for n in range(60)
@@ -93,9 +98,13 @@ def test_from_text_to_a_packed_model_that_writes(corpus: Path, tmp_path: Path) -
     sources = sorted(corpus.glob("[bw]*.jsonl.xz"))
     step(RECIPE / "clean.py", *sources, "-o", "clean")
     with gzip.open(tmp_path / "clean" / "books-00.jsonl.gz", "rt") as lines:
-        assert json.loads(next(lines))["text"].split("\n\n")[:2] == ["CHAPTER I", OPENED]
+        books = [json.loads(line)["text"].split("\n\n") for line in lines]
+    assert books[0][:2] == ["CHAPTER I", OPENED]
+    assert {paragraph for book in books for paragraph in book if "late" in paragraph} == LATE
     with gzip.open(tmp_path / "clean" / "wiki-00.jsonl.gz", "rt") as lines:
-        assert [TWICE in line for line in lines][:2] == [True, False]
+        articles = [json.loads(line)["text"] for line in lines]
+    assert [TWICE in text for text in articles][:2] == [True, False]
+    assert re.fullmatch(r"= Thing 9 =\n\n.+\n\n== History ==\n\n=== Early years ===\n\n.+", articles[9])
 
     make = [RECIPE / "make.py", "--config", "config.json"]
     step(*make, "tokenizer", "clean", "-o", "tokenizer")

@@ -1,4 +1,4 @@
-"""Clean the texts the shipped models learn from: one spelling of quotes, no print marks, no text twice.
+"""Clean the texts the shipped models learn from: no print marks, headings that look like headings, no text twice.
 
     python recipes/default/clean.py CORPUS/books-*.jsonl.xz CORPUS/wiki-*.jsonl.xz -o clean/
 
@@ -29,6 +29,11 @@ BEFORE_STOP = re.compile(r" +([,.;:!?)])")
 # "As of 2009[update]", as the encyclopedia's extractor left it
 UPDATE = re.compile(r"\[ ?\[update\]\]")
 AS_OF = re.compile(r"^s of (?=[A-Z0-9])", re.MULTILINE)
+FORMULA = re.compile(r"formula_\d")  # the extractor's word for what it could not read
+# "Early life.", alone on its line, is what the extractor made of a heading.
+HEADING = re.compile(r"(?!.*[.!?;:] )(?=.{2,70}$)[^\W_]\S*(?: \S+){0,8}\.")
+EMPTY = {"References", "External links", "See also", "Notes", "Further reading", "Footnotes", "Bibliography"}
+CURLY = 3  # every third book has curly quotes, as print and the web have them
 LONG = 80  # characters from which on a paragraph that is there twice is no accident
 LEAST = 400  # characters of a document worth learning from
 
@@ -36,12 +41,42 @@ LEAST = 400  # characters of a document worth learning from
 def cleaned(text: str, source: str) -> str:
     text = text.translate(QUOTES)
     if source == "wiki":
-        text = AS_OF.sub("As of ", UPDATE.sub("", text))
-        paragraphs = text.split("\n")  # one a line
-    else:
-        paragraphs = [joined(part) for part in re.split(r"\n\s*\n", ITALICS.sub("", text))]
-    tidy = (BEFORE_STOP.sub(r"\1", SPACES.sub(" ", paragraph)).strip() for paragraph in paragraphs)
-    return "\n\n".join(paragraph for paragraph in tidy if paragraph)
+        return article(AS_OF.sub("As of ", UPDATE.sub("", text)))
+    paragraphs = (tidy(joined(part)) for part in re.split(r"\n\s*\n", ITALICS.sub("", text)))
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def tidy(paragraph: str) -> str:
+    return BEFORE_STOP.sub(r"\1", SPACES.sub(" ", paragraph)).strip()
+
+
+def article(text: str) -> str:
+    """One paragraph a line, and title and headings between the signs that Wikipedia's authors type."""
+    title, *lines = [line for line in map(tidy, text.split("\n")) if line and not FORMULA.search(line)]
+    parts = [f"= {title} =\n\n"]
+    headings: list[str] = []  # that wait for their text
+    for line in lines:
+        if HEADING.fullmatch(line):
+            headings = [heading for heading in headings if heading not in EMPTY] + [line.removesuffix(".")]
+            continue
+        if headings:
+            parts.append("\n")
+        for depth, heading in enumerate(headings[-3:], 2):
+            parts.append(f"{'=' * depth} {heading} {'=' * depth}\n\n")
+        headings = []
+        parts.append(f"{line}\n")
+    return "".join(parts).rstrip("\n")
+
+
+def typeset(text: str) -> str:
+    """Straight quotes made curly: one after a blank, a dash or a bracket opens, every other closes."""
+    for straight, opening, closing in (('"', "“", "”"), ("'", "‘", "’")):
+        text = re.sub(rf"(?<![^\s(\[—–“-]){straight}", opening, text).replace(straight, closing)
+    return text
+
+
+def has_curly(title: str) -> bool:
+    return hashlib.blake2b(title.encode(), digest_size=4).digest()[0] % CURLY == 0
 
 
 def joined(paragraph: str) -> str:
@@ -59,7 +94,7 @@ class Once:
 
     def __call__(self, text: str) -> str:
         kept = []
-        for paragraph in text.split("\n\n"):
+        for paragraph in re.split(r"(\n+)", text):
             if len(paragraph) >= LONG:
                 letters = "".join(filter(str.isalnum, paragraph.lower()))
                 key = hashlib.blake2b(letters.encode(), digest_size=8).digest()
@@ -67,7 +102,7 @@ class Once:
                     continue
                 self.seen.add(key)
             kept.append(paragraph)
-        return "\n\n".join(kept)
+        return re.sub(r"\n{3,}", "\n\n", "".join(kept))
 
 
 def documents(file: Path) -> Iterator[dict[str, str]]:
@@ -95,6 +130,9 @@ def main() -> None:
                 if len(kept) < max(LEAST, len(text) // 2):
                     counts[f"{source} documents left out"] += 1
                     continue
+                if source != "wiki" and has_curly(document["title"]):
+                    kept = typeset(kept)
+                    counts[f"{source} documents with curly quotes"] += 1
                 counts[f"{source} characters written"] += len(kept)
                 line = json.dumps({"text": kept, "title": document["title"]}, ensure_ascii=False)
                 out.write(line.encode() + b"\n")

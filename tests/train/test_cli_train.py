@@ -113,6 +113,13 @@ def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
     assert Config.load(run).n_embd == before.n_embd
 
 
+def test_attention_can_have_a_dropout_of_its_own(shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(shards, run, "--steps", "1", "--dropout", "0.2", "--attention-dropout", "0") == 0
+    config = Config.load(run)
+    assert (config.embd_pdrop, config.resid_pdrop, config.attn_pdrop) == (0.2, 0.2, 0.0)
+
+
 def test_a_run_goes_on_with_its_own_data_and_settings(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

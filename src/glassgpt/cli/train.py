@@ -46,6 +46,9 @@ def command(
         str | None, flag("published settings: gpt1, gpt2; other flags go before them", "NAME", default="")
     ] = None,
     dropout: Annotated[float, flag("of embeddings, attention and residuals", "X")] = 0.1,
+    attention_dropout: Annotated[
+        float | None, flag("of attention, if other than that; 0 is faster", "X", default="")
+    ] = None,
     prompt: Annotated[str | None, flag("begin the samples with this", "TEXT", default="")] = None,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
     parallel: Annotated[
@@ -76,7 +79,7 @@ def command(
     request, begun = checked(
         Request(
             data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
-            dropout=dropout, parallel=parallel, tensor=tensor, resume=resume,
+            dropout=dropout, attention_dropout=attention_dropout, parallel=parallel, tensor=tensor, resume=resume,
         )
     )  # fmt: skip
     with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):

@@ -44,6 +44,7 @@ class Request:
     start: str | None = None
     recipe: str | None = None
     dropout: float = 0.1
+    attention_dropout: float | None = None  # as the rest
     parallel: str = "ddp"
     tensor: int | None = None
     resume: bool = False
@@ -189,6 +190,7 @@ def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[T
 
 def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
     start, shape, dropout = request.start, request.shape, request.dropout
+    inside = dropout if request.attention_dropout is None else request.attention_dropout
     if start is not None:
         checkpoint = load_checkpoint(start)
         if (
@@ -201,7 +203,7 @@ def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
                 f"Prepare it again with --tokenizer {start}."
             )
         config = dataclasses.replace(
-            checkpoint.config, embd_pdrop=dropout, attn_pdrop=dropout, resid_pdrop=dropout
+            checkpoint.config, embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout
         )
         model = load_model(dataclasses.replace(checkpoint, config=config), device="cpu", dtype="float32")
         return model.requires_grad_(True)
@@ -212,7 +214,7 @@ def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
         dataclasses.replace(
             shaped(shape), vocab_size=vocab_size,
             n_positions=max(request.settings.context, positions_of(shape)),
-            embd_pdrop=dropout, attn_pdrop=dropout, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
+            embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
         )
     )  # fmt: skip
 
