@@ -64,7 +64,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     articles = [
         {
-            "text": f"Thing {n}\n\n{made_up(draw, 20)}\nHistory.\nEarly years.\nBy some law formula_1 holds.\n"
+            "text": f"Thing {n}\n\n{made_up(draw, 20)}\nHistory.\nEarly years.\nSo formula_1 holds.\n"
             f"{made_up(draw, 20)}\n{TWICE if n < 2 else ''}\nReferences.\n",
             "title": f"Thing {n}", "source": "wiki",
         }

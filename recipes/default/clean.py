@@ -1,4 +1,4 @@
-"""Clean the texts the shipped models learn from: no print marks, headings that look like headings, no text twice.
+"""Clean the texts the shipped models learn from: no print marks, headings marked as such, no text twice.
 
     python recipes/default/clean.py CORPUS/books-*.jsonl.xz CORPUS/wiki-*.jsonl.xz -o clean/
 

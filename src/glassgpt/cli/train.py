@@ -79,7 +79,8 @@ def command(
     request, begun = checked(
         Request(
             data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
-            dropout=dropout, attention_dropout=attention_dropout, parallel=parallel, tensor=tensor, resume=resume,
+            dropout=dropout, attention_dropout=attention_dropout, parallel=parallel, tensor=tensor,
+            resume=resume,
         )
     )  # fmt: skip
     with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):
