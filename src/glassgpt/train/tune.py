@@ -62,7 +62,7 @@ RATE_WIDTH = 192
 FULL_RATE = 5e-4
 LORA_RATE = 1e-2
 # Where all weights are learned the blocks' matrices move by Muon, whose steps fit matrices of any width.
-# After 20 updates of the shipped model 0.0015 and 0.003 had gained more than AdamW, 0.006 less: docs/tuning.md.
+# After 20 updates of the shipped model 0.0015 and 0.003 gained more than AdamW, 0.006 less: docs/tuning.md
 MUON_RATE = 2e-3
 
 
