@@ -36,7 +36,7 @@ BOOK = 150_000  # characters from the beginning of each held-out book
 ARTICLES, REVIEWS, PASSAGES = 24, 150, 1000
 HELD_OUT = ("held-out-books", "held-out-wiki")
 TASKS = "lambada,lambada_openai,wikitext-2,wikitext"
-# The texts these models learn from have straight quotes only, two fifths of LAMBADA's passages curly ones.
+# Two fifths of LAMBADA's passages have curly quotes, most of what these models learn from has straight ones.
 STRAIGHT = "lambada-straight-quotes"
 
 Figures = dict[str, dict[str, Any]]

@@ -103,7 +103,9 @@ def test_what_is_picked() -> None:
     assert 2e-5 <= small.lr <= 1e-4
     assert small.steps == tuning_room.EPOCHS * 300_000 // 4096
     assert pick_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
-    assert pick_settings(SIZES["gpt2"], 300_000, lora=True).lr > small.lr
+    thin = pick_settings(SIZES["gpt2"], 300_000, lora=True)
+    assert thin.lr > small.lr
+    assert (small.muon_lr, thin.muon_lr) == (tuning_room.MUON_RATE, None)
     little = pick_settings(CONFIG, 20 * CONTEXT, lora=False)
     assert little.rows == 1  # so that there are some updates
     assert little.steps == tuning_room.LEAST_STEPS
@@ -257,3 +259,10 @@ def test_on_a_cpu_attention_drops_nothing_and_the_folder_keeps_its_config(text: 
     assert [block.mlp.resid_pdrop for block in tuning.model.h] == [0.2, 0.2]
     tuning_room.write(tuning, tmp_path / "out")
     assert load_checkpoint(str(tmp_path / "out")).config == config
+
+
+def test_of_a_long_text_nothing_is_dropped(text: Path) -> None:
+    text.write_text(text.read_text() * 20)
+    config = dataclasses.replace(CONFIG, embd_pdrop=0.1, resid_pdrop=0.2)
+    model = prepare_tuning(dataclasses.replace(start(), config=config), [text], CPU).model
+    assert {model.config.embd_pdrop, *(block.mlp.resid_pdrop for block in model.h)} == {0.0}
