@@ -58,8 +58,11 @@ def main() -> None:
     given = parser.parse_args()
     checkpoint = load_checkpoint(given.model)
     assert checkpoint.tokenizer is not None
-    tokens = checkpoint.tokenizer.encode(given.text.read_text("utf-8"))[: ROWS * (CONTEXT + 1)]
-    ids = torch.tensor(tokens).view(-1, CONTEXT + 1)
+    tokens = checkpoint.tokenizer.encode(given.text.read_text("utf-8"))
+    rows = min(ROWS, len(tokens) // (CONTEXT + 1))
+    if rows == 0:
+        parser.error(f"{given.text} has {len(tokens)} tokens; {CONTEXT + 1} are the least")
+    ids = torch.tensor(tokens[: rows * (CONTEXT + 1)]).view(rows, CONTEXT + 1)
     float8.product = exact_product
     half = torch.bfloat16
     ways = {
