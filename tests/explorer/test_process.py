@@ -58,7 +58,7 @@ def test_raw_bytes_get_an_error_or_are_dropped(server: tuple[subprocess.Popen[st
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"GET /" + b"a" * 100_000,
     ):
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             answer = connection.makefile("rb").read()
@@ -81,7 +81,7 @@ def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> No
     """The last test of this file: the server is gone after it."""
     process, _ = server
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0
     assert out == ""
     assert "Traceback" not in err
