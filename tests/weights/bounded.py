@@ -1,4 +1,4 @@
-"""Running something on a hostile file under the project's limits: little work and memory, no strange error."""
+"""Running something on a hostile file under the project's limits: little work, little memory, one line."""
 
 from __future__ import annotations
 
