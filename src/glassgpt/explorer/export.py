@@ -48,10 +48,19 @@ BLOCK_STEPS = {
     "out": "mlp.proj",
 }
 
-# Runs first in the file: the state it was exported with, unless the address has one; then the page.
+# Runs first in the file: the state it was exported with, changed by what the address says; then the page. A
+# text in the address is not mixed with the tokens that the state may name instead of one.
 START = """
 const carried = JSON.parse(document.getElementById("glass-offline").textContent);
-if (location.hash.length < 2 && carried.hash) history.replaceState(null, "", carried.hash);
+const state = new URLSearchParams(carried.hash.replace(/^#/, ""));
+const wanted = new URLSearchParams(location.hash.slice(1));
+if (wanted.has("text") || wanted.has("ids")) for (const name of ["text", "ids"]) state.delete(name);
+for (const [name, value] of wanted) state.set(name, value);
+try {
+  history.replaceState(null, "", `#${state}`);
+} catch {
+  location.hash = `${state}`;
+}
 import("glass/main.js");
 """
 
