@@ -16,7 +16,6 @@ import posixpath
 import re
 from importlib.resources.abc import Traversable
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
@@ -115,16 +114,16 @@ def canonical(body: Any) -> str:
 
 async def ask(app: ASGIApp, question: str) -> Any | None:
     """The answer to a question of the page ("/path?query" or "/path {body}"), or None if there is none."""
-    path, blank, body = question.partition(" ")
-    parts = urlsplit(path)
-    if parts.path in ("/generate", "/export"):
+    address, blank, body = question.partition(" ")
+    path, _, query = address.partition("?")
+    if path in ("/generate", "/export"):
         return None
     scope = {
         "type": "http",
         "method": "POST" if blank else "GET",
-        "path": API + parts.path,
-        "raw_path": (API + parts.path).encode(),
-        "query_string": parts.query.encode(),
+        "path": API + path,
+        "raw_path": (API + path).encode(),
+        "query_string": query.encode(),
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
         "http_version": "1.1",
         "scheme": "http",
