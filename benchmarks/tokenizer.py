@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=SHARED)
     options = parser.parse_args()
     size = int(options.megabytes * 1e6)
-    real = (options.data / "data" / "corpus").is_dir()
+    real = (options.data / "data" / "corpus" / "books-01.jsonl.xz").is_file()
     documents = corpus(options.data, size) if real else generated(size)
     with tempfile.TemporaryDirectory() as folder:
         vocab, merges, vocabulary = vocabulary_files(options.data, documents, Path(folder))

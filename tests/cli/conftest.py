@@ -68,7 +68,7 @@ def program(*words: str | bytes | Path, **environment: str) -> tuple[list[str | 
 
 def run_program(*words: str | bytes | Path, stdin: bytes = b"", **environment: str) -> Answer:
     command, env = program(*words, **environment)
-    done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=300, check=False)
     return Answer(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
 
 

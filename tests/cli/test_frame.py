@@ -173,7 +173,7 @@ def test_a_model_is_opened_without_the_compiler_and_with_one_thread_if_it_is_sma
     )
     env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     command = [sys.executable, "-c", code, str(tiny)]
-    subprocess.run(command, env={**env, "PYTHONPATH": str(SRC)}, check=True, timeout=60, capture_output=True)
+    subprocess.run(command, env={**env, "PYTHONPATH": str(SRC)}, check=True, timeout=300, capture_output=True)
 
 
 def test_utf8_is_read_in_a_locale_that_knows_only_ascii():

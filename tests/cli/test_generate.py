@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -182,16 +181,15 @@ def test_a_reader_who_leaves_is_no_error(tiny):
     process = start(tiny)
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=20) == 141
+    assert process.wait(timeout=300) == 141
     assert err == b""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 def test_control_c_keeps_what_was_written(tiny):
     process = start(tiny)
-    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out.endswith(b"\n")
     assert b"Traceback" not in err
@@ -200,7 +198,7 @@ def test_control_c_keeps_what_was_written(tiny):
 
 @pytest.fixture
 def control_c(monkeypatch):
-    """The signal itself, at the sixth step of a generation."""
+    """The signal itself, at the sixth step of a generation; whoever started the tests may ignore it."""
     from glassgpt.model import TorchBackend
 
     right, calls = TorchBackend.decode, itertools.count(1)
@@ -211,6 +209,9 @@ def control_c(monkeypatch):
         return right(self, rows, ids, positions)
 
     monkeypatch.setattr(TorchBackend, "decode", decode)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 MANY = ("--max-new-tokens", "20", "--ignore-eot", "--seed", "4")
@@ -262,7 +263,7 @@ def test_a_terminal_gets_lines_that_end_between_words(tiny):
         shown = b""
         while chunk := read_all(leader):
             shown += chunk
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
     lines = shown.replace(b"\x1b[1m", b"").split(b"\r\n")
     assert lines[0] == b"some words that go on and on some words"
     assert lines[1] == b"that go on and on some words that go on"

@@ -20,7 +20,6 @@ from glassgpt.evaluate import harness
 from glassgpt.evaluate.harness import Harness
 from tests.conftest import SHIPPED
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "eval"
 STORY = "The miller's cat went to the market, and the old mill stood by the river. " * 12
 
 PAIRS = [
@@ -200,11 +199,11 @@ def test_shipped_model_on_requests_of_every_kind(shipped) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL.is_dir(), reason="no data sets beside the checkout")
-def test_shipped_model_on_real_documents(shipped) -> None:
+def test_shipped_model_on_real_documents(shipped, shared) -> None:
     """A few; `benchmarks/harness.py` compares 500 of each task."""
+    real = shared / "data" / "eval"
     ours, hf = Harness(shipped.gpt), theirs(shipped.folder)
-    records = lzma.decompress((REAL / "lambada_test.jsonl.xz").read_bytes()).decode().splitlines()[:12]
+    records = lzma.decompress((real / "lambada_test.jsonl.xz").read_bytes()).decode().splitlines()[:12]
     pairs = []
     for text in (json.loads(record)["text"] for record in records):
         context, _, word = text.rpartition(" ")
@@ -213,7 +212,7 @@ def test_shipped_model_on_real_documents(shipped) -> None:
     assert_equal(
         ours.loglikelihood(requests, disable_tqdm=True), hf.loglikelihood(requests, disable_tqdm=True)
     )
-    page = lzma.decompress((REAL / "wikitext-2-raw.test.xz").read_bytes()).decode()[:9000]
+    page = lzma.decompress((real / "wikitext-2-raw.test.xz").read_bytes()).decode()[:9000]
     requests = asked("loglikelihood_rolling", (page,))
     (a,), (b,) = ours.loglikelihood_rolling(requests, disable_tqdm=True), hf.loglikelihood_rolling(requests)
     assert a == pytest.approx(b, rel=1e-6)

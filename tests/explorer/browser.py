@@ -60,14 +60,15 @@ def launched() -> Iterator[Any]:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, limits: Any = None) -> Iterator[str]:
     """The app on a free port of 127.0.0.1."""
     import uvicorn
 
     from glassgpt.cli.explore import listen
+    from glassgpt.http.connections import config
 
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(config(app, limits))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -279,6 +279,16 @@ def test_not_a_number_is_refused_in_every_number(client: Client) -> None:
             assert client.refused("POST", f"{API}/generate", content=body, headers=JSON)[0] in (400, 422)
 
 
+@pytest.mark.parametrize(
+    "question",
+    ["//[", "http://[/model", "/trace {", "/trace/../export {}", "", " ", "?", "/%ff?\xff", "/\x00", "/é é"],
+)
+def test_a_question_that_makes_no_sense_is_left_out_of_an_export(client: Client, question: str) -> None:
+    answer = client.http.post(f"{API}/export", json={"text": "a", "questions": [question]})
+    assert answer.status_code == 200
+    assert answer.text.startswith("<!doctype html>")
+
+
 def test_two_vocabularies_cannot_be_compared(gpt: GPT) -> None:
     import torch
 

@@ -7,13 +7,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from glassgpt.gpt import GPT
 from tests.explorer.browser import ROOT, Visit
-from tests.explorer.conftest import TEXT
+from tests.explorer.conftest import API, TEXT, Client
 
 pytestmark = pytest.mark.slow
 
@@ -282,6 +283,34 @@ def test_every_view_can_be_taken_along(visit: Begin) -> None:
     )
     assert bytes(png[:8]) == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(bytes(png[16:20])) > 200  # its width
+
+
+@pytest.mark.parametrize("carried", ["#text={}&layer=2&head=1", "text={}&layer=2&head=1"])
+def test_an_exported_page_takes_a_state_from_its_address(
+    visit: Begin, client: Client, tmp_path: Path, carried: str
+) -> None:
+    """What the address does not say is as it was when the page was exported."""
+    body = {"text": TEXT, "hash": carried.format(TEXT.replace(" ", "+"))}
+    file = tmp_path / "a page, 100 %.html"
+    file.write_text(client.http.post(f"{API}/export", json=body).text, "utf-8")
+    for address, layer in (("", 2), ("#layer=1", 1), ("#nonsense", 2), (f"#text={quote(TEXT)}&layer=3", 3)):
+        page = visit().goto(file.as_uri() + address)
+        state = page.state()
+        assert (state["text"], state["layer"], state["head"]) == (TEXT, layer, 1)
+    page = visit()
+    page.page.goto(file.as_uri() + "#text=another")
+    page.until("store.status === 'error' && store.error.includes('one text only')")
+
+
+def test_a_browser_that_refuses_to_change_the_address_is_no_error(visit: Begin) -> None:
+    """Safari throws at the hundredth change in half a minute."""
+    page = visit().open(TEXT)
+    page.page.evaluate(
+        "() => { history.pushState = history.replaceState = () => { throw new DOMException('no'); }; }"
+    )
+    page.js("store.set({ layer: 1 }, { push: true })")
+    page.js("store.flush()")
+    assert page.ready().state()["layer"] == 1
 
 
 def test_the_exported_page_works_from_the_disk(visit: Begin, gpt: GPT, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -58,12 +59,26 @@ def test_raw_bytes_get_an_error_or_are_dropped(server: tuple[subprocess.Popen[st
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"GET /" + b"a" * 100_000,
     ):
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             answer = connection.makefile("rb").read()
         assert b"root:" not in answer
         assert answer == b"" or re.match(rb"HTTP/1.1 4\d\d ", answer), (sent[:60], answer[:60])
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_hundreds_who_say_nothing_or_half_leave_room(
+    server: tuple[subprocess.Popen[str], str], said: bytes
+) -> None:
+    address = server[1].partition("#")[0]
+    port = int(address.split(":")[2].strip("/"))
+    with ExitStack() as stack:
+        for _ in range(300):
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300))
+            made.sendall(said)
+        with urllib.request.urlopen(address, timeout=300) as answer:
+            assert b"main.js" in answer.read()
 
 
 def test_a_port_in_use_is_told_in_one_line(server: tuple[subprocess.Popen[str], str]) -> None:
@@ -81,7 +96,7 @@ def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> No
     """The last test of this file: the server is gone after it."""
     process, _ = server
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0
     assert out == ""
     assert "Traceback" not in err

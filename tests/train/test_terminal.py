@@ -56,7 +56,7 @@ class Terminal:
     def end(self) -> int:
         self.read_until(None)
         os.close(self.ours)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from glassgpt.cli.text import checked_prompt
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    import uvicorn
 
 PORT = 8124
 TRIES = 20  # ports that are looked at when nobody asked for one
@@ -43,8 +43,10 @@ def command(
     text = checked_prompt(text, "explore")
     try:
         from glassgpt.explorer.app import make_app
+        from glassgpt.http.connections import config
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("fastapi", "starlette", "orjson"):
+        needed = ("fastapi", "starlette", "orjson", "uvicorn")
+        if error.name is None or error.name.partition(".")[0] not in needed:
             raise
         raise UserError(
             f"explore needs {error.name}, which is not installed. Type: pip install 'glassgpt[serve]'"
@@ -56,7 +58,7 @@ def command(
     url = address(host, listener.getsockname()[1])
     if text is not None:
         url += "#text=" + quote(text, safe="")
-    serve(app, listener, url, open_browser=not no_browser)
+    serve(config(app), listener, url, open_browser=not no_browser)
     return 0
 
 
@@ -95,7 +97,7 @@ def address(host: str, port: int) -> str:
     return f"http://{shown}:{port}/"
 
 
-def serve(app: FastAPI, listener: socket.socket, url: str, open_browser: bool) -> None:
+def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browser: bool) -> None:
     """Serve until Ctrl-C. The address is printed when the page can be opened."""
     import uvicorn
 
@@ -108,16 +110,6 @@ def serve(app: FastAPI, listener: socket.socket, url: str, open_browser: bool) -
                 if open_browser:
                     show_in_browser(url)
 
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=1,
-        timeout_keep_alive=30,
-        limit_concurrency=256,
-    )
     server = Server(config)
     try:
         server.run(sockets=[listener])

@@ -16,7 +16,6 @@ import posixpath
 import re
 from importlib.resources.abc import Traversable
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
@@ -48,10 +47,19 @@ BLOCK_STEPS = {
     "out": "mlp.proj",
 }
 
-# Runs first in the file: the state it was exported with, unless the address has one; then the page.
+# Runs first in the file: the state it was exported with, changed by what the address says; then the page. A
+# text in the address is not mixed with the tokens that the state may name instead of one.
 START = """
 const carried = JSON.parse(document.getElementById("glass-offline").textContent);
-if (location.hash.length < 2 && carried.hash) history.replaceState(null, "", carried.hash);
+const state = new URLSearchParams(carried.hash.replace(/^#/, ""));
+const wanted = new URLSearchParams(location.hash.slice(1));
+if (wanted.has("text") || wanted.has("ids")) for (const name of ["text", "ids"]) state.delete(name);
+for (const [name, value] of wanted) state.set(name, value);
+try {
+  history.replaceState(null, "", `#${state}`);
+} catch {
+  location.hash = `${state}`;
+}
 import("glass/main.js");
 """
 
@@ -106,16 +114,16 @@ def canonical(body: Any) -> str:
 
 async def ask(app: ASGIApp, question: str) -> Any | None:
     """The answer to a question of the page ("/path?query" or "/path {body}"), or None if there is none."""
-    path, blank, body = question.partition(" ")
-    parts = urlsplit(path)
-    if parts.path in ("/generate", "/export"):
+    address, blank, body = question.partition(" ")
+    path, _, query = address.partition("?")
+    if path in ("/generate", "/export"):
         return None
     scope = {
         "type": "http",
         "method": "POST" if blank else "GET",
-        "path": API + parts.path,
-        "raw_path": (API + parts.path).encode(),
-        "query_string": parts.query.encode(),
+        "path": API + path,
+        "raw_path": (API + path).encode(),
+        "query_string": query.encode(),
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
         "http_version": "1.1",
         "scheme": "http",

@@ -111,7 +111,7 @@ class Store {
     const push = options.push ?? changed.has("ids");
     if (push) this.flush();
     this.#state = { ...this.#state, ...patch };
-    if (push) history.pushState(null, "", this.address());
+    if (push) this.#write(true);
     else {
       clearTimeout(this.#writing);
       this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
@@ -141,7 +141,17 @@ class Store {
   /** Write the address now. */
   flush() {
     clearTimeout(this.#writing);
-    if (location.hash !== this.address()) history.replaceState(null, "", this.address());
+    if (location.hash !== this.address()) this.#write(false);
+  }
+
+  /** A browser may refuse (Safari does after a hundred changes in half a minute): the page goes on without. @param {boolean} push */
+  #write(push) {
+    try {
+      if (push) history.pushState(null, "", this.address());
+      else history.replaceState(null, "", this.address());
+    } catch {
+      // The next change writes the whole state again.
+    }
   }
 
   /** Take the state from the address. What is missing or makes no sense has its default. */
