@@ -71,7 +71,7 @@ def test_strides(random_words, folder, stride: int) -> None:
 def test_of_the_first_windows_only_what_they_read_is_counted(
     request, tmp_path, name: str, limit: int
 ) -> None:
-    """Long words first and short ones after them: their share of the tokens is not their share of the bytes."""
+    """Long words first, short ones after them: a share of the tokens is another share of the bytes."""
     model = request.getfixturevalue(name)
     plain = Plain(model.folder, model.gpt.tokenizer)
     text = " It does n't matter : 1 @,@ 204 readers ' Bärenkälteüberfälle are well @-@ known . \n" * 9

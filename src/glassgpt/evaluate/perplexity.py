@@ -130,7 +130,7 @@ def windows(name: str, text: str, reader: Reader) -> tuple[list[Row], int]:
 
 
 def one_text(metric: str, protocol: str, kind: Kind, rows: Sequence[Row], weights: Sequence[int]) -> Prepared:
-    """Every window is a unit; its weight is what its loss is divided by: the tokens, words or bytes scored."""
+    """Every window is a unit; its weight is what its loss is divided by: tokens, words or bytes scored."""
 
     def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
         totals = np.array([-one.total for (one,) in scores])
