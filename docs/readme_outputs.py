@@ -1,11 +1,11 @@
-"""Run the commands and Python blocks of README.md and of these pages, and put what they print now beside them.
+"""Run the commands and Python blocks of README.md and of these pages, and put in what they print now.
 
     python docs/readme_outputs.py [PAGE.md ...]
 
-In a `console` block the output of a command stands below it; a line of three dots stands for what is left out:
-before it the first lines are shown, after it the last ones. In a `python` block the output of a `print` is the
-comment beside it, or the lines of comment below it; `-2.09...` are a number's first digits. A block or command
-with one of MARKERS is left alone. Where a command's output has several gaps, a person has to look.
+In a `console` block the output of a command stands below it; a line of three dots stands for what is left
+out: before it the first lines are shown, after it the last ones (where there are several gaps, a person has to
+look). In a `python` block the output of a `print` is the comment beside it, or the lines of comment below it;
+`-2.09...` are a number's first digits. A block or command with one of MARKERS is left alone.
 tests/test_readme.py compares all of it, by the functions here.
 """
 
@@ -45,8 +45,10 @@ def is_marked(code: str) -> bool:
 
 
 def is_same(shown: str, printed: str) -> bool:
-    """Text to the letter, but for the amount of white space; numbers to the digits shown, whose last may be one
-    off, since machines round differently. Bars are drawn from numbers that stand beside them."""
+    """Text to the letter, but for the amount of white space; numbers to the digits shown.
+
+    The last digit may be one off, since machines round differently. Bars are drawn from numbers beside them.
+    """
     shown, printed = (re.sub(r"[█▉▊▋▌▍▎▏]+", "█", text) for text in (shown, printed))
     if [plain(part) for part in NUMBER.split(shown)] != [plain(part) for part in NUMBER.split(printed)]:
         return False
@@ -58,7 +60,7 @@ def plain(text: str) -> str:
 
 
 def with_decimals(shown: str) -> Iterator[tuple[str, int]]:
-    """Each number with its decimals: in an array, where zeros at the end are not written, those of the longest."""
+    """Each number with its decimals; in an array, where last zeros are not written, those of the longest."""
     for found in NUMBER.finditer(shown):
         begin, end = shown.rfind("[", 0, found.start()), shown.find("]", found.end())
         inside = begin >= 0 and end >= 0 and "]" not in shown[begin : found.start()]

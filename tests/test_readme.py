@@ -1,5 +1,5 @@
-"""README.md and docs/*.md are true: commands and Python blocks run and print what is shown beside them, every flag
-in a command exists, and links lead somewhere."""
+"""README.md and docs/*.md are true: commands and Python blocks run and print what is shown beside them, every
+flag in a command exists, and links lead somewhere."""
 
 from __future__ import annotations
 
