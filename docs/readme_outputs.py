@@ -3,8 +3,8 @@
     python docs/readme_outputs.py [PAGE.md ...]
 
 In a `console` block the output of a command stands below it; a line of three dots stands for what is left
-out: before it the first lines are shown, after it the last ones (where there are several gaps, a person has to
-look). In a `python` block the output of a `print` is the comment beside it, or the lines of comment below it;
+out: before it the first lines are shown, after it the last ones (of several gaps a person has to take care).
+In a `python` block the output of a `print` is the comment beside it, or the lines of comment below it;
 `-2.09...` are a number's first digits. A block or command with one of MARKERS is left alone.
 tests/test_readme.py compares all of it, by the functions here.
 """

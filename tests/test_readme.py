@@ -248,15 +248,38 @@ def test_every_command_can_be_parsed() -> None:
 
 
 @pytest.fixture(scope="module")
-def every_flag() -> set[str]:
-    found = {"--help", "--version"}
+def help_pages() -> dict[str, str]:
+    found = {}
     for name, verb in VERBS.items():
         with contextlib.redirect_stdout(io.StringIO()) as page:
             parse(name, verb, ["--help"])()
-        found.update(
-            re.findall(r"(?<=[ ,])--[a-z][\w-]*", "\n".join(re.findall(r"^[│|] -.*$", page.getvalue(), re.M)))
-        )
+        found[name] = page.getvalue()
     return found
+
+
+@pytest.fixture(scope="module")
+def every_flag(help_pages: dict[str, str]) -> set[str]:
+    lines = re.findall(r"^[│|] -.*$", "\n".join(help_pages.values()), re.M)
+    return {"--help", "--version"}.union(*(re.findall(r"(?<=[ ,])--[a-z][\w-]*", line) for line in lines))
+
+
+def test_help_pages_are_written_for_people(help_pages: dict[str, str]) -> None:
+    assert [name for name, page in help_pages.items() if re.search(r"%%|%\(|PEP 604|<class", page)] == []
+
+
+def test_the_flags_of_our_scripts_exist() -> None:
+    """`python benchmarks/taps.py --size gpt2`: the flag stands in the script."""
+    typed = [
+        found
+        for text in TEXTS.values()
+        for found in re.findall(r"python ((?:benchmarks|docs|recipes)/[^`#]*)", text)
+    ]
+    assert len(typed) > 15
+    for command in typed:
+        script, *words = command.split(" -- ")[0].split()
+        source = (ROOT / script).read_text("utf-8")
+        flags = [word for word in words if word.startswith("--")]
+        assert [flag for flag in flags if f'"{flag}"' not in source] == [], command
 
 
 @pytest.mark.parametrize("page", TEXTS)
