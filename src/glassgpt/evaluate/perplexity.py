@@ -217,7 +217,14 @@ class HarnessWikitext:
                 Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
             ]
 
-        return Prepared(groups, figures, left_out(empty, "left out, without text"), is_text=True)
+        notes = left_out(empty, "left out, without text")
+        if reader.stride is not None:
+            notes.append("--stride does not hold here: windows apart are this task's rule")
+        return Prepared(groups, figures, notes, is_text=True)
+
+
+# Tasks whose windows may overlap.
+STRIDED = (WholeText, TokenPerplexity, BitsPerByte, DocumentBits)
 
 
 def lines_as_hub_rows(text: str) -> str:
