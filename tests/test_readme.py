@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import lzma
+import pkgutil
 import re
 import shlex
 import sys
@@ -314,6 +315,36 @@ def test_links_and_files_that_are_named_exist(page: str) -> None:
     named = {name for name in quoted if name.startswith(folders)}
     missing = sorted(name for name in named if not (ROOT / name).exists())
     assert not missing
+
+
+@pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md"])
+def test_source_files_tests_and_python_names_that_are_quoted_exist(page: str) -> None:
+    """`graph.py`, `evaluate/lambada.py`, `test_the_masked_softmax_table`, `glassgpt.tally`"""
+    path = next((one for one in pages.PAGES if one.name == page), ROOT / page)
+    quoted = re.findall(r"`([^`\n]+)`", path.read_text("utf-8"))
+    files = {name for span in quoted for name in re.findall(r"[\w./-]+\.(?:py|ipynb|mjs|sh)\b", span)}
+    missing = [name for name in files if not any(f"/{one}".endswith(f"/{name}") for one in SOURCES)]
+    tests = {name for span in quoted for name in re.findall(r"^test_\w+$", span)}
+    missing += [name for name in tests if not any(f"def {name}(" in text for text in SOURCES.values())]
+    names = {name for span in quoted for name in re.findall(r"^glassgpt(?:\.\w+)+", span)}
+    missing += [name for name in names if not is_there(name)]
+    assert missing == []
+
+
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text("utf-8") if path.suffix == ".py" else ""
+    for folder in ("src", "tests", "docs", "benchmarks", "recipes", "examples")
+    for path in (ROOT / folder).rglob("*.*")
+    if "node_modules" not in path.parts
+}
+
+
+def is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def anchors(text: str) -> set[str]:
