@@ -16,9 +16,9 @@ def main() -> None:
     prompt = gpt.trace("The old house stood at the")
     trace.to_svg(HERE / "inspect_trace.svg")
     trace.attention.to_svg(HERE / "inspect_attention.svg")
-    gpt.intervene(prompt, AblateHead(2, 1)).to_svg(HERE / "inspect_intervene.svg")
-    gpt.attribute(prompt, " door").to_svg(HERE / "inspect_integrated.svg")
-    gpt.attribute(prompt, " door", "direct").to_svg(HERE / "inspect_direct.svg")
+    gpt.intervene(prompt, AblateHead(8, 6)).to_svg(HERE / "inspect_intervene.svg")
+    gpt.attribute(prompt, " foot").to_svg(HERE / "inspect_integrated.svg")
+    gpt.attribute(prompt, " foot", "direct").to_svg(HERE / "inspect_direct.svg")
 
 
 if __name__ == "__main__":

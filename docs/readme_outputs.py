@@ -1,27 +1,181 @@
-"""Run the README's commands again and put what they print now below them.
+"""Run the commands and Python blocks of README.md and of these pages, and put in what they print now.
 
-    python docs/readme_outputs.py
+    python docs/readme_outputs.py [PAGE.md ...]
 
-A line of three dots stands for what is left out: before it the first lines are shown, after it the last ones.
-Where there are several, and in comments of Python code, a person has to look; tests/test_readme.py compares.
+In a `console` block the output of a command stands below it; a line of three dots stands for what is left
+out: before it the first lines are shown, after it the last ones (of several gaps a person has to take care).
+In a `python` block the output of a `print` is the comment beside it, or the lines of comment below it;
+`-2.09...` are a number's first digits. A block or command with one of MARKERS is left alone.
+tests/test_readme.py compares all of it, by the functions here.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-README = Path(__file__).resolve().parents[1] / "README.md"
-CONSOLE = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKERS = ("# needs the network", "# needs a GPU", "# takes long")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[+-]?\d+)?(?:\.\.\.)?")
 DOTS = "..."
 
 
-def printed(command: str, folder: str) -> list[str]:
+def blocks(text: str, language: str) -> list[str]:
+    return [code for found, code in BLOCK.findall(text) if found == language]
+
+
+def is_marked(code: str) -> bool:
+    return any(marker in code for marker in MARKERS)
+
+
+# Is what is shown what was printed?
+
+
+def is_same(shown: str, printed: str) -> bool:
+    """Text to the letter, but for the amount of white space; numbers to the digits shown.
+
+    The last digit may be one off, since machines round differently. Bars are drawn from numbers beside them.
+    """
+    shown, printed = (re.sub(r"[█▉▊▋▌▍▎▏]+", "█", text) for text in (shown, printed))
+    if [plain(part) for part in NUMBER.split(shown)] != [plain(part) for part in NUMBER.split(printed)]:
+        return False
+    return all(map(is_same_number, with_decimals(shown), NUMBER.findall(printed)))
+
+
+def plain(text: str) -> str:
+    return re.sub(r"(?<=\[) | (?=\])", "", re.sub(r"\s+", " ", text)).rstrip(" ")
+
+
+def with_decimals(shown: str) -> Iterator[tuple[str, int]]:
+    """Each number with its decimals; in an array, where last zeros are not written, those of the longest."""
+    for found in NUMBER.finditer(shown):
+        begin, end = shown.rfind("[", 0, found.start()), shown.find("]", found.end())
+        inside = begin >= 0 and end >= 0 and "]" not in shown[begin : found.start()]
+        array = NUMBER.findall(shown[begin : end + 1]) if inside else [found[0]]
+        yield found[0], max(map(decimals, array))
+
+
+def decimals(number: str) -> int:
+    return len(number.removesuffix(DOTS).partition("e")[0].partition(".")[2])
+
+
+def is_same_number(shown: tuple[str, int], printed: str) -> bool:
+    text, places = shown
+    if "." not in text and "e" not in text:
+        return text == printed
+    size = 10 ** int(text.partition("e")[2].removesuffix(DOTS)) if "e" in text else 1.0
+    value, other = (float(number.removesuffix(DOTS).replace(",", "")) for number in (text, printed))
+    return abs(value - other) <= 1.001 * size * 10**-places
+
+
+# Python blocks.
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the comment beside or below a `print` shows. Lines count from 1."""
+
+    line: int  # where the call begins
+    last_line: int  # where it ends
+    column: int
+    is_beside: bool
+    n_lines: int  # of comment
+    shown: str
+
+
+def outputs(code: str) -> list[Output]:
+    comments = {
+        token.start[0]: token
+        for token in tokenize.generate_tokens(io.StringIO(code).readline)
+        if token.type == tokenize.COMMENT
+    }
+    alone = {line for line, token in comments.items() if not token.line[: token.start[1]].strip()}
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"):
+            continue
+        last = node.end_lineno if node.end_lineno is not None else node.lineno
+        if last in comments:
+            lines = [last]
+        else:
+            lines = []
+            while (line := last + len(lines) + 1) in alone and comments[line].start[1] == node.col_offset:
+                lines.append(line)
+        if lines:
+            shown = "\n".join(comments[line].string.removeprefix("#").removeprefix(" ") for line in lines)
+            found.append(Output(node.lineno, last, node.col_offset, lines == [last], len(lines), shown))
+    return sorted(found, key=lambda output: output.line)
+
+
+def run_python(code: str, name: str, namespace: dict[str, Any]) -> dict[int, str]:
+    """What each `print` printed, by the line where it stands."""
+    printed: dict[int, io.StringIO] = {}
+
+    def record(*values: object, sep: str = " ", end: str = "\n", flush: bool = False) -> None:
+        line = sys._getframe(1).f_lineno
+        print(*values, sep=sep, end=end, file=printed.setdefault(line, io.StringIO()))
+
+    namespace |= {"__name__": "__main__", "print": record}
+    exec(compile(code, name, "exec"), namespace)
+    return {line: text.getvalue().rstrip("\n") for line, text in printed.items()}
+
+
+def with_outputs(code: str, printed: dict[int, str]) -> str:
+    lines = code.split("\n")
+    for output in reversed(outputs(code)):
+        if is_same(output.shown, printed[output.line]):
+            continue
+        new = shortened_numbers(printed[output.line], output.shown)
+        last = lines[output.last_line - 1]
+        if output.is_beside and "\n" not in new:
+            lines[output.last_line - 1] = last[: last.rindex("# " + output.shown)] + "# " + new
+            continue
+        below = [" " * output.column + "# " + line for line in new.split("\n")]
+        if output.is_beside:
+            lines[output.last_line - 1] = last[: last.rindex("# " + output.shown)].rstrip()
+        first = output.last_line
+        lines[first : first + (0 if output.is_beside else output.n_lines)] = below
+    return "\n".join(lines)
+
+
+def shortened_numbers(new: str, old: str) -> str:
+    """As many digits before three dots as were shown."""
+    cut = re.search(r"\.(\d+)\.\.\.", old)
+    if cut is None:
+        return new
+    places = len(cut[1])
+    return re.sub(rf"(-?\d+\.\d{{{places}}})\d+", rf"\1{DOTS}", new)
+
+
+# Commands.
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """The lines of console blocks that start with `glassgpt`, each with the output that is shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    for block in blocks(text, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            elif found:
+                found[-1][1].append(line)
+    return [(command, shown) for command, shown in found if command.startswith("glassgpt")]
+
+
+def run_command(command: str, folder: str) -> list[str]:
     words = [sys.executable, "-m", *shlex.split(command, comments=True)]
     environment = {**os.environ, "COLUMNS": "120"}
     done = subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -37,20 +191,40 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
     return [*lines[:first], DOTS, *lines[len(lines) - last :]]
 
 
-def refreshed(block: str, folder: str) -> str:
+def with_command_outputs(block: str, folder: str) -> str:
     written: list[str] = []
     for part in re.split(r"(?=^\$ )", block, flags=re.MULTILINE)[1:]:
         command, *shown = part.removesuffix("\n").split("\n")
-        if command.startswith("$ glassgpt") and shown:
-            shown = shortened(printed(command[2:], folder), shown)
+        if command.startswith("$ glassgpt") and not is_marked(command):
+            printed = run_command(command[2:], folder)
+            shown = shortened(printed, shown) if shown else shown
         written += [command, *shown]
     return "\n".join(written) + "\n"
 
 
+def refreshed(text: str, name: str, folder: str) -> str:
+    """The page with the outputs of today; a later block may use what an earlier one made."""
+    namespace: dict[str, Any] = {}
+    shows = any(outputs(code) for code in blocks(text, "python"))
+
+    def renew(found: re.Match[str]) -> str:
+        language, code = found.groups()
+        if language == "console":
+            code = with_command_outputs(code, folder)
+        elif language == "python" and shows and not is_marked(code):
+            code = with_outputs(code, run_python(code, name, namespace))
+        return f"```{language}\n{code}```"
+
+    return BLOCK.sub(renew, text)
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # a later command may use what an earlier one wrote
-        text = CONSOLE.sub(lambda block: refreshed(block[0], folder), README.read_text("utf-8"))
-    README.write_text(text, "utf-8")
+    pages = [Path(page).resolve() for page in sys.argv[1:]]
+    for page in pages if pages else PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            page.write_text(refreshed(page.read_text("utf-8"), page.name, folder), "utf-8")
+            os.chdir(ROOT)
 
 
 if __name__ == "__main__":

@@ -1,100 +1,354 @@
-"""The README is true: its commands and Python blocks run, and the files it names are there."""
+"""README.md and docs/*.md are true: commands and Python blocks run and print what is shown beside them, every
+flag in a command exists, and links lead somewhere."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
+import json
+import lzma
+import pkgutil
 import re
 import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from glassgpt.cli import main
+import glassgpt
+from glassgpt.cli import VERBS, main
+from glassgpt.cli.parse import parse
+from glassgpt.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
-NETWORK = "# needs the network"
-
-# Verbs that print no result of floating-point arithmetic: what the README shows must come out to the letter.
-TO_THE_LETTER = ("tokens", "info", "convert", "--version")
 
 
-def commands() -> list[tuple[str, list[str]]]:
-    """The README's shell lines that start with `glassgpt`, each with the output that is shown below it."""
-    found: list[tuple[str, list[str]]] = []
-    for language, block in BLOCKS:
-        if language != "console":
-            continue
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                found.append((line[2:], []))
-            elif found:
-                found[-1][1].append(line)
-    return [(command, shown) for command, shown in found if command.startswith("glassgpt")]
+def load_outputs() -> ModuleType:
+    """`docs/readme_outputs.py`, which reads the pages and renews what they show."""
+    spec = importlib.util.spec_from_file_location("readme_outputs", ROOT / "docs" / "readme_outputs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+pages = load_outputs()
+TEXTS = {page.name: page.read_text("utf-8") for page in pages.PAGES}
+README = TEXTS["README.md"]
+PYTHON = {name: pages.blocks(text, "python") for name, text in TEXTS.items() if pages.blocks(text, "python")}
+MARKED = [
+    (name, code.splitlines()[0])
+    for name, text in TEXTS.items()
+    for code in [*pages.blocks(text, "python"), *(command for command, _ in pages.commands(text))]
+    if pages.is_marked(code)
+]
+
+# What `verify` prints are rounding errors, of which every machine has its own.
+NOT_COMPARED = ("verify",)
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown was computed there in float32; on a GPU it would be bfloat16."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+# The comparison itself.
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("[918, 11] [-2.09..., -1.01...]", "[918, 11] [-2.0951, -1.0143]"),
+        ("[0.   0.1  0.87]", "[0.   0.09 0.88]"),
+        ("[-0.27  0.28]", "[-0.26  0.29]"),
+        ("KL 0.5262 nats, ' door' 12.3%", "KL 0.5261 nats, ' door' 12.4%"),
+        ("2  ␣end  10.72%  ███▉  868", "2  ␣end  10.72%  ████  868"),
+        ("[' the' ' same'\n ' foot']", "[' the' ' same'\n ' foot']"),
+    ],
+)
+def test_what_is_shown_is_what_was_printed(shown: str, printed: str) -> None:
+    assert pages.is_same(shown, printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("[918, 11]", "[919, 11]"),
+        ("[-2.09...]", "[-2.1151]"),
+        ("[-2.09...]", "[2.0951]"),
+        ("[0.   0.09 0.87]", "[0.02 0.09 0.87]"),
+        ("[0.1  0.09 0.87]", "[0.14 0.09 0.87]"),
+        ("' door'", "' foot'"),
+        ("12.3%", "12.5%"),
+        ("[' the' ' end']", "[' the' ' same' ' end']"),
+    ],
+)
+def test_what_differs_is_seen(shown: str, printed: str) -> None:
+    assert not pages.is_same(shown, printed)
+
+
+def test_outputs_are_renewed_where_they_stood() -> None:
+    code = (
+        "def look(x):\n    print(x)     # 1\n\nlook(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
+        "print([7.891234])\n# [0.123...]\n# more\nprint('two\\nlines')   # one\n"
+    )
+    printed = pages.run_python(code, "block", {})
+    assert pages.with_outputs(code, printed) == (
+        "def look(x):\n    print(x)     # 2\n\nlook(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
+        "print([7.891234])\n# [7.891...]\nprint('two\\nlines')\n# two\n# lines\n"
+    )
+
+
+# Commands.
 
 
 def assert_shown(shown: list[str], printed: str) -> None:
-    """Every line of the README is printed, in order; a line of three dots stands for any number of lines."""
+    """Every line of the page is printed, in order; a line of three dots stands for any number of lines."""
     lines = [line.rstrip() for line in printed.rstrip().splitlines()]
     at, skip = 0, False
     for line in shown:
-        if line.strip() == "...":
+        if line.strip() == pages.DOTS:
             skip = True
             continue
-        where = lines.index(line.rstrip(), at) if skip else at
-        assert lines[where] == line.rstrip()
+        rest = range(at, len(lines)) if skip else range(at, min(at + 1, len(lines)))
+        where = next((i for i in rest if pages.is_same(line, lines[i])), None)
+        assert where is not None, f"{line!r} is not in {lines[at:]}"
         at, skip = where + 1, False
     assert skip or at == len(lines)
 
 
 def test_the_readme_has_what_is_tested_here() -> None:
-    verbs = {command.split()[1] for command, _ in commands()}
+    verbs = {command.split()[1] for command, _ in pages.commands(README)}
     assert {"generate", "next", "tokens", "info", "convert", "verify"} <= verbs
-    assert any(language == "python" for language, _ in BLOCKS)
+    assert {"README.md", "inspect.md", "model.md", "generation.md"} <= PYTHON.keys()
+    assert sum(len(pages.outputs(code)) for code in PYTHON["README.md"]) > 8
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("readme")
-
-
-def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if pages.commands(text)])
+def test_commands(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """One after the other, since a later one may use what an earlier one wrote."""
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    for command, shown in commands():
-        if NETWORK in command:
+    for command, shown in pages.commands(TEXTS[page]):
+        if pages.is_marked(command):
             continue
         arguments = shlex.split(command, comments=True)[1:]
         assert main(arguments) == 0, command
         printed = capfd.readouterr().out
         assert printed.strip(), command
-        if shown and arguments[0] in TO_THE_LETTER:
+        if shown and arguments[0] not in NOT_COMPARED:
             assert_shown(shown, printed)
 
 
-@pytest.mark.parametrize("command", [command for command, _ in commands() if NETWORK in command])
-def test_commands_on_the_network(command: str) -> None:
-    pytest.skip(f"not run here, it needs the network: {command}")
+@pytest.mark.parametrize(("page", "line"), MARKED)
+def test_what_is_marked(page: str, line: str) -> None:
+    pytest.skip(f"{page}: not run here: {line}")
 
 
-@pytest.mark.parametrize("number", range(sum(language == "python" for language, _ in BLOCKS)))
+# Python blocks.
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, Any]:
+    return {}
+
+
+def make_texts(folder: Path) -> None:
+    """The files that blocks name as examples."""
+    text = "The old house stood at the end of the lane. " * 400
+    (folder / "a.txt").write_text(text, "utf-8")
+    with lzma.open(folder / "b.jsonl.xz", "wt") as file:
+        file.write(json.dumps({"text": text}) + "\n")
+    assert main(["prepare", "a.txt", "-o", "shards", "--tokenizer", "bytes"]) == 0
+    glassgpt.load("tiny").tokenizer.save(folder / "folder")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("page", PYTHON)
 def test_python_blocks(
-    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: dict[str, Any]
 ) -> None:
-    monkeypatch.chdir(folder)
-    block = [code for language, code in BLOCKS if language == "python"][number]
-    exec(compile(block, f"README.md, Python block {number}", "exec"), {"__name__": "__main__"})
+    """One page after the other, the blocks of a page in one namespace, the shipped model loaded once.
+
+    A page that shows no outputs is tried with the small model: it is enough that it runs.
+    """
+    monkeypatch.chdir(tmp_path)
+    make_texts(tmp_path)
+    monkeypatch.setattr(glassgpt, "load", shared_load(loaded, any(map(pages.outputs, PYTHON[page]))))
+    namespace: dict[str, Any] = {}
+    for number, code in enumerate(PYTHON[page], start=1):
+        if pages.is_marked(code):
+            continue
+        printed = pages.run_python(code, f"{page}, Python block {number}", namespace)
+        for output in pages.outputs(code):
+            found = printed.get(output.line, "nothing")
+            where = f"{page}, Python block {number}, line {output.line}"
+            assert pages.is_same(output.shown, found), f"{where} shows {output.shown} and prints {found}"
 
 
-def test_files_that_are_named_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", README)
-    named = {a if a else b for a, b in links if "://" not in a + b}
-    quoted = re.findall(r"`([\w./-]+)`", README)
-    named |= {
-        name for name in quoted if name.startswith(("src/", "docs/", "tests/", "benchmarks/", "recipes/"))
-    }
-    named |= {name for name in quoted if re.fullmatch(r"[\w.-]+\.(md|toml)|Makefile", name)}
-    assert len(named) > 5
+def shared_load(loaded: dict[str, Any], shows: bool) -> Callable[..., Any]:
+    load = glassgpt.load
+
+    def once(name: str, **options: Any) -> Any:
+        name = "tiny" if name == "default" and not shows else name
+        key = f"{name} {sorted(options.items())}"
+        if key not in loaded:
+            loaded[key] = load(name, **options)
+        return loaded[key]
+
+    return once
+
+
+# Flags and links.
+
+
+def typed_commands() -> list[tuple[str, str]]:
+    """Every `glassgpt VERB ...` in a block that is no Python and in --help, without the shell around it."""
+    lines = [
+        (name, line)
+        for name, text in TEXTS.items()
+        for language, block in pages.BLOCK.findall(text)
+        if language != "python"
+        for line in re.sub(r"\\\n", " ", block).splitlines()
+    ]
+    lines += [(f"{verb} --help", line) for verb, found in VERBS.items() for line in found.examples]
+    before = r"(?:\$ )?(?:eval \"\$\()?(?:torchrun .* -m )?"
+    after = r"(?:\s#.*|\s[<>|].*|\)\".*)?"
+    found = [(name, re.fullmatch(f"{before}glassgpt (?!-)(.*?){after}", line)) for name, line in lines]
+    return [(name, command[1]) for name, command in found if command is not None]
+
+
+def test_every_command_can_be_parsed() -> None:
+    """Nothing is run: each flag is one that the verb has, and its value one that it takes."""
+    typed = typed_commands()
+    assert len(typed) > 80
+    assert {command.split()[0] for _, command in typed} == set(VERBS)
+    for page, command in typed:
+        verb, *words = shlex.split(command)
+        if pages.DOTS in words:  # something is left out
+            continue
+        try:
+            parse(verb, VERBS[verb], words)
+        except UserError as error:
+            pytest.fail(f"{page}: glassgpt {command}: {error}")
+
+
+@pytest.fixture(scope="module")
+def help_pages() -> dict[str, str]:
+    found = {}
+    for name, verb in VERBS.items():
+        with contextlib.redirect_stdout(io.StringIO()) as page:
+            parse(name, verb, ["--help"])()
+        found[name] = page.getvalue()
+    return found
+
+
+@pytest.fixture(scope="module")
+def every_flag(help_pages: dict[str, str]) -> set[str]:
+    lines = re.findall(r"^[│|] -.*$", "\n".join(help_pages.values()), re.M)
+    return {"--help", "--version"}.union(*(re.findall(r"(?<=[ ,])--[a-z][\w-]*", line) for line in lines))
+
+
+def test_help_pages_are_written_for_people(help_pages: dict[str, str]) -> None:
+    assert [name for name, page in help_pages.items() if re.search(r"%%|%\(|PEP 604|<class", page)] == []
+
+
+def test_the_flags_of_our_scripts_exist() -> None:
+    """`python benchmarks/taps.py --size gpt2`: the flag stands in the script."""
+    typed = [
+        found
+        for text in TEXTS.values()
+        for found in re.findall(r"python ((?:benchmarks|docs|recipes)/[^`#]*)", text)
+    ]
+    assert len(typed) > 15
+    for command in typed:
+        script, *words = command.split(" -- ")[0].split()
+        source = (ROOT / script).read_text("utf-8")
+        flags = [word for word in words if word.startswith("--")]
+        assert [flag for flag in flags if f'"{flag}"' not in source] == [], command
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_flags_named_in_a_sentence_exist(page: str, every_flag: set[str]) -> None:
+    """A flag in `code` that no verb has is another program's, or wrong."""
+    spans = re.findall(r"`([^`\n]+)`", pages.BLOCK.sub("", TEXTS[page]))
+    ours = [span for span in spans if not span.startswith(OTHER_PROGRAMS)]
+    named = {flag for span in ours for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
+    assert named - every_flag <= FLAGS_OF_OTHERS
+
+
+OTHER_PROGRAMS = ("python ", "pytest ", "pip ", "torchrun ", "tensorboard ")
+FLAGS_OF_OTHERS = {"--nproc-per-node", "--max-restarts", "--num_fewshot", "--gen_kwargs", "--log_samples",
+                   "--model_args", "--batch_size", "--documents", "--batch"}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_and_files_that_are_named_exist(page: str) -> None:
+    path = next((one for one in pages.PAGES if one.name == page), ROOT / page)
+    prose = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", prose)
+    for target in (a if a else b for a, b in links):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = path if not file else path.parent / file
+        assert linked.exists(), f"{page} links to {target}"
+        if anchor:
+            assert anchor in anchors(linked.read_text("utf-8")), f"{page} links to {target}"
+    quoted = re.findall(r"`(?:python )?([\w./-]+)(?: [^`]*)?`", prose)
+    folders = ("src/", "docs/", "tests/", "benchmarks/", "recipes/", "examples/")
+    named = {name for name in quoted if name.startswith(folders)}
     missing = sorted(name for name in named if not (ROOT / name).exists())
     assert not missing
+
+
+@pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md"])
+def test_source_files_tests_and_python_names_that_are_quoted_exist(page: str) -> None:
+    """`graph.py`, `evaluate/lambada.py`, `test_the_masked_softmax_table`, `glassgpt.tally`"""
+    path = next((one for one in pages.PAGES if one.name == page), ROOT / page)
+    quoted = re.findall(r"`([^`\n]+)`", path.read_text("utf-8"))
+    files = {name for span in quoted for name in re.findall(r"[\w./-]+\.(?:py|ipynb|mjs|sh)\b", span)}
+    missing = [name for name in files if not any(f"/{one}".endswith(f"/{name}") for one in SOURCES)]
+    tests = {name for span in quoted for name in re.findall(r"^test_\w+$", span)}
+    missing += [name for name in tests if not any(f"def {name}(" in text for text in SOURCES.values())]
+    names = {name for span in quoted for name in re.findall(r"^glassgpt(?:\.\w+)+", span)}
+    missing += [name for name in names if not is_there(name)]
+    assert missing == []
+
+
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text("utf-8") if path.suffix == ".py" else ""
+    for folder in ("src", "tests", "docs", "benchmarks", "recipes", "examples")
+    for path in (ROOT / folder).rglob("*.*")
+    if "node_modules" not in path.parts
+}
+
+
+def is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def anchors(text: str) -> set[str]:
+    """Of headings, as GitHub and MyST make them; and those given as `(name)=`."""
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"^\((\S+)\)=$", text, re.M))

@@ -33,6 +33,28 @@ def test_the_reported_seed_repeats_the_text(glassgpt, tiny):
     assert again.out == first.out
 
 
+@pytest.mark.parametrize("words", [[], ["--json"], ["--samples", "2"]])
+def test_a_text_of_white_space_alone_is_explained(glassgpt, tiny, words):
+    blanks = ["--max-new-tokens", "4", "--logit-bias", "32", "1000000"]  # a model of bytes: 32 is the blank
+    answer = glassgpt("generate", "def f(x):", "--model", tiny, *blanks, *words)
+    assert answer.code == 0
+    told = [line for line in answer.err.splitlines() if "only white space" in line]
+    assert told == ["note: the continuation is only white space; try a sentence of prose, another --seed"]
+    for tokens in "4", "0":
+        seen = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", tokens, "--seed", "1")
+        assert "white space" not in seen.err
+
+
+def test_the_shipped_model_says_that_it_has_not_read_code(glassgpt):
+    prompt = "def f(x):\n    "
+    answer = glassgpt("generate", prompt, "--model", "tiny", "--max-new-tokens", "8", "--temperature", "0")
+    assert answer.out.strip() == prompt.strip()  # if a new model writes something here, take another prompt
+    assert (
+        "this model has read books and encyclopedia articles, not code; try a sentence of prose" in answer.err
+    )
+    assert "--model gpt2" in answer.err
+
+
 def test_json_is_one_object_for_each_sample(glassgpt, tiny):
     answer = glassgpt(
         "generate",

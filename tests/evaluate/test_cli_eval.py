@@ -42,6 +42,14 @@ def test_suites(evaluate, random_bytes, folder, tmp_path, suite) -> None:
     assert "first 1" in head
 
 
+def test_a_stride_that_a_task_has_no_use_for_is_told(evaluate, random_bytes, folder) -> None:
+    words = ["--suite", "wikitext,text8", "--data", folder, "--any-data", "--stride", "64"]
+    code, out, err = evaluate(random_bytes.folder, *words)
+    assert code == 0
+    assert "wikitext: --stride does not hold here: windows apart are this task's rule" in err
+    assert "stride 64" in out
+
+
 def test_missing_and_altered_files_and_unknown_tasks_do_not_stop_the_rest(
     evaluate, random_bytes, tmp_path
 ) -> None:
@@ -130,6 +138,10 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
         (["b", "c"], "3 models are too many"),
         (["b", "--markdown"], "--markdown prints the row of one model"),
         (["--suite", "ptb", "--data", str(tmp_path)], "nothing could be measured. ptb: not available"),
+        (
+            ["--suite", "lambada,piqa", "--stride", "64"],
+            "--stride: no task of lambada,piqa has",
+        ),
         (["--suite", "smoke-text", "--stride", "201"], "stride 201 is not from 1 to 200"),
     ):
         code, out, err = evaluate(random_bytes.folder, *words)

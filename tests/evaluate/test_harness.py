@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import sys
 from pathlib import Path
 
@@ -272,12 +273,16 @@ def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Pa
     )
     assert code == 0
     _, row, _ = evaluate(random_words.folder, "--tasks", "own_choice", "--data", own_tasks, "--markdown")
-    assert row.startswith("| model | own_choice.acc |")
+    assert row.startswith("| model | own_choice.acc (lm_eval ")
     assert "own_missing: not available:" in err
     assert "own_choic: there is no such task. Did you mean 'own_choice'?" in err
     found = json.loads((tmp_path / "f.json").read_text())
     assert set(found) == {"own_choice.acc,none", "own_text.exact_match,none"}
     assert {one["n"] for one in found.values()} == {2}
+    for figure in found.values():
+        assert {"value", "stderr", "n", "protocol"} <= figure.keys()  # as those of the suites
+        assert re.fullmatch(r"lm_eval [\d.]+\w*, 0-shot; first 2", figure["protocol"])
+        assert figure["protocol"] in out
     assert "own_choice" in out
     assert "exact_match" in out
 

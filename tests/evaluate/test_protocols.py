@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from glassgpt.evaluate import datasets
-from glassgpt.evaluate.perplexity import BitsPerByte, TokenPerplexity, WholeText, n_bytes
+from glassgpt.evaluate import datasets, detokenise
+from glassgpt.evaluate.perplexity import BitsPerByte, TokenPerplexity, WholeText
+from glassgpt.evaluate.rows import rolling_rows, strided_rows
 from glassgpt.evaluate.run import prepare, run
 from glassgpt.evaluate.suites import HARNESS, PAPER
 from tests.evaluate import texts
@@ -49,13 +51,78 @@ def test_strides(random_words, folder, stride: int) -> None:
     plain = Plain(random_words.folder, random_words.gpt.tokenizer)
     text = texts.FILES["wikitext-2-raw.test"]
     dataset = datasets.Dataset("t", ("wikitext-2-raw.test",), None)
-    tasks = [TokenPerplexity("t", dataset), BitsPerByte("t", dataset), WholeText("w", dataset, str, n_bytes)]
+    tasks = [
+        TokenPerplexity("t", dataset),
+        BitsPerByte("t", dataset),
+        WholeText("w", dataset, detokenise.wikitext),
+    ]
     found = figures(random_words, tasks, folder, stride=stride)
     strided, rolling = plain.strided(text, stride), plain.rolling(text, stride)
     assert found["t.token_perplexity"].value == pytest.approx(math.exp(-sum(strided) / len(strided)), rel=REL)
     size = len(text.encode())
     assert found["t.bits_per_byte"].value == pytest.approx(-sum(rolling) / size / math.log(2), rel=REL)
-    assert found["w.perplexity"].value == pytest.approx(math.exp(-sum(rolling) / size), rel=REL)
+    rolling = plain.rolling(detokenise.wikitext(text), stride)
+    words = len(text.split()) + text.count("\n")
+    assert found["w.perplexity"].value == pytest.approx(math.exp(-sum(rolling) / words), rel=REL)
+
+
+@pytest.mark.parametrize("name", ["random_words", "random_bytes"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_of_the_first_windows_only_what_they_read_is_counted(
+    request, tmp_path, name: str, limit: int
+) -> None:
+    """Long words first, short ones after them: a share of the tokens is another share of the bytes."""
+    model = request.getfixturevalue(name)
+    plain = Plain(model.folder, model.gpt.tokenizer)
+    text = " It does n't matter : 1 @,@ 204 readers ' Bärenkälteüberfälle are well @-@ known . \n" * 9
+    text += " a b c d e f g . \n" * 60
+    (tmp_path / "t.txt").write_text(text, "utf-8")
+    dataset = datasets.Dataset("t", ("t.txt",), None)
+    tasks = [BitsPerByte("t", dataset), WholeText("w", dataset, detokenise.wikitext)]
+    found = figures(model, tasks, tmp_path, limit=limit)
+    n = limit * plain.L
+    nats = -sum(plain.rolling(text, plain.L)[:n])
+    size = len(model.gpt.tokenizer.decode_bytes(model.gpt.tokenizer.encode(text)[:n]))
+    assert found["t.bits_per_byte"].n == size
+    assert found["t.bits_per_byte"].value == pytest.approx(nats / size / math.log(2), rel=REL)
+
+    # Words: the shortest beginning of the original, in whole words, that gives what was read.
+    undone = detokenise.wikitext(text)
+    nats = -sum(plain.rolling(undone, plain.L)[:n])
+    read = model.gpt.tokenizer.decode_bytes(model.gpt.tokenizer.encode(undone)[:n]).decode("utf-8", "ignore")
+    letters = len(re.sub(r"[\s@]", "", read))  # neither marks nor blanks
+    ends = (end for end in range(len(text)) if text[end : end + 1].isspace() != text[end - 1 : end].isspace())
+    end = next(end for end in ends if len(re.sub(r"[\s@]", "", text[:end])) >= letters)
+    words = len(text[:end].split()) + read.count("\n")
+    assert found["w.perplexity"].n == words
+    assert found["w.perplexity"].value == pytest.approx(math.exp(nats / words), rel=REL)
+
+
+def test_the_windows_apart_are_full_the_last_one_too() -> None:
+    """It reads again what the one before it scored, as lm-evaluation-harness has it (docs/evaluation.md)."""
+    rows = list(rolling_rows(range(1, 26), n_positions=10, stride=10, prefix=0))
+    assert [(row.ids.tolist(), row.first) for row in rows] == [
+        (list(range(11)), 1),
+        (list(range(10, 21)), 1),
+        (list(range(15, 26)), 6),
+    ]
+
+
+def test_the_last_strided_window_ends_with_the_text_and_is_shorter() -> None:
+    """The rule of the `transformers` documentation: windows begin at multiples of the stride."""
+    rows = list(strided_rows(range(25), n_positions=10, stride=10))
+    assert [(row.ids.tolist(), row.first) for row in rows] == [
+        (list(range(10)), 1),
+        (list(range(10, 20)), 1),
+        (list(range(20, 25)), 1),
+    ]
+    rows = list(strided_rows(range(25), n_positions=10, stride=6))
+    assert [(row.ids[0], row.ids[-1] + 1, row.first) for row in rows] == [
+        (0, 10, 1),
+        (6, 16, 4),
+        (12, 22, 4),
+        (18, 25, 4),
+    ]
 
 
 @pytest.mark.slow

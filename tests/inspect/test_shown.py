@@ -168,6 +168,18 @@ def test_pixels() -> None:
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "look_inside.ipynb"
 
 
+def test_the_heads_that_the_notebook_names_look_where_it_says() -> None:
+    words = EXAMPLE.read_text("utf-8")
+    trace = glassgpt.load("default", device="cpu").trace("The old house stood at the")
+    back = re.search(r"Block (\d+), head (\d+) looks one token back", words)
+    at = re.search(r"block (\d+), head (\d+), the last .{0,2}the.{0,2} looks at .{0,2}at", words)
+    assert back is not None
+    assert at is not None
+    look = trace.attention[int(back[1]), int(back[2])]
+    assert np.diagonal(look, -1).min() > 0.9
+    assert trace.attention[int(at[1]), int(at[2])][-1, -2] > 0.9
+
+
 @pytest.mark.slow
 def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -71,6 +71,7 @@ def command(
     which it was counted, beside the published ones. A task whose data is missing says so, and the rest goes
     on. Run the same command again after a kill, and it goes on where it was. Exit code 1 if a file was
     altered."""
+    from glassgpt.evaluate.perplexity import STRIDED
     from glassgpt.evaluate.suites import OF_A_FILE, chosen, of_file
 
     for name, value in (("--limit", limit), ("--stride", stride)):
@@ -96,6 +97,8 @@ def command(
         if folder is not None and not folder.is_dir():
             raise SettingError(f"--data {folder} is not a folder. Name the folder with the data files.")
         todo, complaints = chosen(suite)
+        if stride is not None and not any(isinstance(task, STRIDED) for task in todo):
+            raise SettingError(f"--stride: no task of {suite} has windows that may overlap. Leave it out.")
     if len(models) > 2:
         raise SettingError(f"{len(models)} models are too many: give one, or two to compare.")
     if len(models) == 2 and markdown:

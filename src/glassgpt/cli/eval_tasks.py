@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import metadata
 from typing import Any, NamedTuple
 
 from glassgpt.cli import terminal
@@ -18,6 +19,7 @@ class Figure(NamedTuple):
     value: float
     stderr: float | None
     n: int
+    protocol: str  # which task of which harness, with how many examples before it, on how much of the data
 
 
 def run_tasks(
@@ -53,10 +55,12 @@ def run_tasks(
             results = simple_evaluate(
                 model, tasks=loaded, limit=settings.limit, task_manager=manager, log_samples=False
             )
-            figures += figures_of(results)
+            figures += figures_of(results, settings.limit)
         except UserError as error:
             problems.append(f"{name}: {error}")
             terminal.note(problems[-1])
+    from rich.text import Text
+
     if not figures:
         raise UserError(f"nothing could be measured. {problems[0]}")
     if json is not None:
@@ -64,7 +68,8 @@ def run_tasks(
     if markdown:
         print(markdown_row(models[0], [cell(one) for one in figures]))
     else:
-        terminal.show(table(figures))
+        rules = dict.fromkeys(f"{one.task}: {one.protocol}" for one in figures)
+        terminal.show(table(figures), "", *(Text(rule, style="quiet") for rule in rules))
     return 0
 
 
@@ -83,9 +88,10 @@ def loaded_tasks(manager: Any, names: list[str]) -> list[Any]:
     return list(loaded["tasks"].values()) if not loaded["groups"] else names
 
 
-def figures_of(results: dict[str, Any]) -> list[Figure]:
+def figures_of(results: dict[str, Any], limit: int | None) -> list[Figure]:
     figures = []
     for task, found in results["results"].items():
+        rule = rule_of(task, results, limit)
         n = results.get("n-samples", {}).get(task, {}).get("effective", 0)
         for key, value in found.items():
             metric, comma, filter_ = key.partition(",")
@@ -93,15 +99,24 @@ def figures_of(results: dict[str, Any]) -> list[Figure]:
                 continue
             stderr = found.get(f"{metric}_stderr,{filter_}")
             figures.append(
-                Figure(task, metric, filter_, value, stderr if isinstance(stderr, float) else None, n)
+                Figure(task, metric, filter_, value, stderr if isinstance(stderr, float) else None, n, rule)
             )
     return figures
 
 
+def rule_of(task: str, results: dict[str, Any], limit: int | None) -> str:
+    version = results.get("versions", {}).get(task)
+    shots = results.get("n-shot", {}).get(task)
+    parts = [f"lm_eval {metadata.version('lm_eval')}"]
+    parts += [f"task version {version}"] if isinstance(version, int | float) else []  # else "Yaml" or "N/A"
+    parts += [] if shots is None else [f"{shots}-shot"]
+    return ", ".join(parts) + ("" if limit is None else f"; first {limit}")
+
+
 def cell(one: Figure) -> tuple[str, str]:
-    rule = "" if one.filter == "none" else f" ({one.filter})"
+    rule = one.protocol if one.filter == "none" else f"{one.filter}; {one.protocol}"
     error = "" if one.stderr is None else f" ± {one.stderr:.4g}"
-    return f"{one.task}.{one.metric}{rule}", f"{one.value:.4g}{error}"
+    return f"{one.task}.{one.metric} ({rule})", f"{one.value:.4g}{error}"
 
 
 def table(figures: list[Figure]) -> Any:

@@ -45,14 +45,15 @@ def command(
         found, interrupt = finished(gpt, given, settings)
         for generation in found:
             print(jsonlib.dumps(as_json(generation, prompt, model)), flush=True)
+        tell_if_blank(found, model)
     elif settings.samples == 1 and settings.best_of is None and settings.beams is None:
-        write_stream(gpt, given, prompt, settings)
+        write_stream(gpt, given, prompt, settings, model)
     else:
         with terminal.waiting(
             f"writing {settings.candidates if settings.beams is None else settings.samples} texts"
         ):
             found, interrupt = finished(gpt, given, settings)
-        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt)
+        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt, model)
     if interrupt is not None:
         terminal.note("interrupted")
         raise interrupt
@@ -69,7 +70,9 @@ def finished(
         return interrupt.found[0], interrupt
 
 
-def write_stream(gpt: GPT, given: str | list[int] | None, prompt: str | None, settings: Settings) -> None:
+def write_stream(
+    gpt: GPT, given: str | list[int] | None, prompt: str | None, settings: Settings, model: str
+) -> None:
     """Text as it comes. Interrupted, what came stays and its line is ended."""
     stream = gpt.stream(given, settings=settings)
     lines = terminal.lines()
@@ -94,10 +97,10 @@ def write_stream(gpt: GPT, given: str | list[int] | None, prompt: str | None, se
         sys.stdout.write("\n")
     sys.stdout.flush()
     if stream.generation is not None:
-        report([stream.generation], time.perf_counter() - began)
+        report([stream.generation], time.perf_counter() - began, model)
 
 
-def write_samples(found: list[Generation], prompt: str | None) -> None:
+def write_samples(found: list[Generation], prompt: str | None, model: str) -> None:
     for number, generation in enumerate(found, start=1):
         if len(found) > 1:
             score = "" if generation.score is None else f", log-probability {generation.score:.3f}"
@@ -109,13 +112,14 @@ def write_samples(found: list[Generation], prompt: str | None) -> None:
         sys.stdout.write("" if generation.text.endswith("\n") else "\n")
         sys.stdout.flush()
     if found:
-        report(found, max(generation.seconds for generation in found))
+        report(found, max(generation.seconds for generation in found), model)
 
 
-def report(found: list[Generation], seconds: float) -> None:
+def report(found: list[Generation], seconds: float, model: str) -> None:
     """What is worth knowing, on stderr: notes first, then seed and speed in one line."""
     for message in dict.fromkeys(note for generation in found for note in generation.notes):
         terminal.note(f"note: {message}")
+    tell_if_blank(found, model)
     n_tokens = sum(len(generation.tokens) for generation in found)
     parts = [] if found[0].seed is None else [f"seed {found[0].seed}"]
     parts.append(f"{n_tokens} {'token' if n_tokens == 1 else 'tokens'} in {seconds:.2f} s")
@@ -125,6 +129,25 @@ def report(found: list[Generation], seconds: float) -> None:
         ends = {"length": "stopped at --max-new-tokens", "stop": "came to an end", "cancelled": "cancelled"}
         parts.append(ends.get(found[0].finish_reason, found[0].finish_reason))
     terminal.note(", ".join(parts))
+
+
+def tell_if_blank(found: list[Generation], model: str) -> None:
+    """Tokens of which nothing can be seen look like a program that does nothing: say what happened."""
+    from glassgpt.weights import shipped_names
+
+    if any(not one.tokens or is_visible(one.text) for one in found):
+        return
+    why = (
+        ": this model has read books and encyclopedia articles, not code" if model in shipped_names() else ""
+    )
+    other = ", or --model gpt2" if model in shipped_names() else ""
+    terminal.note(
+        f"note: the continuation is only white space{why}; try a sentence of prose, another --seed{other}"
+    )
+
+
+def is_visible(text: str) -> bool:
+    return any(char.isprintable() and not char.isspace() for char in text)
 
 
 def as_json(found: Generation, prompt: str | None, model: str) -> dict[str, Any]:

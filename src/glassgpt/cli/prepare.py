@@ -42,7 +42,9 @@ def command(
     ] = None,
     val_share: Annotated[float, flag("how much of the text is held out for validation", "X")] = 0.01,
     seed: Annotated[int, flag("another seed holds out other documents", "N")] = 0,
-    workers: Annotated[int | None, flag("processes", default="one a core")] = None,
+    workers: Annotated[
+        int | None, flag("processes", default="one for 64 MiB of text, at most one a core")
+    ] = None,
     force: Annotated[bool, flag("replace what was prepared there before", default="")] = False,
     json: Annotated[bool, flag("print the index without its lists of files", default="")] = False,
 ) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,49 +22,68 @@ from glassgpt.evaluate.rows import Row, rolling_rows, strided_rows
 from glassgpt.evaluate.store import Scores
 from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
 
+if TYPE_CHECKING:
+    from glassgpt.generate.text import Tokenizer
+
 
 def words_and_line_ends(text: str) -> int:
     """The tokens of a corpus of one sentence or paragraph a line, as language models on it count them."""
     return len(text.split()) + text.count("\n")
 
 
-def n_bytes(text: str) -> int:
-    return len(text.encode("utf-8"))
-
-
-def check_stride(stride: int, n_positions: int) -> int:
-    if not 1 <= stride <= n_positions:
-        raise NotScorable(f"stride {stride} is not from 1 to {n_positions}, the context of this model")
+def stride_of(reader: Reader) -> int:
+    stride = reader.n_positions if reader.stride is None else reader.stride
+    if not 1 <= stride <= reader.n_positions:
+        raise NotScorable(f"stride {stride} is not from 1 to {reader.n_positions}, the context of this model")
     return stride
+
+
+def scored_bytes(tokenizer: Tokenizer, rows: Sequence[Row]) -> list[int]:
+    """How many bytes the scored tokens of each row stand for."""
+    return [len(tokenizer.decode_bytes(row.ids[row.first :].tolist())) for row in rows]
+
+
+def original_stretches(text: str, undone: str, sizes: Sequence[int]) -> list[str]:
+    """The original of each stretch of the detokenised text, whose sizes are in bytes.
+
+    Detokenising only leaves characters out, so each one kept is the next of its kind in the original. A word
+    that a stretch breaks off belongs to it whole.
+    """
+    data = undone.encode("utf-8")
+    ends, at, read, done = [0], 0, 0, 0
+    for size in sizes:
+        read += size
+        for kept in data[done:read].decode("utf-8", "ignore"):  # half a character waits for the next stretch
+            at = text.index(kept, at) + 1
+            done += len(kept.encode("utf-8"))
+        end = at
+        while 0 < end < len(text) and not text[end - 1].isspace() and not text[end].isspace():
+            end += 1
+        ends.append(end)
+    return [text[a:b] for a, b in pairwise(ends)]
 
 
 @dataclass(frozen=True)
 class WholeText:
-    """The paper's rule: one long text, detokenised; the loss of all of it over what the original counts.
+    """The paper's rule: one long text, detokenised; its loss over the words and line ends of the original.
 
-    Windows do not overlap unless a stride is asked for. Of the first windows alone (`limit`) the original's
-    count is taken in proportion to the tokens.
+    Windows do not overlap unless a stride is asked for.
     """
 
     name: str
     dataset: Dataset
     detokenise: Callable[[str], str]
-    count: Callable[[str], int]
-    metric: str = "perplexity"
-    kind: Kind = PERPLEXITY
-    unit: str = "original token"
 
     def prepare(self, text: str, reader: Reader) -> Prepared:
-        ids = reader.tokenizer.encode(self.detokenise(text))
-        stride = reader.n_positions if reader.stride is None else reader.stride
-        check_stride(stride, reader.n_positions)
-        rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))
-        if not rows:
-            raise NotScorable(f"{self.name}: the text is empty")
-        per_token = self.count(text) / sum(row.n_scored for row in rows)
-        windows = "apart" if stride == reader.n_positions else f"stride {stride}"
-        protocol = f"paper: detokenised, per {self.unit}, windows {windows}"
-        return one_text(f"{self.name}.{self.metric}", protocol, self.kind, rows[: reader.limit], per_token)
+        undone = self.detokenise(text)
+        rows, stride = windows(self.name, undone, reader)
+        given = rows[0].ids[: rows[0].first].tolist() if reader.tokenizer.eot_id is None else []
+        sizes = [len(reader.tokenizer.decode_bytes(given)), *scored_bytes(reader.tokenizer, rows)]
+        _, *stretches = original_stretches(text, undone, sizes)
+        apart = "apart" if stride == reader.n_positions else f"stride {stride}"
+        protocol = f"paper: detokenised, per original token, windows {apart}"
+        weights = [words_and_line_ends(stretch) for stretch in stretches]
+        return one_text(f"{self.name}.perplexity", protocol, PERPLEXITY, rows, weights)
 
 
 @dataclass(frozen=True)
@@ -75,45 +96,47 @@ class TokenPerplexity:
 
     def prepare(self, text: str, reader: Reader) -> Prepared:
         ids = reader.tokenizer.encode(self.read(text))
-        stride = check_stride(
-            reader.n_positions if reader.stride is None else reader.stride, reader.n_positions
-        )
-        rows = list(strided_rows(ids, reader.n_positions, stride))
+        stride = stride_of(reader)
+        rows = list(strided_rows(ids, reader.n_positions, stride))[: reader.limit]
         if not rows:
             raise NotScorable(f"{self.name}: the text has fewer than two tokens")
         metric, protocol = f"{self.name}.token_perplexity", f"per token of the model, stride {stride}"
-        return one_text(metric, protocol, PERPLEXITY, rows[: reader.limit], 1.0)
-
-
-def one_text(metric: str, protocol: str, kind: Kind, rows: list[Row], per_token: float) -> Prepared:
-    """Every window is a unit; its weight is its share of what the loss is divided by."""
-    weights = np.array([row.n_scored * per_token for row in rows])
-
-    def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
-        totals = np.array([-one.total for (one,) in scores])
-        return [Measure(metric, protocol, kind, totals, weights)]
-
-    return Prepared([[row] for row in rows], figures, is_text=True)
+        return one_text(metric, protocol, PERPLEXITY, rows, [row.n_scored for row in rows])
 
 
 @dataclass(frozen=True)
 class BitsPerByte:
-    """A text as it is, every byte of it: bits per byte, and per-word perplexity beside it."""
+    """A text as it is, every byte of it."""
 
     name: str
     dataset: Dataset
+    protocol: str = "text as it is"
 
     def prepare(self, text: str, reader: Reader) -> Prepared:
-        stride = check_stride(
-            reader.n_positions if reader.stride is None else reader.stride, reader.n_positions
-        )
-        ids = reader.tokenizer.encode(text)
-        rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))
-        if not rows:
-            raise NotScorable(f"{self.name}: the text is empty")
-        protocol = f"text as it is, stride {stride}"
-        per_token = n_bytes(text) / sum(row.n_scored for row in rows)
-        return one_text(f"{self.name}.bits_per_byte", protocol, BITS, rows[: reader.limit], per_token)
+        rows, stride = windows(self.name, text, reader)
+        protocol = f"{self.protocol}, stride {stride}"
+        weights = scored_bytes(reader.tokenizer, rows)
+        return one_text(f"{self.name}.bits_per_byte", protocol, BITS, rows, weights)
+
+
+def windows(name: str, text: str, reader: Reader) -> tuple[list[Row], int]:
+    """The windows over a whole text that are to be scored, and their stride."""
+    stride = stride_of(reader)
+    ids = reader.tokenizer.encode(text)
+    rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))[: reader.limit]
+    if not rows:
+        raise NotScorable(f"{name}: the text is empty")
+    return rows, stride
+
+
+def one_text(metric: str, protocol: str, kind: Kind, rows: Sequence[Row], weights: Sequence[int]) -> Prepared:
+    """Every window is a unit; its weight is what its loss is divided by: tokens, words or bytes scored."""
+
+    def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+        totals = np.array([-one.total for (one,) in scores])
+        return [Measure(metric, protocol, kind, totals, np.array(weights, np.float64))]
+
+    return Prepared([[row] for row in rows], figures, is_text=True)
 
 
 @dataclass(frozen=True)
@@ -124,19 +147,18 @@ class DocumentBits:
     dataset: Dataset
 
     def prepare(self, text: str, reader: Reader) -> Prepared:
-        context = reader.n_positions
-        stride = check_stride(context if reader.stride is None else reader.stride, context)
+        stride = stride_of(reader)
         groups, sizes, empty = [], [], []
         for number, document in enumerate(read_passages(text), start=1):
             if reader.limit is not None and number > reader.limit:
                 break
             ids = reader.tokenizer.encode(document)
-            rows = list(rolling_rows(ids, context, stride, reader.tokenizer.eot_id))
+            rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))
             if not rows:
                 empty.append(number)
                 continue
             groups.append(rows)
-            sizes.append((n_bytes(document), sum(row.n_scored for row in rows)))
+            sizes.append((sum(scored_bytes(reader.tokenizer, rows)), sum(row.n_scored for row in rows)))
         if not groups:
             raise NotScorable(f"{self.name}: there is no text in it")
 
@@ -181,7 +203,7 @@ class HarnessWikitext:
                 continue
             groups.append(rows)
             # Counted on the page as published; splitting keeps the empty strings at both ends.
-            counts.append((len(re.split(r"\s+", page)), n_bytes(page)))
+            counts.append((len(re.split(r"\s+", page)), len(page.encode("utf-8"))))
         if not groups:
             raise NotScorable(f"{self.name}: there is no article in it")
 
@@ -195,7 +217,14 @@ class HarnessWikitext:
                 Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
             ]
 
-        return Prepared(groups, figures, left_out(empty, "left out, without text"), is_text=True)
+        notes = left_out(empty, "left out, without text")
+        if reader.stride is not None:
+            notes.append("--stride does not hold here: windows apart are this task's rule")
+        return Prepared(groups, figures, notes, is_text=True)
+
+
+# Tasks whose windows may overlap.
+STRIDED = (WholeText, TokenPerplexity, BitsPerByte, DocumentBits)
 
 
 def lines_as_hub_rows(text: str) -> str:

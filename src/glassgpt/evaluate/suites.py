@@ -12,7 +12,6 @@ from glassgpt.evaluate.cbt import ChildrensBooks
 from glassgpt.evaluate.choice import Choice
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.lambada import Lambada
-from glassgpt.evaluate.measure import BITS
 from glassgpt.evaluate.perplexity import (
     BitsPerByte,
     DocumentBits,
@@ -20,8 +19,6 @@ from glassgpt.evaluate.perplexity import (
     TokenPerplexity,
     WholeText,
     lines_as_hub_rows,
-    n_bytes,
-    words_and_line_ends,
 )
 from glassgpt.evaluate.task import Task
 
@@ -31,13 +28,13 @@ PAPER: list[Task] = [
     Lambada("lambada", datasets.LAMBADA),
     ChildrensBooks("cbt-cn", datasets.CBT_CN),
     ChildrensBooks("cbt-ne", datasets.CBT_NE),
-    WholeText("wikitext-2", datasets.WIKITEXT_2, detokenise.wikitext, words_and_line_ends),
+    WholeText("wikitext-2", datasets.WIKITEXT_2, detokenise.wikitext),
     TokenPerplexity("wikitext-2", datasets.WIKITEXT_2_RAW, lines_as_hub_rows),
-    WholeText("ptb", datasets.PTB, detokenise.ptb, words_and_line_ends),
-    WholeText("enwik8", datasets.ENWIK8, str, n_bytes, "bits_per_byte", BITS, "byte"),
-    WholeText("text8", datasets.TEXT8, str, n_bytes, "bits_per_byte", BITS, "byte"),
-    WholeText("wikitext-103", datasets.WIKITEXT_103, detokenise.wikitext, words_and_line_ends),
-    WholeText("1bw", datasets.ONE_BILLION, detokenise.one_billion, words_and_line_ends),
+    WholeText("ptb", datasets.PTB, detokenise.ptb),
+    BitsPerByte("enwik8", datasets.ENWIK8, "paper: text as it is"),
+    BitsPerByte("text8", datasets.TEXT8, "paper: text as it is"),
+    WholeText("wikitext-103", datasets.WIKITEXT_103, detokenise.wikitext),
+    WholeText("1bw", datasets.ONE_BILLION, detokenise.one_billion),
 ]
 
 HARNESS: list[Task] = [

@@ -12,7 +12,7 @@ class Stream(Protocol):
 
 
 class Tokenizer(Protocol):
-    """The part of `glassgpt.tokenizer.Tokenizer` that generation uses."""
+    """The part of `glassgpt.tokenizer.Tokenizer` that generation and evaluation use."""
 
     eot_id: int | None
 
@@ -22,6 +22,7 @@ class Tokenizer(Protocol):
     def text_size(self) -> int: ...
     def encode(self, text: str, allow_special: bool = False) -> list[int]: ...
     def decode(self, ids: Iterable[int], /) -> str: ...
+    def decode_bytes(self, ids: Iterable[int], /) -> bytes: ...
     def stream(self) -> Stream: ...
 
 
