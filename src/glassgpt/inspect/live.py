@@ -20,6 +20,7 @@ from glassgpt.config import Config
 from glassgpt.inspect.places import letters, split_name
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Block, Tap, within
+from glassgpt.model.plain import all_attend_plainly
 
 KEPT_BYTES = 256 * 2**20
 # Vectors that meet the vocabulary together. Fixed, so that a position's logits have the same bits whether one
@@ -34,7 +35,7 @@ def in_turn(method: Callable[Concatenate[Live, P], R]) -> Callable[Concatenate[L
     """One thread at a time, of all who ask this text or its continuations: they share a cache."""
 
     @wraps(method)
-    def alone(live: Live, *args: P.args, **kwargs: P.kwargs) -> R:
+    def alone(live: Live, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with live.lock:
             return method(live, *args, **kwargs)
 
@@ -79,7 +80,7 @@ class Live:
             wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             seen: dict[str, Tensor] = {}
             tap = self._catching(wanted, seen)
-            if self.start is None:
+            if self.start is None or not all_attend_plainly(self.model):
                 self.model.hidden(self._input, tap=tap)
                 self._streams = torch.stack([seen[name] for name in wanted])
             else:
@@ -135,8 +136,10 @@ class Live:
         if f"h.{layer}.resid_post" in names:
             found[f"h.{layer}.resid_post"] = self.streams()[layer + 1]
         rest = [name for name in names if name not in found]
-        if rest:
+        if rest and all_attend_plainly(self.model):
             self._block(layer, self.streams()[layer], self._catching(rest, found))
+        elif rest:  # a block of another kind may look at more than the stream that enters it
+            self.model.hidden(self._input, tap=self._catching(rest, found))
         return found
 
     def _normed(self) -> Tensor:
