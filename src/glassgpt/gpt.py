@@ -19,6 +19,7 @@ from glassgpt.generate.engine import Engine, checked_prompt
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
+from glassgpt.generate.turns import Turns
 
 if TYPE_CHECKING:
     from glassgpt.inspect.attribute import DirectLogit, TokenScores
@@ -82,7 +83,10 @@ def _no_collecting() -> Iterator[None]:
 
 
 class GPT:
-    """A model with its tokenizer. Not for several threads at once; a server has its own engine."""
+    """A model with its tokenizer.
+
+    Several threads may use it at once: each call has an engine to itself, and their steps take turns.
+    """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
         # A special token that was added later, and never learned, may lie above the model's vocabulary.
@@ -95,7 +99,9 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
-        self._lines: list[_Line] = []
+        self._turns = Turns()  # one thread computes at a time: others would want the same cores
+        self._idle: dict[int, Engine] = {}  # by rows
+        self._spare: Backend | None = backend  # while no engine has its cache
 
     @property
     def config(self) -> Config:
@@ -150,9 +156,7 @@ class GPT:
                     f"{name} {getattr(settings, name)} cannot be streamed: there is more than one text. "
                     f"Leave out {name}, or use generate."
                 )
-        line = self._line(1)
-        number = line.submit(self._ids(prompt), settings)
-        return TextStream(line, number, prompt)
+        return TextStream(self, prompt, settings)
 
     def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
         """The k most probable next tokens, as text, with their probabilities."""
@@ -183,7 +187,8 @@ class GPT:
                     f"a sequence of {len(ids)} tokens is too long. Cut it to {self.backend.context}."
                 )
             checked_prompt(ids, self.backend, self.tokenizer)
-        return self.backend.logits(rows)
+        with self._turns.turn():
+            return self.backend.logits(rows)
 
     def trace(self, text: Prompt) -> Trace:
         """The inside of the model for a text (or token ids): attention, residual stream, logit lens, ..."""
@@ -232,19 +237,31 @@ class GPT:
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
         assert settings.beams is not None
-        backend = self._line(settings.beams, all_at_once=True).engine.backend
         found: list[list[Generation]] = []
-        for ids in prompts:
-            try:
-                found.append(beam_search(backend, ids, settings, self.tokenizer))
-            except Interrupted as interrupt:
-                raise Interrupted(found + interrupt.found) from None
+        engine = self._take(settings.beams, all_at_once=True)
+        try:
+            for ids in prompts:
+                with self._turns.turn():
+                    found.append(beam_search(engine.backend, ids, settings, self.tokenizer))
+        except Interrupted as interrupt:
+            raise Interrupted(found + interrupt.found) from None
+        finally:
+            self._give_back(engine)
         return found
 
     def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
-        line = self._line(len(prompts) * settings.candidates)
-        numbers: list[int] = []
         found: list[list[Generation]] = [[] for _ in prompts]
+        requests: dict[int, list[Generation]] = {}
+        engine = self._take(len(prompts) * settings.candidates)
+
+        def step() -> None:
+            with self._turns.turn():
+                events = engine.step()
+            for event in events:
+                if event.error is not None:
+                    raise event.error
+                if event.generation is not None:
+                    requests[event.request].append(event.generation)
 
         def in_order() -> list[list[Generation]]:
             if settings.best_of is not None:
@@ -252,18 +269,18 @@ class GPT:
             return [sorted(generations, key=lambda generation: generation.sample) for generations in found]
 
         try:
-            numbers.extend(line.submit(ids, settings) for ids in prompts)
-            for number, done in zip(numbers, found, strict=True):
-                for event in line.events(number, settings.candidates):
-                    if event.generation is not None:
-                        done.append(event.generation)
+            for ids, generations in zip(prompts, found, strict=True):
+                requests[engine.add(ids, settings)] = generations
+            while engine.busy:
+                step()
         except KeyboardInterrupt:
-            for rest, done in zip(line.break_off(numbers), found, strict=False):
-                done += rest
+            for number in requests:
+                engine.cancel(number)
+            if engine.busy:
+                step()
             raise Interrupted(in_order()) from None
         finally:
-            for number in numbers:  # nothing is left of them unless there was an error
-                line.drop(number)
+            self._give_back(engine)
         return in_order()
 
     def _ids(self, prompt: Prompt | None) -> list[int]:
@@ -281,28 +298,41 @@ class GPT:
             )
         return self.tokenizer
 
-    def _line(self, sequences: int, all_at_once: bool = False) -> _Line:
-        """An idle engine with rows enough.
+    def _take(self, sequences: int, all_at_once: bool = False) -> Engine:
+        """An engine with rows enough, the caller's alone until it is given back.
 
-        Kept are one for single texts and one of the size last asked for: a device's recorded step computes
-        every row of its cache, in use or not. A stream that is still open keeps the engine it has.
+        Kept for later are one for single texts and one of the size last asked for: a device's recorded step
+        computes every row of its cache, in use or not.
         """
         most = sequences if all_at_once else min(sequences, self.most_rows())
         rows = 1
         while rows < most:
             rows *= 2
-        kept = [line for line in self._lines if line.busy or line.rows in (1, rows)]
-        line = next((line for line in kept if line.rows == rows and not line.busy), None)
-        if line is None:
-            backend = (
-                self.backend
-                if rows == self.backend.rows and not self._lines
-                else self.backend.with_rows(rows)
-            )
-            line = _Line(Engine(backend, self.tokenizer))
-            kept.append(line)
-        self._lines = kept
-        return line
+        with self._turns.turn():  # also to make a cache is work for the device
+            for other in [other for other in list(self._idle) if other not in (1, rows)]:
+                self._let_go(self._idle.pop(other))
+            engine = self._idle.pop(rows, None)
+            if engine is None:
+                if self._spare is not None and self._spare.rows == rows:
+                    backend, self._spare = self._spare, None
+                else:
+                    backend = self.backend.with_rows(rows)
+                engine = Engine(backend, self.tokenizer)
+            return engine
+
+    def _give_back(self, engine: Engine) -> None:
+        """Keep an engine for the next call that needs its size, unless there is one already.
+
+        Takes no lock: a stream may be collected by a thread that has it.
+        """
+        engine.clear()
+        if self._idle.setdefault(engine.backend.rows, engine) is not engine:
+            self._let_go(engine)
+
+    def _let_go(self, engine: Engine) -> None:
+        """Its cache goes with it, unless that is the one which the model came with."""
+        if engine.backend is self.backend:
+            self._spare = self.backend
 
     def most_rows(self) -> int:
         config = self.config
@@ -313,95 +343,75 @@ class GPT:
 class TextStream(Iterator[str]):
     """Pieces of text as they come. Closing it, or dropping it, ends the generation."""
 
-    def __init__(self, line: _Line, number: int, prompt: Prompt | None) -> None:
-        self._line = line
-        self._number = number
+    def __init__(self, gpt: GPT, prompt: Prompt | None, settings: Settings) -> None:
+        self._gpt = gpt
         self._prompt = prompt
-        self._events = line.events(number, 1)
+        self._engine: Engine | None = None  # until the text is finished
+        self._events: deque[Event] = deque()
         self.notes: list[str] = []
         self.generation: Generation | None = None
+        ids = gpt._ids(prompt)
+        self._engine = gpt._take(1)
+        try:
+            self._number = self._engine.add(ids, settings)
+        except BaseException:
+            self._end()
+            raise
 
     def __next__(self) -> str:
-        try:
-            for event in self._events:
-                if event.note is not None:
-                    self.notes.append(event.note)
-                if event.generation is not None:
-                    self._finish([event.generation])
-                if event.text:
-                    return event.text
-        except KeyboardInterrupt:
-            self._finish(self._line.break_off([self._number])[0])
-            raise
-        raise StopIteration
+        text: str | None = ""
+        while text == "":
+            with self._gpt._turns.turn():
+                text = self._read()
+        if text is None:
+            raise StopIteration
+        return text
 
-    def _finish(self, found: list[Generation]) -> None:
-        _tie([self._prompt], [found])
-        self.generation = found[0] if found else None
+    def _read(self) -> str | None:
+        """The text of the next event; None after the last."""
+        engine = self._engine
+        if engine is None:
+            return None
+        try:
+            if not self._events:
+                self._events.extend(engine.step())
+            if not self._events:  # a device is a step ahead
+                return ""
+            event = self._events.popleft()
+            if event.error is not None:
+                raise event.error
+            if event.note is not None:
+                self.notes.append(event.note)
+            if event.generation is not None:
+                self._finish(event.generation)
+            return event.text
+        except KeyboardInterrupt:
+            engine.cancel(self._number)
+            for event in (*self._events, *engine.step()):
+                if event.generation is not None:
+                    self._finish(event.generation)
+            raise
+        except BaseException:
+            self._end()
+            raise
+
+    def _finish(self, generation: Generation) -> None:
+        _tie([self._prompt], [[generation]])
+        self.generation = generation
+        self._end()
+
+    def _end(self) -> None:
+        engine, self._engine = self._engine, None
+        self._events.clear()
+        if engine is not None:
+            self._gpt._give_back(engine)
 
     def close(self) -> None:
-        self._line.drop(self._number)
+        with self._gpt._turns.turn():  # another thread may be reading
+            self._end()
 
     def __del__(self) -> None:
-        self.close()
-
-
-class _Line:
-    """An engine with an inbox for each request's events, so that requests can be read one after the other."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.rows = engine.backend.rows
-        self._inboxes: dict[int, deque[Event]] = {}
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._inboxes)
-
-    def submit(self, ids: list[int], settings: Settings) -> int:
-        number = self.engine.add(ids, settings)
-        self._inboxes[number] = deque()
-        return number
-
-    def events(self, number: int, texts: int) -> Iterator[Event]:
-        """The events of a request until all its texts are finished.
-
-        Ctrl-C leaves the request where it is, to be read on, broken off or dropped.
-        """
-        try:
-            while texts and number in self._inboxes:
-                while not self._inboxes[number]:
-                    if not self.engine.busy:
-                        return
-                    for event in self.engine.step():
-                        if event.request in self._inboxes:
-                            self._inboxes[event.request].append(event)
-                event = self._inboxes[number].popleft()
-                if event.error is not None:
-                    raise event.error
-                texts -= event.generation is not None
-                yield event
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # also the end of a loop that reads no further
-            self.drop(number)
-            raise
-        self.drop(number)
-
-    def break_off(self, numbers: Sequence[int]) -> list[list[Generation]]:
-        """End requests now; for each, its texts that were not read yet, finished or not."""
-        for number in numbers:
-            self.engine.cancel(number)
-        for event in self.engine.step() if self.engine.busy else ():
-            if event.request in self._inboxes:
-                self._inboxes[event.request].append(event)
-        inboxes = [self._inboxes.pop(number, ()) for number in numbers]
-        return [[event.generation for event in inbox if event.generation is not None] for inbox in inboxes]
-
-    def drop(self, number: int) -> None:
-        """Forget a request, and end it if it still runs."""
-        if self._inboxes.pop(number, None) is not None:
-            self.engine.cancel(number)
+        self._end()  # without waiting: nobody else has it, and this thread may be in a step of another stream
 
 
 def _tie(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.evaluate.rows import Group, Ids, Row
 from glassgpt.model import GPT2
-from glassgpt.model.gpt2 import Block
+from glassgpt.model.gpt2 import Block, Projection
+from glassgpt.model.plain import attends_plainly, is_just
 
 FEW = 0.7  # up to this share of the tokens it pays to leave the others out of the last block
 
@@ -72,7 +73,7 @@ def read(model: GPT2, sheet: Sheet) -> Tensor:
     """The final vectors of the wanted tokens, (N, C)."""
     device = model.wte.weight.device
     needed, back = np.unique(sheet.wanted, return_inverse=True)  # endings may want the same token
-    few = len(needed) <= FEW * sheet.ids.size
+    few = len(needed) <= FEW * sheet.ids.size and can_leave_out(model.h[-1])
     mask = tree_mask(sheet, device) if sheet.branches is not None else None  # (B, 1, T, T)
 
     def run_block(block: Block, x: Tensor, _mask: Tensor | None, *rest: None) -> Tensor:
@@ -95,6 +96,11 @@ def tree_mask(sheet: Sheet, device: torch.device) -> Tensor:
     theirs, own = branches[:, None, :], branches[:, :, None]  # (B, 1, T) and (B, T, 1)
     no_later = positions[:, None, :] <= positions[:, :, None]  # (B, T, T)
     return (no_later & ((theirs == 0) | (theirs == own)))[:, None]
+
+
+def can_leave_out(block: nn.Module) -> bool:
+    """Whether `last_block` computes what that block does."""
+    return attends_plainly(block) and is_just(block.attn.c_attn, Projection)  # type: ignore[union-attr]
 
 
 def last_block(block: Block, x: Tensor, mask: Tensor | None, needed: Ids) -> Tensor:

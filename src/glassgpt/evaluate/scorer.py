@@ -24,6 +24,7 @@ from glassgpt.evaluate.rows import Group, Row, shared_length
 from glassgpt.evaluate.store import Scores, Store, key_of
 from glassgpt.generate.backend import Backend
 from glassgpt.model import TorchBackend
+from glassgpt.model.plain import all_attend_plainly
 
 SHARED_LEAST = 8  # tokens that rows must have in common to be read as a tree
 TREE_ENDINGS = 1024  # tokens of endings in one tree: what it costs to look at grows with the square
@@ -130,8 +131,10 @@ class Scorer:
         """Batches of like lengths, the longest first: what does not fit into memory fails at once."""
         plain: list[Row] = []
         trees: list[tuple[Group, int]] = []
+        # Another attention than ours need not know what a tree's mask means.
+        may_share = isinstance(self.backend, TorchBackend) and all_attend_plainly(self.backend.model)
         for group in groups:
-            shared = shared_length(group) if len(group) > 1 and isinstance(self.backend, TorchBackend) else 0
+            shared = shared_length(group) if len(group) > 1 and may_share else 0
             if shared < SHARED_LEAST:
                 plain += group
             else:

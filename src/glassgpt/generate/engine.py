@@ -113,6 +113,15 @@ class Engine:
         for sample in [s for s in (*self._running, *self._waiting) if s.request.number == number]:
             self._finish(sample, "cancelled")
 
+    def clear(self) -> None:
+        """Forget every request, and what was not told of it yet."""
+        self._waiting.clear()
+        self._running.clear()
+        self._flights.clear()
+        self._events.clear()
+        self._plan = None
+        self._free = list(range(self.backend.rows))
+
     def step(self) -> list[Event]:
         """One token for every running sample; what became known on the host meanwhile."""
         try:

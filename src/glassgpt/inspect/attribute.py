@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassgpt.errors import SettingError
 from glassgpt.inspect.intervene import fresh
@@ -25,7 +25,8 @@ from glassgpt.inspect.places import checked_index
 from glassgpt.inspect.shown import Shown
 from glassgpt.inspect.trace import Trace
 from glassgpt.inspect.views import Array
-from glassgpt.model.gpt2 import GPT2, Attention, Block
+from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
+from glassgpt.model.plain import is_just
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -145,6 +146,17 @@ def chosen(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> i
 def exact(model: GPT2) -> GPT2:
     """The model in float32 or better: half precision is too coarse for sums and gradients."""
     return model if model.wte.weight.element_size() >= 4 else copy.deepcopy(model).float()
+
+
+@torch.no_grad()
+def matrix_of(projection: nn.Module, width: int) -> tuple[Tensor, Tensor]:
+    """Its matrix (width, out) and its bias; if it is more than a matrix (LoRA's has a correction beside it),
+    from what it makes of each unit vector."""
+    if is_just(projection, Projection):
+        return projection.weight, projection.bias  # type: ignore[return-value]
+    like = next(projection.parameters())
+    bias = projection(torch.zeros(1, 1, width).to(like))[0, 0]  # (out,)
+    return projection(torch.eye(width).to(like)[None])[0] - bias, bias
 
 
 def head_row(model: GPT2, token: int) -> Tensor:
@@ -285,9 +297,10 @@ def direct(model: GPT2, trace: Trace, target: int, position: int) -> DirectLogit
         assert isinstance(attention, Attention)
         seen = live.read([f"h.{layer}.attn.z", f"h.{layer}.mlp.proj"])
         z = double(seen[f"h.{layer}.attn.z"][:, -1])  # (H, D)
-        out = double(attention.c_proj.weight).reshape(-1, D, final.numel())  # (H, D, C)
+        weight, bias = matrix_of(attention.c_proj, final.numel())
+        out = double(weight).reshape(-1, D, final.numel())  # (H, D, C)
         heads.append(share(torch.einsum("hd,hdc->hc", z, out)))
-        biases.append(share(attention.c_proj.bias))
+        biases.append(share(bias))
         mlps.append(share(seen[f"h.{layer}.mlp.proj"][-1]))
     begin = live.read(["wte", "wpe"])
     norm_bias = double(plain.ln_f.bias) @ row

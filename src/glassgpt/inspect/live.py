@@ -6,10 +6,12 @@ computed from the stream that enters it when somebody asks, and kept within a bo
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +20,26 @@ from glassgpt.config import Config
 from glassgpt.inspect.places import letters, split_name
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Block, Tap, within
+from glassgpt.model.plain import all_attend_plainly
 
 KEPT_BYTES = 256 * 2**20
 # Vectors that meet the vocabulary together. Fixed, so that a position's logits have the same bits whether one
 # asked for them alone or for all; large enough for the matrix product, small enough for 128 x 50,257 floats.
 ROWS = 128
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_turn(method: Callable[Concatenate[Live, P], R]) -> Callable[Concatenate[Live, P], R]:
+    """One thread at a time, of all who ask this text or its continuations: they share a cache."""
+
+    @wraps(method)
+    def alone(live: Live, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with live.lock:
+            return method(live, *args, **kwargs)
+
+    return alone
 
 
 @dataclass
@@ -40,6 +57,7 @@ class Live:
         self.model = model
         self.ids = list(ids)
         self.change = change
+        self.lock = threading.RLock()
         self.memory: Memory | None = None
         self.start: Tensor | None = None  # streams known already, (some, T, C): those before the first change
         self.grown = False  # token by token: the same numbers up to rounding, but not bit for bit
@@ -54,6 +72,7 @@ class Live:
     def _input(self) -> Tensor:
         return torch.tensor([self.ids], device=self.model.wte.weight.device)  # (1, T)
 
+    @in_turn
     @torch.no_grad()
     def streams(self) -> Tensor:
         """The residual stream after the embedding and after each block, (n_layer + 1, T, C)."""
@@ -61,7 +80,7 @@ class Live:
             wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             seen: dict[str, Tensor] = {}
             tap = self._catching(wanted, seen)
-            if self.start is None:
+            if self.start is None or not all_attend_plainly(self.model):
                 self.model.hidden(self._input, tap=tap)
                 self._streams = torch.stack([seen[name] for name in wanted])
             else:
@@ -78,6 +97,7 @@ class Live:
         left: Tensor = block(stream[None], None, None, None, within(tap, f"h.{layer}"))
         return left[0]
 
+    @in_turn
     def read(self, names: Sequence[str]) -> dict[str, Tensor]:
         """What the steps hold for this text, without the batch axis. One run of a block serves all of its."""
         for name in names:
@@ -116,8 +136,10 @@ class Live:
         if f"h.{layer}.resid_post" in names:
             found[f"h.{layer}.resid_post"] = self.streams()[layer + 1]
         rest = [name for name in names if name not in found]
-        if rest:
+        if rest and all_attend_plainly(self.model):
             self._block(layer, self.streams()[layer], self._catching(rest, found))
+        elif rest:  # a block of another kind may look at more than the stream that enters it
+            self.model.hidden(self._input, tap=self._catching(rest, found))
         return found
 
     def _normed(self) -> Tensor:
@@ -142,10 +164,12 @@ class Live:
         vectors = self.streams()[:, since:].flatten(0, 1)
         yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(vectors, ROWS))
 
+    @in_turn
     @torch.no_grad()
     def extended(self, token: int) -> Live:
         """The same text with one more token: one new column, by looking back through a cache."""
         longer = Live(self.model, [*self.ids, token])
+        longer.lock = self.lock
         memory = self.memory = longer.memory = self._remembered()
         T = len(self.ids)
         device = self.model.wte.weight.device
@@ -197,6 +221,7 @@ class Live:
         while self._kept and self.kept_bytes > KEPT_BYTES:
             self._kept.popitem(last=False)
 
+    @in_turn
     def forget(self) -> None:
         self._kept.clear()
 

@@ -216,11 +216,12 @@ class Trace(Shown):
         """The probability and rank of each token, and the entropy before it came."""
         if "surprise" in self._saved:
             return Surprise(*np.asarray(self._saved["surprise"]))
-        known = self._surprised.shape[1]
-        if known < len(self):
-            later = surprised(map(self._log_p, self._final(known - 1)), self.tokens[known:])
-            self._surprised = np.concatenate([self._surprised, later], axis=1)
-        return Surprise(*self._surprised)
+        known = self._surprised  # once: another thread may be adding to it
+        if known.shape[1] < len(self):
+            first = known.shape[1]
+            later = surprised(map(self._log_p, self._final(first - 1)), self.tokens[first:])
+            self._surprised = known = np.concatenate([known, later], axis=1)
+        return Surprise(*known)
 
     def lens(self, k: int | None = None) -> Lens:
         """The logit lens: each layer's stream through the last norm and the head, for every position.
@@ -236,7 +237,7 @@ class Trace(Shown):
         return Lens(ids, p, self.vocabulary.texts(ids))
 
     def _lens(self, k: int) -> Tops:
-        kept = next((kept for kept in self._lenses if kept >= k), None)
+        kept = next((kept for kept in list(self._lenses) if kept >= k), None)
         if kept is not None:
             ids, p = self._lenses[kept]
             known = ids.shape[1]

@@ -15,7 +15,8 @@ from glassgpt.errors import SettingError
 from glassgpt.generate.backend import Array
 from glassgpt.model.cache import Cache, attend_each_row
 from glassgpt.model.gpt2 import GPT2, Projection
-from glassgpt.model.graph import Recorded, Recordings, on_device
+from glassgpt.model.graph import Recorded, Recordings, can_record, on_device
+from glassgpt.model.plain import all_attend_plainly
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -46,7 +47,8 @@ class TorchBackend:
         self.dtype = model.wte.weight.dtype
         allocated = rows if rows == 1 or self.device.type == "cuda" else in_fours(rows)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
-        self.recordings = Recordings(model, self.cache) if self.device.type == "cuda" else None
+        recorded = self.device.type == "cuda" and can_record(model)
+        self.recordings = Recordings(model, self.cache) if recorded else None
 
     @classmethod
     def load(
@@ -87,7 +89,9 @@ class TorchBackend:
         if self.recordings is not None:
             logits = self.recordings.decode(ids, where)  # (width, V)
         else:
-            view = replace(self.cache.view(slice(0, width), self.context), attend_one=attend_each_row)
+            view = self.cache.view(slice(0, width), self.context)
+            if all_attend_plainly(self.model):
+                view = replace(view, attend_one=attend_each_row)
             logits = self.model(ids[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 

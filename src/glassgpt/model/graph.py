@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.model.cache import Cache
-from glassgpt.model.gpt2 import ACTIVATION, GPT2, gelu_tanh
+from glassgpt.model.gpt2 import GPT2
+from glassgpt.model.plain import KERNEL_DTYPES, all_attend_plainly, fits_kernels, is_just
 
 FEW_ROWS = 4  # up to here our own vector kernels beat matrix products and their launches
 SHORT, LONG = (8, 64), (1, 512)  # (prompts read side by side, tokens of each at once)
@@ -31,6 +33,14 @@ LONG_PROMPT = 128  # from more tokens than this on a prompt is read by itself
 WORTH_RECORDING = 4  # calls of one kind
 MOST_RECORDINGS = 16
 
+recording_turn = threading.Lock()  # torch records on one stream of its own, whichever thread asks
+
+
+def can_record(model: GPT2) -> bool:
+    """A recording multiplies by the head's matrix itself, and runs a block's Python once, for all steps:
+    blocks other than ours may decide something anew at each."""
+    return is_just(model, GPT2) and all_attend_plainly(model)
+
 
 class Recordings:
     """Decoding for all rows of a cache, and prefilling on desks from which rows are copied."""
@@ -39,7 +49,7 @@ class Recordings:
         self.model = model
         self.cache = cache
         rows, device = cache.kv.shape[2], cache.kv.device
-        head = model.wte.weight if model.lm_head is None else model.lm_head.weight  # (V, C)
+        head = (model.wte.weight if model.lm_head is None else model.lm_head.weight).detach()  # (V, C)
         # Rows of logits that are not a whole number of 16 bytes make cuBLAS take a kernel six times slower.
         self.head = F.pad(head, (0, 0, 0, -len(head) % 64)).t()  # (C, V or a few more)
         self.expected = np.full(rows, -1, np.int64)  # what the device will have in self.positions
@@ -100,14 +110,12 @@ class Recordings:
 
     def record_decoding(self) -> Recording:
         view, run_block = self.cache, torch.compile(nn.Module.__call__, fullgraph=True, dynamic=False)
-        if importlib.util.find_spec("triton") is not None:  # it comes with torch for CUDA on Linux
+        # Triton comes with torch for CUDA on Linux.
+        if importlib.util.find_spec("triton") is not None and self.cache.kv.dtype in KERNEL_DTYPES:
             from glassgpt.model import kernels
 
             view = dataclasses.replace(self.cache, attend_one=kernels.attend_one)
-            if (
-                len(self.positions) <= FEW_ROWS
-                and ACTIVATION[self.model.config.activation_function] is gelu_tanh
-            ):
+            if len(self.positions) <= FEW_ROWS and all(map(fits_kernels, self.model.h)):
                 run_block = kernels.run_block
         self.positions.fill_(-1)  # trying it out must not write into rows that are in use
 
@@ -151,7 +159,7 @@ class Recording:
     def __init__(self, inputs: Tensor, forward: Callable[[], Tensor]) -> None:
         self.inputs = inputs
         self.forward = forward  # holds on to every tensor that the recording reads
-        with torch.cuda.device(inputs.device):
+        with recording_turn, torch.cuda.device(inputs.device):
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -159,7 +167,8 @@ class Recording:
                     forward()
             torch.cuda.current_stream().wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            # Thread-local: what other threads ask of the device meanwhile does not break the recording.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.output = forward()
 
     def replay(self) -> Tensor:

@@ -41,7 +41,9 @@ from torch.nn.parallel import DistributedDataParallel
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.model.gpt2 import Attention
+from glassgpt.model.gpt2 import MLP, Attention, Projection
+from glassgpt.model.plain import attends_plainly, is_just
+from glassgpt.train.float8 import Float8Projection
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.way import PLAIN, Way, summed_loss
 
@@ -99,6 +101,7 @@ def parallelize(model: GPT2, plan: str, mesh: DeviceMesh, way: Way = PLAIN) -> n
         return DistributedDataParallel(Surprise(model, way), process_group=mesh.get_group())
     surprise = Surprise(model, way, mesh["tensor"] if plan == "tp" else None)
     if plan == "tp":
+        check_dividable(model)
         parallelize_module(model, mesh["tensor"], tensor_plan(), src_data_rank=None)
         for block in model.h:
             attention = cast(Attention, block.attn)
@@ -111,6 +114,20 @@ def parallelize(model: GPT2, plan: str, mesh: DeviceMesh, way: Way = PLAIN) -> n
         # What is in no block: embeddings (so the head) and the last norm.
         fully_shard(surprise, mesh=mesh["data"], mp_policy=policy)
     return surprise
+
+
+def check_dividable(model: GPT2) -> None:
+    """`tensor_plan` knows what each part of a block computes, and which columns belong to which head."""
+    ours = (Projection, Float8Projection)
+    for block in model.h:
+        parts = (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj)  # type: ignore[union-attr]
+        others = [part for part in parts if not any(is_just(part, kind) for kind in ours)]
+        if others or not (attends_plainly(block) and is_just(block.mlp, MLP)):
+            named = type(others[0] if others else block.attn).__name__
+            raise SettingError(
+                f"--parallel tp divides GPT-2's own layers, and this model has others ({named}). "
+                "Choose --parallel fsdp."
+            )
 
 
 def tensor_plan() -> dict[str, ParallelStyle]:
