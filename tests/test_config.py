@@ -21,14 +21,27 @@ GOOD = {"vocab_size": 100, "n_embd": 12, "n_layer": 2, "n_head": 3}
         ({"n_inner": -1}, "n_inner is -1"),
         ({"attn_pdrop": "x"}, "attn_pdrop 'x' is not a probability"),
         ({"attn_pdrop": 1.0}, "attn_pdrop 1.0 is not a probability"),
-        ({"layer_norm_epsilon": None}, "layer_norm_epsilon None is not a number above 0"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon None is not a sensible number above 0"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'; write true or false"),
         ({"eos_token_id": "end"}, "eos_token_id is 'end'"),
         ({"activation_function": "mish"}, "activation_function 'mish' is not one of gelu_new"),
         ({"activation_function": ["gelu"]}, "activation_function .* is not one of"),
         ({"model_type": "llama"}, "model_type 'llama' is not 'gpt2'"),
         ({"add_cross_attention": True}, "add_cross_attention"),
-        ({"rotary_dim": 64}, "unknown key 'rotary_dim' = 64"),
+        ({"rotary_dim": 64}, "rotary_dim is 64, which changes the computation"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling is .*'linear'"),
+        ({"position_embedding_type": "rotary"}, "position_embedding_type is 'rotary'"),
+        ({"alibi": True}, "alibi is True"),
+        ({"num_key_value_heads": 1}, "num_key_value_heads is 1"),
+        ({"multi_query": True}, "multi_query is True"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': "),
+        ({"adapters": {"adapters": {"mine": "houlsby"}}}, "adapters is "),
+        ({"hidden_size": 64}, "hidden_size 64 and n_embd 12 contradict"),
+        ({"intermediate_size": 64}, "intermediate_size is 64"),
+        ({"n_layer": 10**100}, "n_layer is 1000"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon 1000"),
+        ({"eos_token_id": [3, "end"]}, "eos_token_id is 'end'"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused_by_name(change: dict[str, object], message: str) -> None:
@@ -46,6 +59,59 @@ def test_a_missing_key_is_named(key: str) -> None:
 def test_a_config_survives_its_file(size: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SIZES[size].to_dict()))
     assert Config.load(tmp_path) == SIZES[size]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"add_cross_attention": False},
+        {"quantization_config": None},
+        {"position_embedding_type": "absolute"},
+        {"rope_scaling": None, "alibi": False, "multi_query": False, "sliding_window": None},
+        {"num_key_value_heads": 3, "intermediate_size": 48, "head_dim": 4},
+        {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3},
+        {"pruned_heads": {}},
+        {"adapters": {"adapters": {}, "config_map": {}, "fusions": {}}},
+        {
+            "cls_token_id": 1,
+            "unk_token_id": 2,
+            "pad_token_id": [3, 4],
+            "_commit_hash": "abc",
+            "dtype": "float16",
+        },
+        {
+            "auto_map": {"AutoModel": "modelling_mine.Mine"},
+            "id2label": {"0": "no"},
+            "_name_or_path": "./mine",
+        },
+    ],
+)
+def test_a_key_of_other_models_may_stand_there_if_it_says_nothing(harmless: dict[str, object]) -> None:
+    config = Config.from_dict({**GOOD, **harmless})
+    assert config == Config(**GOOD)
+    assert config.unread == []
+    assert "auto_map" not in config.kept
+
+
+def test_keys_of_the_owner_are_kept() -> None:
+    config = Config.from_dict({**GOOD, "my_corpus": "novels", "lucky": [7], "pad_token_id": 0})
+    assert config == Config(**GOOD)
+    assert config.kept == {"my_corpus": "novels", "lucky": [7], "pad_token_id": 0}
+    assert config.unread == ["lucky", "my_corpus"]
+
+
+def test_the_sizes_may_have_the_names_that_transformers_gives_them() -> None:
+    names = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+    assert Config.from_dict({"vocab_size": 100, **names, "max_position_embeddings": 9}) == Config(
+        **GOOD, n_positions=9
+    )
+
+
+def test_several_tokens_may_end_a_text() -> None:
+    config = Config.from_dict({**GOOD, "eos_token_id": [7, 9], "bos_token_id": [5]})
+    assert (config.bos_token_id, config.eos_token_id, config.eos_token_ids) == (5, 7, (7, 9))
+    assert Config.from_dict(config.to_dict()) == config
+    assert Config.from_dict({**GOOD, "eos_token_id": []}).eos_token_ids == ()
 
 
 def test_the_context_may_be_called_n_ctx() -> None:

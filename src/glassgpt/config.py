@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from glassgpt.errors import ConfigError
 
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
+
+# Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
+LARGEST_COUNT = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,9 @@ class Config:
     tie_word_embeddings: bool = True  # the head is wte transposed
     bos_token_id: int | None = None
     eos_token_id: int | None = None
+    also_eos: tuple[int, ...] = ()  # the others, where config.json lists several: each of them ends a text
+    # Keys of config.json that are not ours: they take part in no computation, and are written back.
+    kept: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
@@ -54,21 +62,23 @@ class Config:
             )
         if self.activation_function not in ACTIVATIONS:
             raise ConfigError(
-                f"activation_function {self.activation_function!r} is not one of {', '.join(ACTIVATIONS)}."
+                f"activation_function {shown(self.activation_function)} is not one of "
+                f"{', '.join(ACTIVATIONS)}."
             )
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
-                raise ConfigError(f"{name} {getattr(self, name)!r} is not a probability in [0, 1).")
+                raise ConfigError(f"{name} {shown(getattr(self, name))} is not a probability in [0, 1).")
         for name in ("layer_norm_epsilon", "initializer_range"):
-            if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < math.inf):
-                raise ConfigError(f"{name} {getattr(self, name)!r} is not a number above 0.")
-        for field in dataclasses.fields(self):
-            if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
-                raise ConfigError(f"{field.name} is {getattr(self, field.name)!r}; write true or false.")
+            if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < LARGEST_COUNT):
+                raise ConfigError(f"{name} {shown(getattr(self, name))} is not a sensible number above 0.")
+        for name in (each.name for each in dataclasses.fields(self) if each.type == "bool"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {shown(getattr(self, name))}; write true or false.")
         for name in ("bos_token_id", "eos_token_id"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise ConfigError(f"{name} is {value!r}; it must be a token id or null.")
+            if getattr(self, name) is not None:
+                _check_token_id(name, getattr(self, name))
+        for value in self.also_eos:
+            _check_token_id("eos_token_id", value)
 
     @property
     def d_head(self) -> int:
@@ -118,26 +128,49 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "config.json") -> Config:
-        """Read the contents of a `config.json`. Keys that would change the arithmetic must be known."""
+        """Read the contents of a `config.json`: what is known to change the computation must be supported.
+
+        Keys that no GPT-2 code reads are kept (`kept`), whatever they are called.
+        """
         kind = values.get("model_type", "gpt2")
         if kind != "gpt2":
-            raise ConfigError(f"{where}: model_type {kind!r} is not 'gpt2'. Only GPT-2-family models load.")
-        if values.get("add_cross_attention"):
-            raise ConfigError(f"{where}: add_cross_attention is set; GPT-2 as published has none.")
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        missing = [key for key in ("vocab_size", "n_embd", "n_layer", "n_head") if key not in values]
+            raise ConfigError(
+                f"{where}: model_type {shown(kind)} is not 'gpt2'. Only GPT-2-family models load."
+            )
+        fields = {field.name for field in dataclasses.fields(cls)} - {"also_eos", "kept"}
+        known = {key: value for key, value in values.items() if key in fields}
+        for alias, name in ALIASES.items():
+            if values.get(alias) is not None and known.setdefault(name, values[alias]) != values[alias]:
+                raise ConfigError(
+                    f"{where}: {alias} {shown(values[alias])} and {name} {shown(known[name])} contradict "
+                    "each other. Correct one of the two."
+                )
+        missing = [key for key in ("vocab_size", "n_embd", "n_layer", "n_head") if key not in known]
         if missing:
             raise ConfigError(f"{where} has no {', '.join(missing)}. Add the missing key and its number.")
-        unknown = sorted(set(values) - set(fields) - HARMLESS_KEYS)
-        if unknown:
-            raise ConfigError(
-                f"{where}: unknown key {unknown[0]!r} = {values[unknown[0]]!r}. "
-                "Remove it if it does not change the computation."
-            )
-        known = {key: value for key, value in values.items() if key in fields}
         if "n_positions" not in known and "n_ctx" in values:
             known["n_positions"] = values["n_ctx"]
-        return cls(**known)
+        known["bos_token_id"], *_ = _listed_ids("bos_token_id", known.get("bos_token_id"))
+        known["eos_token_id"], *also_eos = _listed_ids("eos_token_id", known.get("eos_token_id"))
+        config = cls(**known, also_eos=tuple(also_eos))
+        for name, means_nothing in UNSUPPORTED.items():
+            if name in values and not means_nothing(values[name], config):
+                raise ConfigError(
+                    f"{where}: {name} is {shown(values[name])}, which changes the computation in a way that "
+                    "GPT-2 as published does not have. Such a model cannot be loaded."
+                )
+        kept = {key: value for key, value in values.items() if key not in known | ALIASES | NOT_KEPT}
+        return dataclasses.replace(config, kept=kept)
+
+    @property
+    def unread(self) -> list[str]:
+        """The kept keys that are not among those of every other GPT-2."""
+        return sorted(set(self.kept) - HARMLESS_KEYS - set(UNSUPPORTED))
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Every token that ends a text."""
+        return (*(() if self.eos_token_id is None else (self.eos_token_id,)), *self.also_eos)
 
     @classmethod
     def load(cls, path: str | Path) -> Config:
@@ -148,7 +181,7 @@ class Config:
             values = json.loads(file.read_text("utf-8"))
         except FileNotFoundError:
             raise ConfigError(f"{file} does not exist. Name a folder with a config.json.") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError covers bad JSON and bad UTF-8
             raise ConfigError(f"{file} is not JSON: {error}.") from None
         if not isinstance(values, dict):
             raise ConfigError(f"{file} holds a {type(values).__name__}, not an object of settings.")
@@ -156,10 +189,12 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """The contents of a `config.json` that `transformers` reads as this same model."""
+        names = [each.name for each in dataclasses.fields(self) if each.name not in ("also_eos", "kept")]
         return {
             "model_type": "gpt2",
             "architectures": ["GPT2LMHeadModel"],
-            **dataclasses.asdict(self),
+            **{name: getattr(self, name) for name in names},
+            "eos_token_id": list(self.eos_token_ids) if self.also_eos else self.eos_token_id,
             "n_ctx": self.n_positions,
         }
 
@@ -170,7 +205,27 @@ def _is_number(value: Any) -> bool:
 
 def _check_count(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1.")
+        raise ConfigError(f"{name} is {shown(value)}; it must be a whole number of at least 1.")
+    if value >= LARGEST_COUNT:
+        raise ConfigError(f"{name} is {shown(value)}; no model is that large. Correct the number.")
+
+
+def _check_token_id(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST_COUNT:
+        raise ConfigError(f"{name} is {shown(value)}; it must be a token id, a list of them, or null.")
+
+
+def _listed_ids(name: str, value: Any) -> list[Any]:
+    """Token ids as `config.json` has them, null, one or a list: a list without repeats, [None] if of none."""
+    ids = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
+    for each in ids:
+        _check_token_id(name, each)
+    return list(dict.fromkeys(ids)) if ids else [None]
+
+
+def shown(value: Any) -> str:
+    """What stands in a file, short enough for a message: it may be a megabyte, or nested a thousand deep."""
+    return reprlib.repr(value)
 
 
 SIZES = {
@@ -181,19 +236,73 @@ SIZES = {
     "distilgpt2": Config(n_layer=6, bos_token_id=50256, eos_token_id=50256),
 }
 
+# Names that transformers takes for ours.
+ALIASES = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+}
+
+
+def _off(value: Any, config: Config) -> bool:
+    """Null, false, 0, or an empty list or object."""
+    return not value
+
+
+def _one_of(*harmless: Any) -> Callable[[Any, Config], bool]:
+    return lambda value, config: value in harmless
+
+
+def _a_head_each(value: Any, config: Config) -> bool:
+    return value is None or bool(value == config.n_head)
+
+
+def _no_adapters(value: Any, config: Config) -> bool:
+    return not value or (isinstance(value, dict) and not value.get("adapters"))
+
+
+# Keys of other architectures, and of what is laid over a model, that change what is computed: each with a
+# function that says whether a value of it leaves GPT-2 as it is.
+UNSUPPORTED: dict[str, Callable[[Any, Config], bool]] = {
+    **dict.fromkeys(
+        """add_cross_attention is_encoder_decoder quantization_config compression_config pruned_heads
+        rope_theta rope_scaling rope_parameters rotary rotary_dim rotary_pct rotary_emb_base
+        rotary_emb_fraction use_rotary use_rope alibi use_alibi multi_query parallel_attn
+        use_parallel_residual sliding_window use_sliding_window attention_window qk_layernorm
+        qk_norm use_qk_norm attn_logit_softcapping final_logit_softcapping mup_scale_qk_dot_by_d
+        peft_config lora_config""".split(),
+        _off,
+    ),
+    "position_embedding_type": _one_of(None, "absolute", "learned", "learned_absolute"),
+    **dict.fromkeys(
+        "embeddings_scale mup_embeddings_scale mup_output_alpha mup_width_scale".split(), _one_of(None, 1)
+    ),
+    **dict.fromkeys("num_key_value_heads num_kv_heads n_head_kv n_kv_head n_kv_heads".split(), _a_head_each),
+    "intermediate_size": lambda value, config: value is None or value == config.d_mlp,
+    "head_dim": lambda value, config: value is None or value == config.d_head,
+    "adapters": _no_adapters,
+}
+
+# Said anew for every folder that is written, or about where this one came from. `auto_map` names code that is
+# never run here and not copied either.
+NOT_KEPT = dict.fromkeys(
+    """model_type architectures n_ctx torch_dtype dtype transformers_version auto_map _commit_hash
+    _name_or_path name_or_path quantization_config compression_config _attn_implementation_autoset""".split()
+)
+
 # Keys found in real GPT-2 config.json files that say nothing about the forward pass of the language model.
 HARMLESS_KEYS = frozenset(
-    """model_type architectures n_ctx torch_dtype dtype transformers_version task_specific_params use_cache
-    summary_type summary_use_proj summary_activation summary_first_dropout summary_proj_to_labels
-    output_past gradient_checkpointing _name_or_path name_or_path _num_labels num_labels id2label label2id
-    pad_token_id decoder_start_token_id sep_token_id finetuning_task pruned_heads output_attentions
-    output_hidden_states return_dict return_dict_in_generate is_encoder_decoder is_decoder
-    add_cross_attention cross_attention_hidden_size tie_encoder_decoder chunk_size_feed_forward
+    """task_specific_params use_cache summary_type summary_use_proj summary_activation
+    summary_first_dropout summary_proj_to_labels output_past gradient_checkpointing _num_labels num_labels
+    id2label label2id pad_token_id decoder_start_token_id sep_token_id finetuning_task output_attentions
+    output_hidden_states return_dict return_dict_in_generate is_decoder
+    cross_attention_hidden_size tie_encoder_decoder chunk_size_feed_forward
     problem_type torchscript use_bfloat16 tf_legacy_loss do_sample early_stopping max_length min_length
     temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
     encoder_no_repeat_ngram_size num_beams num_beam_groups diversity_penalty num_return_sequences
     output_scores bad_words_ids forced_bos_token_id forced_eos_token_id remove_invalid_values
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens prefix tokenizer_class
-    _attn_implementation_autoset attn_implementation predict_special_tokens n_special
-    license""".split()
+    attn_implementation _attn_implementation predict_special_tokens n_special
+    cls_token_id unk_token_id mask_token_id additional_special_tokens_ids license""".split()
 )

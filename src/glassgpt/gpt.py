@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ def load(
 
     with _no_collecting():
         checkpoint = load_checkpoint(str(name_or_path))
+        for remark in checkpoint.remarks:
+            warnings.warn(remark, stacklevel=2)
         try:
             from glassgpt.model import TorchBackend
         except ModuleNotFoundError as error:
@@ -89,13 +92,8 @@ class GPT:
     """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
-        # A special token that was added later, and never learned, may lie above the model's vocabulary.
-        if tokenizer is not None and tokenizer.text_size > backend.config.vocab_size:
-            raise UserError(
-                f"the tokenizer of {name or 'this model'} has {tokenizer.text_size:,} tokens and the model "
-                f"only {backend.config.vocab_size:,}: they do not belong together. Put the model's own "
-                "tokenizer.json beside its weights."
-            )
+        if tokenizer is not None:
+            _check_sizes(tokenizer, backend.config.vocab_size, name or "this model")
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
@@ -159,8 +157,9 @@ class GPT:
         return TextStream(self, prompt, settings)
 
     def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
-        """The k most probable next tokens, as text, with their probabilities."""
-        return [(self.decode([token]), float(np.exp(logprob))) for token, logprob in self.next_ids(prompt, k)]
+        """The k most probable next tokens, as text or (no tokenizer) ids, with their probabilities."""
+        text = str if self.tokenizer is None else lambda token: self.decode([token])
+        return [(text(token), float(np.exp(logprob))) for token, logprob in self.next_ids(prompt, k)]
 
     def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
         """The ids of the k most probable next tokens, with their log-probabilities."""
@@ -294,7 +293,7 @@ class GPT:
         if self.tokenizer is None:
             raise UserError(
                 f"{what} needs a tokenizer, and {self.name or 'this model'} came without one. "
-                "Put its tokenizer.json beside the weights, or give token ids."
+                "Put its tokenizer.json beside the weights, or give token ids (on the command line: --ids)."
             )
         return self.tokenizer
 
@@ -426,6 +425,24 @@ def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
     if settings is None:
         return Settings.of(**changes)
     return Settings.of(**{**{name: getattr(settings, name) for name in FIELDS}, **changes})
+
+
+def _check_sizes(tokenizer: Tokenizer, vocab_size: int, name: str) -> None:
+    """Refuse a tokenizer that cannot be the model's own.
+
+    A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
+    a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304
+    embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have 384. If more is missing, it is
+    another's tokenizer, and what it lacks would be lost to every text.
+    """
+    padding = vocab_size - tokenizer.vocab_size
+    if tokenizer.text_size > vocab_size or padding > min(1023, max(127, tokenizer.vocab_size // 8)):
+        tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, vocab_size))
+        raise UserError(
+            f"the tokenizer of {name} has {tokens:,} tokens and the model {vocab_size:,}: they do not belong "
+            "together. Put the model's own tokenizer.json beside its weights, or take its tokenizer away and "
+            "give token ids."
+        )
 
 
 def _is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:

@@ -12,8 +12,9 @@ import subprocess
 import pytest
 
 import glassgpt as package
+from glassgpt.weights import save_checkpoint
 
-from .conftest import program
+from .conftest import program, random_checkpoint
 
 
 def test_prompt_and_text_go_to_stdout_and_all_else_to_stderr(glassgpt, tiny):
@@ -296,3 +297,60 @@ def read_all(leader):
         return os.read(leader, 4096)
     except OSError:  # how Linux says that nobody holds the other end any more
         return b""
+
+
+def test_ids_in_and_ids_out(glassgpt, tiny):
+    """With a tokenizer or without: the prompt's numbers, then those that the model wrote."""
+    common = ("--model", tiny, "--max-new-tokens", "4", "--temperature", "0")
+    expected = package.load(tiny).generate([72, 105], max_new_tokens=4, temperature=0).tokens
+    answer = glassgpt("generate", "--ids", "72 105", *common)
+    assert answer.code == 0
+    assert answer.out == " ".join(map(str, [72, 105, *expected])) + "\n"
+    assert glassgpt("generate", "72,105", "--ids", "--samples", "2", *common).out.count("72,105") == 2
+    found = json.loads(glassgpt("generate", "72 105", "--ids", "--json", *common).out)
+    assert found["tokens"] == expected
+
+
+@pytest.mark.parametrize("wrong", ["A robot", "1 2 x", "-1", "1.5", " ", "9999999999", "257"])
+def test_what_is_no_token_id_is_one_line(glassgpt, tiny, wrong):
+    answer = glassgpt("generate", "--model", tiny, "--ids", "--", wrong)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "token id" in answer.err
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A folder whose tokenizer.json is of another kind."""
+    folder = tmp_path_factory.mktemp("foreign") / "model"
+    save_checkpoint(random_checkpoint(), folder)
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink(missing_ok=True)
+    wordpiece = {"type": "WordPiece", "vocab": {"[UNK]": 0, "the": 1}, "unk_token": "[UNK]"}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": wordpiece}))
+    return folder
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_tokenizer_of_another_kind_leaves_the_ids(glassgpt, foreign):
+    answer = glassgpt(
+        "generate", "--ids", "1 2 3", "--model", foreign, "--max-new-tokens", "4", "--seed", "1"
+    )
+    assert answer.code == 0
+    assert answer.out.startswith("1 2 3 ")
+    assert len(answer.out.split()) == 7
+    (note,) = [line for line in answer.err.splitlines() if "without a tokenizer" in line]
+    assert "tokenizer.json" in note
+    rambling = glassgpt("generate", "--ids", "7", "--model", foreign, "--max-new-tokens", "3", "--json")
+    assert len(json.loads(rambling.out)["tokens"]) == 3
+    listed = json.loads(glassgpt("next", "--ids", "1 2 3", "--model", foreign, "--json").out)
+    assert [one["text"] for one in listed["next"]] == [str(one["id"]) for one in listed["next"]]
+    assert glassgpt("next", "--ids", "1 2 3", "--model", foreign).code == 0
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("verb", ["generate", "next"])
+def test_a_text_for_a_model_of_ids_names_the_flag(glassgpt, foreign, verb):
+    answer = glassgpt(verb, "A robot", "--model", foreign)
+    assert answer.code == 2
+    assert f"glassgpt {verb} --ids '1 2 3'" in answer.err.splitlines()[-1]

@@ -412,3 +412,13 @@ class TestMistakes:
             tokenizer=None,
         )
         assert [len(row) for row in result.alternatives] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("tokenizer", [None, LetterTokenizer()])
+def test_each_of_several_ends_of_text_ends_it(tokenizer):
+    settings = Settings(temperature=0, max_new_tokens=6)
+    free = alone([3, 4], settings, tokenizer=tokenizer).tokens
+    for token in dict.fromkeys(free):
+        config = dataclasses.replace(TINY, also_eos=(token, 5_000))
+        found = alone([3, 4], settings, tokenizer=tokenizer, config=config)
+        assert (found.tokens, found.finish_reason) == (free[: free.index(token)], "stop")

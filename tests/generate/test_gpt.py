@@ -249,8 +249,53 @@ class TestPaddedVocabulary:
 
     def test_a_tokenizer_too_large_for_the_model(self):
         small = TinyBackend(config=dataclasses.replace(TINY, vocab_size=VOCAB - 3))
-        with pytest.raises(UserError, match=rf"has {VOCAB} tokens and the model only {VOCAB - 3}"):
+        with pytest.raises(UserError, match=rf"has {VOCAB} tokens and the model {VOCAB - 3}"):
             GPT(small, LetterTokenizer())
+
+    def test_a_tokenizer_too_small_for_the_model(self):
+        """What it lacks would be lost to every text: it is another model's."""
+        large = TinyBackend(config=dataclasses.replace(TINY, vocab_size=VOCAB + 128))
+        with pytest.raises(
+            UserError, match=rf"has {VOCAB} tokens and the model {VOCAB + 128}.*tokenizer\.json"
+        ):
+            GPT(large, LetterTokenizer())
+
+    @pytest.mark.parametrize(
+        ("tokens", "embeddings", "fits"),
+        [
+            (50257, 50304, True),  # nanoGPT
+            (50257, 50400, True),  # GPT-J
+            (50295, 51200, True),  # phi, by Megatron
+            (50257, 51200, True),
+            (65, 128, True),
+            (257, 384, True),
+            (50258, 50257, True),  # a special token that nobody learned
+            (16384, 50257, False),
+            (50257, 65536, False),
+            (257, 1024, False),
+        ],
+    )
+    def test_padding_is_told_from_another_tokenizer(self, tokens, embeddings, fits):
+        class Sized(LetterTokenizer):
+            vocab_size = tokens
+            text_size = min(tokens, 50257)
+
+        class Weightless(TinyBackend):
+            def __init__(self):
+                self.config = dataclasses.replace(TINY, vocab_size=embeddings)
+
+        if fits:
+            GPT(Weightless(), Sized())
+        else:
+            with pytest.raises(UserError, match=f"{tokens:,} tokens and the model {embeddings:,}"):
+                GPT(Weightless(), Sized())
+
+    def test_an_end_of_text_that_the_model_never_learned_is_not_used(self):
+        class Added(LetterTokenizer):
+            eot_id = VOCAB
+            vocab_size = VOCAB + 1
+
+        assert GPT(TinyBackend(), Added()).generate(max_new_tokens=2, seed=1).prompt_tokens == 1
 
 
 class PaddedBackend(TinyBackend):
@@ -316,11 +361,13 @@ def test_mistakes_leave_nothing_behind(gpt):
 def test_a_model_without_a_tokenizer_speaks_in_ids():
     gpt = GPT(TinyBackend(), None, name="bare")
     result = gpt.generate([5, 6], seed=1, max_new_tokens=4)
-    assert (len(result.tokens), result.text) == (4, "")
-    for call in (lambda: gpt.generate("a"), lambda: gpt.decode([1]), lambda: gpt.next([5])):
-        with pytest.raises(UserError, match=r"bare.*tokenizer\.json"):
+    assert len(result.tokens) == 4
+    assert result.text == "".join(f" {token}" for token in result.tokens)
+    assert "".join(gpt.stream([5, 6], seed=1, max_new_tokens=4)) == result.text
+    for call in (lambda: gpt.generate("a"), lambda: gpt.decode([1])):
+        with pytest.raises(UserError, match=r"bare.*tokenizer\.json.*--ids"):
             call()
-    assert len(gpt.next_ids([5], k=3)) == 3
+    assert [text for text, _ in gpt.next([5], k=3)] == [str(token) for token, _ in gpt.next_ids([5], k=3)]
 
 
 def test_load_names_backends_it_does_not_have():

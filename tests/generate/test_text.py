@@ -71,7 +71,9 @@ def test_half_characters_wait():
     assert out.finish() == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_without_a_tokenizer_there_is_no_text():
+def test_without_a_tokenizer_the_text_is_the_ids():
     out = TextOut(None, ())
-    assert out.push(3) == ("", False)
+    assert out.push(3) == (" 3", False)
+    assert out.push(14) == (" 14", False)
     assert out.finish() == ""
+    assert out.text == " 3 14"

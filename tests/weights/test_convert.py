@@ -17,6 +17,7 @@ import pytest
 from glassgpt.errors import SettingError, UserError
 from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
 from glassgpt.weights.convert import max_abs_error
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.registry import format_for
 from glassgpt.weights.safe import writing
 from tests.weights.conftest import assert_same, random_checkpoint
@@ -308,7 +309,7 @@ def test_a_lazy_checkpoint_is_not_read_to_be_asked_about(
     def read(*arguments: object) -> None:
         raise AssertionError("read too early")
 
-    monkeypatch.setattr(tensorfile, "_view", read)
+    monkeypatch.setattr(FileBytes, "read", read)
     checkpoint = load_checkpoint(tmp_path / "m")
     assert "wte.weight" in checkpoint.tensors
     assert checkpoint.dtype == np.float32

@@ -238,7 +238,7 @@ def test_a_wrong_tensor_is_named(small: Checkpoint, tmp_path: Path, change: Any,
         ("[]", "not an object"),
         ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": "4"}', "n_head is '4'"),
         ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "attn_pdrop": "x"}', "attn_pdrop 'x'"),
-        ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary": 1}', "'rotary'"),
+        ('{"vocab_size": 301, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary": 1}', "rotary is 1"),
     ],
 )
 def test_a_wrong_config_is_explained(small: Checkpoint, tmp_path: Path, text: str, words: str) -> None:

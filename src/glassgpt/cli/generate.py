@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
-from glassgpt.cli.text import checked_prompt
+from glassgpt.cli.text import checked_prompt, given_ids
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
 
@@ -34,26 +34,28 @@ def command(
     allow_special: Annotated[
         bool, flag("take <|endoftext|> in the prompt as that one token", default="")
     ] = False,
+    ids: Annotated[
+        bool, flag("the prompt is token ids, and so is what is written; needs no tokenizer", default="")
+    ] = False,
     json: Annotated[bool, flag("one JSON object a line, for each sample", default="")] = False,
 ) -> int:
     """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
     prompt = checked_prompt(prompt, "generate")
     gpt = load(model, device, dtype, rows=settings.candidates if settings.beams is None else settings.beams)
-    given = gpt.encode(prompt, allow_special) if prompt is not None and allow_special else prompt
+    given = given_ids(prompt, gpt, ids, "generate", allow_special)
     interrupt: Interrupted | None = None
     if json:
         found, interrupt = finished(gpt, given, settings)
         for generation in found:
             print(jsonlib.dumps(as_json(generation, prompt, model)), flush=True)
         tell_if_blank(found, model)
-    elif settings.samples == 1 and settings.best_of is None and settings.beams is None:
+    elif settings.samples == 1 and settings.best_of is None and settings.beams is None and not ids:
         write_stream(gpt, given, prompt, settings, model)
     else:
-        with terminal.waiting(
-            f"writing {settings.candidates if settings.beams is None else settings.samples} texts"
-        ):
+        texts = settings.candidates if settings.beams is None else settings.samples
+        with terminal.waiting(f"writing {texts} {'text' if texts == 1 else 'texts'}"):
             found, interrupt = finished(gpt, given, settings)
-        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt, model)
+        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt, model, ids)
     if interrupt is not None:
         terminal.note("interrupted")
         raise interrupt
@@ -100,7 +102,7 @@ def write_stream(
         report([stream.generation], time.perf_counter() - began, model)
 
 
-def write_samples(found: list[Generation], prompt: str | None, model: str) -> None:
+def write_samples(found: list[Generation], prompt: str | None, model: str, ids: bool) -> None:
     for number, generation in enumerate(found, start=1):
         if len(found) > 1:
             score = "" if generation.score is None else f", log-probability {generation.score:.3f}"
@@ -108,8 +110,9 @@ def write_samples(found: list[Generation], prompt: str | None, model: str) -> No
         lines = terminal.lines()
         if prompt is not None:
             sys.stdout.write(terminal.emphasised(lines.push(prompt) + lines.flush()))
-        sys.stdout.write(lines.push(terminal.harmless(generation.text)) + lines.flush())
-        sys.stdout.write("" if generation.text.endswith("\n") else "\n")
+        text = "".join(f" {token}" for token in generation.tokens) if ids else generation.text
+        sys.stdout.write(lines.push(terminal.harmless(text)) + lines.flush())
+        sys.stdout.write("" if text.endswith("\n") else "\n")
         sys.stdout.flush()
     if found:
         report(found, max(generation.seconds for generation in found), model)
@@ -135,7 +138,7 @@ def tell_if_blank(found: list[Generation], model: str) -> None:
     """Tokens of which nothing can be seen look like a program that does nothing: say what happened."""
     from glassgpt.weights import shipped_names
 
-    if any(not one.tokens or is_visible(one.text) for one in found):
+    if any(not one.text or is_visible(one.text) for one in found):  # without a tokenizer there is no text
         return
     why = (
         ": this model has read books and encyclopedia articles, not code" if model in shipped_names() else ""

@@ -12,8 +12,7 @@ from tyro.conf import Positional
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
-from glassgpt.cli.text import checked_prompt, visible
-from glassgpt.errors import UserError
+from glassgpt.cli.text import checked_prompt, given_ids, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,6 +44,7 @@ def command(
     allow_special: Annotated[
         bool, flag("take <|endoftext|> in the text as that one token", default="")
     ] = False,
+    ids: Annotated[bool, flag("the text is token ids; needs no tokenizer", default="")] = False,
     json: Annotated[bool, flag("one JSON object", default="")] = False,
 ) -> int:
     """Show the likeliest next tokens. On a terminal, pick one by its number and go on, as on a phone's
@@ -52,14 +52,13 @@ def command(
     text = checked_prompt(text, "next")
     picking = k is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
     gpt = load(model, device, dtype)
-    if gpt.tokenizer is None:
-        raise UserError(f"{model} came without a tokenizer. Put its tokenizer.json beside the weights.")
-    ids = [] if text is None else gpt.encode(text, allow_special)
-    if picking:
+    given = given_ids(text, gpt, ids, "next", allow_special)
+    given = [] if given is None else given
+    if picking and gpt.tokenizer is not None:
         from glassgpt.cli.keyboard import Keyboard
 
-        return Keyboard(gpt, ids).run()
-    found = candidates(gpt, ids, ON_SCREEN if k is None else k)
+        return Keyboard(gpt, given).run()
+    found = candidates(gpt, given, ON_SCREEN if k is None else k)
     if json:
         print(jsonlib.dumps({"model": model, "text": text, "next": as_json(gpt, found)}))
     else:
@@ -72,8 +71,11 @@ def candidates(gpt: GPT, ids: list[int], k: int = ON_SCREEN) -> Candidates:
 
 
 def token_bytes(gpt: GPT, token_id: int) -> bytes:
+    """What a token stands for; without a tokenizer its number."""
     from glassgpt.tokenizer import Tokenizer
 
+    if gpt.tokenizer is None:
+        return str(token_id).encode()
     assert isinstance(gpt.tokenizer, Tokenizer)
     return gpt.tokenizer.token_bytes(token_id)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
 
 
 def read_stdin() -> str:
@@ -63,3 +67,22 @@ def checked_prompt(text: str | None, verb: str) -> str | None:
             f"{source}. Give some text, or leave it out and the model begins by itself: glassgpt {verb}"
         )
     return text
+
+
+def given_ids(text: str | None, gpt: GPT, ids: bool, verb: str, allow_special: bool) -> list[int] | None:
+    """The prompt in tokens: the numbers of `--ids`, or a text's. None lets the model begin by itself."""
+    if text is None:
+        return None
+    if not ids:
+        if gpt.tokenizer is None:
+            raise UserError(
+                f"{gpt.name} came without a tokenizer that can be read, so it takes token ids, not text. "
+                f"Put its tokenizer.json beside the weights, or type: glassgpt {verb} --ids '1 2 3'"
+            )
+        return gpt.encode(text, allow_special)
+    words = text.replace(",", " ").split()
+    wrong = [word for word in words if not (word.isascii() and word.isdigit() and len(word) < 10)]
+    if wrong or not words:
+        what = f"{wrong[0][:40]!r} is no token id" if wrong else "there are no token ids"
+        raise UserError(f"{what}. Type whole numbers: glassgpt {verb} --ids '1 2 3'")
+    return [int(word) for word in words]

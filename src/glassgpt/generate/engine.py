@@ -369,12 +369,16 @@ def n_tokens(backend: Backend, tokenizer: Tokenizer | None) -> int:
 
 def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
     eot = None if tokenizer is None else tokenizer.eot_id
-    return backend.config.eos_token_id if eot is None else eot
+    # One that was added to the tokenizer alone lies above the embeddings: the model never learned it.
+    return backend.config.eos_token_id if eot is None or eot >= backend.config.vocab_size else eot
 
 
 def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
-    eot = None if settings.ignore_eot else end_of_text(backend, tokenizer)
-    return frozenset(settings.stop_tokens) | (frozenset() if eot is None else {eot})
+    """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
+    if settings.ignore_eot:
+        return frozenset(settings.stop_tokens)
+    eot = end_of_text(backend, tokenizer)
+    return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))
 
 
 def _nothing_to_draw(settings: Settings) -> UserError:

@@ -26,11 +26,21 @@ class Tokenizer(Protocol):
     def stream(self) -> Stream: ...
 
 
+class Ids:
+    """The text of a model without a tokenizer: its ids, each after a space."""
+
+    def push(self, token_id: int, /) -> str:
+        return f" {token_id}"
+
+    def finish(self) -> str:
+        return ""
+
+
 class TextOut:
     """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
 
     def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str]) -> None:
-        self._stream = None if tokenizer is None else tokenizer.stream()
+        self._stream: Stream = Ids() if tokenizer is None else tokenizer.stream()
         self._stops = stops
         self._held = ""
         self._pieces: list[str] = []
@@ -42,14 +52,10 @@ class TextOut:
 
     def push(self, token: int) -> tuple[str, bool]:
         """The text that is certain now, and whether a stop string was completed."""
-        if self._stream is None:
-            return "", False
         return self._scan(self._stream.push(token))
 
     def finish(self) -> str:
         """The rest, when no more tokens come."""
-        if self._stream is None:
-            return ""
         piece, stopped = self._scan(self._stream.finish())
         return piece if stopped else piece + self._give(len(self._held))
 

@@ -1,7 +1,8 @@
 """Files to models and back: every format in which GPT-2s are kept, the hub, and the shipped model.
 
 Read in this order: checkpoint.py (what all formats become), safe.py (opening and writing without accidents),
-tensorfile.py and pickled.py (the two containers), then one file per format; registry.py finds the right one.
+filebytes.py, tensorfile.py and pickled.py (the containers), then one file per format; registry.py finds the
+right one.
 """
 
 from glassgpt.weights.checkpoint import Checkpoint, LazyTensor, LazyTensors, checked

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from glassgpt.config import Config
+from glassgpt.config import Config, shown
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
 
 if TYPE_CHECKING:
@@ -40,11 +40,28 @@ class Checkpoint:
     tokenizer: Tokenizer | None = None
     format: str = "memory"  # the format it was read from: hf, gguf, openai, nanogpt, llmc, packed
     source: str = ""  # the path or name it was read from
-    notes: dict[str, str] = field(default_factory=dict)  # tensor name -> what reading had to do to it
+    notes: dict[str, str] = field(
+        default_factory=dict
+    )  # tensor name, or "tokenizer" -> what reading did to it
 
     def packed(self, name: str) -> tuple[Array, Array] | None:
         """The int8 values and scales of a tensor kept that way in its file, else None."""
         return self.tensors.packed(name) if isinstance(self.tensors, LazyTensors) else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What whoever runs the model should know of its files, a line each."""
+        found = []
+        names = [shown(name) for name in self.config.unread]
+        if names:
+            listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            found.append(
+                f"{self.source}: its config has keys that no GPT-2 reads, kept as they are: {listed}"
+            )
+        if self.tokenizer is None and "tokenizer" in self.notes:
+            why_not = " ".join(self.notes["tokenizer"].split())
+            found.append(f"{self.source} is loaded without a tokenizer, for token ids alone: {why_not}")
+        return found
 
     @property
     def dtype(self) -> np.dtype[Any]:

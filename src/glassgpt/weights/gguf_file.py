@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.errors import FileFormatError
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.ggml_types import TYPES, Bytes, GGMLType
 from glassgpt.weights.safe import file_size
 
@@ -74,26 +74,22 @@ class GGUFFile:
     path: Path
     settings: dict[str, Value]
     tensors: dict[str, StoredTensor]
-    data: Bytes  # the whole file, mapped
+    data: FileBytes
 
     def bytes_of(self, tensor: StoredTensor) -> Bytes:
-        return self.data[tensor.offset : tensor.offset + tensor.n_bytes]
+        return self.data.read(tensor.offset, tensor.n_bytes)
 
     def read(self, tensor: StoredTensor) -> NDArray[Any]:
         return tensor.kind.read(self.bytes_of(tensor), tensor.shape)
 
 
 def read_gguf(path: Path) -> GGUFFile:
-    """Map the file, and read all of it but the numbers."""
+    """Open the file, and read all of it but the numbers."""
     size = file_size(path)
     if size < 24:
         raise FileFormatError(f"{path} is {size} bytes long, too short for a GGUF file. Get it again.")
-    try:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    cursor = _Cursor(path, memoryview(mapped)[:METADATA_LIMIT])
+    data = FileBytes(path)
+    cursor = _Cursor(path, memoryview(data.read(0, min(size, METADATA_LIMIT))))
     if cursor.take(4) != MAGIC:
         raise FileFormatError(f"{path} does not begin with 'GGUF': it is another kind of file.")
     version = cursor.number("<I")
@@ -131,7 +127,7 @@ def read_gguf(path: Path) -> GGUFFile:
     for one, other in itertools.pairwise(placed):
         if one.offset + one.n_bytes > other.offset:
             cursor.refuse(f"puts {other.name[:80]!r} inside {one.name[:80]!r}")
-    return GGUFFile(path, settings, tensors, np.frombuffer(mapped, np.uint8))
+    return GGUFFile(path, settings, tensors, data)
 
 
 class _Cursor:

@@ -33,6 +33,7 @@ from glassgpt.weights.tokenizers import tokenizer_beside
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+GENERATION_CONFIG = "generation_config.json"
 WEIGHT_FILES = (SAFETENSORS, SAFETENSORS_INDEX, PICKLE, PICKLE_INDEX)  # in the order of preference
 SHARD_LIMIT = 1000
 
@@ -69,7 +70,8 @@ def load(path: str | Path) -> Checkpoint:
         tensors = _without_tied_head(tensors, str(file))
     lazy = LazyTensors(tensors)
     checked(config, lazy, str(file))
-    return Checkpoint(config, lazy, tokenizer_beside(folder), "hf", str(path))
+    tokenizer, notes = tokenizer_beside(folder)
+    return Checkpoint(config, lazy, tokenizer, "hf", str(path), notes)
 
 
 def load_config(path: str | Path) -> Config:
@@ -103,14 +105,23 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
 
 def write_config(config: Config, folder: Path, dtype: str) -> None:
     """`config.json` and `generation_config.json`, as `transformers` expects them."""
-    special = {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}
-    _write_json(folder / "config.json", {**config.to_dict(), "dtype": dtype})
-    _write_json(folder / "generation_config.json", {"_from_model_config": True, **special})
+    values = config.to_dict()
+    special = {name: values[name] for name in ("bos_token_id", "eos_token_id")}
+    _write_json(folder / "config.json", {**config.kept, **values, "dtype": dtype})
+    _write_json(folder / GENERATION_CONFIG, {"_from_model_config": True, **special})
 
 
 def read_config(file: Path) -> Config:
-    """The checked `config.json`, refused above a sane size."""
-    return _config(read_json(file), str(file))
+    """The checked `config.json`, refused above a sane size.
+
+    Tokens that end a text only by `generation_config.json` beside it are taken from there.
+    """
+    values, beside = read_json(file), file.parent / GENERATION_CONFIG
+    if beside.is_file():
+        ends = (values.get("eos_token_id"), read_json(beside).get("eos_token_id"))
+        listed = [each if isinstance(each, list) else [each] for each in ends]
+        values["eos_token_id"] = [*listed[0], *listed[1]]
+    return _config(values, str(file))
 
 
 def config_from_text(text: str, where: str) -> Config:
@@ -169,7 +180,7 @@ def _read_entries(file: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     if file.suffix == ".safetensors" or tensorfile.looks_like(file):
         return tensorfile.open_tensors(file)
     if pickled.looks_like(file):
-        return pickled.lazy_tensors(file, pickled.load_pickled(file)), {}
+        return pickled.lazy_tensors(found := pickled.load_pickled(file), found.values), {}
     raise FileFormatError(f"{file} is neither safetensors nor a file of torch.save. Get the file again.")
 
 
@@ -177,7 +188,9 @@ def _read_shards(index: Path) -> dict[str, LazyTensor]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise FileFormatError(f"{index} has no weight_map. Get the file again.")
-    names = sorted(set(map(str, weight_map.values())))
+    if not all(isinstance(name, str) for name in weight_map.values()):
+        raise FileFormatError(f"{index}: its weight_map names a shard by something else than a text.")
+    names = sorted(set(weight_map.values()))
     if len(names) > SHARD_LIMIT:
         raise FileFormatError(f"{index} names {len(names):,} shards; at most {SHARD_LIMIT} make sense.")
     shards: dict[str, dict[str, LazyTensor]] = {}
@@ -185,6 +198,8 @@ def _read_shards(index: Path) -> dict[str, LazyTensor]:
         shard = inside(index.parent, name)
         if not shard.is_file():
             raise FileFormatError(f"{index} names the shard {name}, which is not there. Get it too.")
+        if name.endswith(".index.json"):  # of which one may name the other, without end
+            raise FileFormatError(f"{index} names {name}, another index, as a shard. Get the index again.")
         shards[name], _ = _read_entries(shard)
     entries = {}
     for tensor, name in weight_map.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,9 @@ from glassgpt.weights.checkpoint import (
     dtype_of,
     require_published_design,
 )
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.linear import is_linear, turned
 from glassgpt.weights.safe import file_size, writing
-from glassgpt.weights.tensorfile import mapped
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 MAGIC = 20240326
@@ -79,22 +78,22 @@ def load(path: str | Path) -> Checkpoint:
                 f"{path} is {size:,} bytes long, but its header describes {described:,}: "
                 "truncated or forged. Get the file again."
             )
-    data = mapped(path)
+    data = FileBytes(path)
     shapes = config.shapes()
     tensors: dict[str, LazyTensor] = {}
     reached = HEADER
     for name in order(config):
         stored = shapes[name][::-1] if is_linear(name) else shapes[name]
-        tensor = LazyTensor(stored, dtype, functools.partial(_view, data, stored, dtype, reached))
+        tensor = LazyTensor(stored, dtype, functools.partial(data.array, reached, stored, dtype))
         tensors[name] = turned(tensor) if is_linear(name) else tensor
         height = rows if name == "wte.weight" else stored[0]
         reached += height * math.prod(stored[1:]) * dtype.itemsize
     lazy = LazyTensors(tensors)
     checked(config, lazy, str(path))
-    notes = {}
+    tokenizer, notes = tokenizer_beside(path.parent)
     if rows != config.vocab_size:
         notes["wte.weight"] = f"padded to {rows:,} rows in llm.c's file"
-    return Checkpoint(config, lazy, tokenizer_beside(path.parent), "llmc", str(path), notes)
+    return Checkpoint(config, lazy, tokenizer, "llmc", str(path), notes)
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
@@ -166,10 +165,6 @@ def _read_header(path: Path, words: list[int]) -> tuple[Config, np.dtype[Any], i
     except ConfigError as error:
         raise FileFormatError(f"{path}: its header makes no model: {error}") from None
     return config, DTYPES["bfloat16" if half else "float32"], rows
-
-
-def _view(data: mmap.mmap, shape: tuple[int, ...], dtype: np.dtype[Any], begin: int) -> Array:
-    return np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape)
 
 
 def _bytes(array: Array) -> memoryview:

@@ -51,13 +51,14 @@ def detect(path: str | Path) -> bool:
 def load(path: str | Path) -> Checkpoint:
     path = Path(path)
     file = path / FILE if path.is_dir() else path
-    values = pickled.load_pickled(file)
+    found = pickled.load_pickled(file)
+    values = found.values
     args, state = values.get("model_args"), values.get("model")
     if not isinstance(args, dict) or not isinstance(state, dict):
         raise FileFormatError(f"{file} has no model_args and model; it is not a nanoGPT checkpoint.")
     config = _config(args, values.get(_OWN_KEY), str(file))
-    tensors = _canonical(pickled.lazy_tensors(file, state), str(file))
-    notes: dict[str, str] = {}
+    tensors = _canonical(pickled.lazy_tensors(found, state), str(file))
+    tokenizer, notes = tokenizer_beside(file.parent)
     if args.get("bias") is False and config.n_layer <= len(tensors):
         for name, shape in config.shapes().items():
             if name.endswith(".bias") and name not in tensors:
@@ -66,7 +67,7 @@ def load(path: str | Path) -> Checkpoint:
                 notes[name] = "absent (bias=False), so zeros"
     lazy = LazyTensors(tensors)
     checked(config, lazy, str(file))
-    return Checkpoint(config, lazy, tokenizer_beside(file.parent), "nanogpt", str(path), notes)
+    return Checkpoint(config, lazy, tokenizer, "nanogpt", str(path), notes)
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:

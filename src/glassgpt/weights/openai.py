@@ -71,10 +71,10 @@ def load(path: str | Path) -> Checkpoint:
         tensors[canonical] = _squeezed(variable) if name.endswith("/w") else variable
     checked(config, lazy := LazyTensors(tensors), where=f"{prefix}.index")
     in_order = LazyTensors({name: lazy.entries[name] for name in config.shapes()})
-    tokenizer = tokenizer_beside(path)
+    tokenizer, notes = tokenizer_beside(path)
     if tokenizer is not None:
         config = dataclasses.replace(config, bos_token_id=tokenizer.eot_id, eos_token_id=tokenizer.eot_id)
-    return Checkpoint(config, in_order, tokenizer, format="openai", source=str(path))
+    return Checkpoint(config, in_order, tokenizer, format="openai", source=str(path), notes=notes)
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:

@@ -62,7 +62,8 @@ def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
             tensors[name] = _vector(entry.read, entry.shape, dtype)
     lazy = LazyTensors(tensors)
     checked(config, lazy, str(file))
-    return Checkpoint(config, lazy, tokenizer_beside(folder), "packed", str(path))
+    tokenizer, notes = tokenizer_beside(folder)
+    return Checkpoint(config, lazy, tokenizer, "packed", str(path), notes)
 
 
 def load_config(path: str | Path) -> Config:

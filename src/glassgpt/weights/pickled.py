@@ -7,8 +7,12 @@ plain stored entries, no larger than the file), the pickle's instructions are re
 
 from __future__ import annotations
 
+import functools
+import re
+import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, UserError
 from glassgpt.weights.checkpoint import Array, LazyTensor
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.pickle_check import DTYPES, OLD_START, check_instructions, instructions
 from glassgpt.weights.safe import file_size
 
@@ -41,8 +46,18 @@ def mentions(path: str | Path, key: str) -> bool:
     return any(argument == key for _, argument in instructions(_pickles(path), path))
 
 
-def load_pickled(path: str | Path) -> dict[str, Any]:
-    """The dictionary in the file; tensors stay on the disk (mapped) where the file's age allows."""
+@dataclass(frozen=True)
+class Pickled:
+    """The dictionary in a file. Where its storages lie in the file is known by their address in memory."""
+
+    path: Path
+    values: dict[str, Any]
+    file: FileBytes
+    places: Mapping[int, int]  # address of a storage -> where it lies; none in files from before 2020
+
+
+def load_pickled(path: str | Path) -> Pickled:
+    """The dictionary in the file; numbers stay on the disk where the file's age allows."""
     path = Path(path)
     check_instructions(_pickles(path), path)
     try:
@@ -52,14 +67,48 @@ def load_pickled(path: str | Path) -> dict[str, Any]:
             f"{path} was made by torch.save and needs torch to be read: pip install 'glassgpt[torch]', "
             "or use the .safetensors file of the same model."
         ) from None
+    addresses: list[int] = []
+
+    def stay(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+        """Whatever device it was saved from, it stays on the CPU."""
+        if storage.nbytes():
+            addresses.append(storage.data_ptr())
+        return storage
+
+    places: dict[int, int] = {}
     try:
-        mapped = _is_zip(path)
-        values = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        if _is_zip(path):
+            # Mapped for its structure alone, no number is touched: see filebytes.py for why not.
+            values = torch.load(path, map_location=stay, weights_only=True, mmap=True)
+            places = _places(addresses, _storages(path))
+        if not places:
+            values = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except Exception as error:  # whatever torch makes of a broken file, the user needs one line of it
         raise FileFormatError(f"{path} cannot be opened: {_reason(error)}. Get the file again.") from None
     if not isinstance(values, dict):
         raise FileFormatError(f"{path} holds a {type(values).__name__}, not a dictionary of tensors.")
-    return values
+    return Pickled(path, values, FileBytes(path), places)
+
+
+def _storages(path: Path) -> list[int]:
+    """Where the storages of a torch zip begin, by its directory."""
+    with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+        found = []
+        for info in archive.infolist():
+            if info.file_size and re.search(r"/data/\d+$", info.filename):
+                file.seek(info.header_offset + 26)  # the lengths of the name and of the padding that follow
+                name, padding = struct.unpack("<HH", file.read(4))
+                found.append(info.header_offset + 30 + name + padding)
+    return found
+
+
+def _places(addresses: list[int], begins: list[int]) -> dict[int, int]:
+    """Each storage's address with its place in the file, or nothing if the two do not match one to one."""
+    if not addresses or len(addresses) != len(begins):
+        return {}
+    start = min(addresses) - min(begins)  # of the map
+    places = {address: address - start for address in addresses}
+    return places if sorted(places.values()) == sorted(begins) else {}
 
 
 def _reason(error: Exception) -> str:
@@ -72,9 +121,9 @@ def _reason(error: Exception) -> str:
     return reason if reason else "torch finds no weights in it"
 
 
-def lazy_tensors(path: str | Path, values: Mapping[Any, Any]) -> dict[str, LazyTensor]:
-    """Numpy views of a dictionary of torch tensors."""
-    tensors = {}
+def lazy_tensors(pickled: Pickled, values: Mapping[Any, Any]) -> dict[str, LazyTensor]:
+    """The tensors of a dictionary in the file, each read when it is asked for."""
+    path, tensors = pickled.path, {}
     for name, tensor in values.items():
         if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
             shown = repr(name) if isinstance(name, str) else type(name).__name__
@@ -84,21 +133,36 @@ def lazy_tensors(path: str | Path, values: Mapping[Any, Any]) -> dict[str, LazyT
             raise FileFormatError(
                 f"{path}: tensor {name!r} claims shape {tuple(tensor.shape)}, more than the file holds of it."
             )
-        tensors[name] = LazyTensor(tuple(tensor.shape), _dtype(path, name, tensor), _reader(tensor))
+        tensors[name] = LazyTensor(tuple(tensor.shape), _dtype(path, name, tensor), _reader(pickled, tensor))
     return tensors
 
 
-def _reader(tensor: torch.Tensor) -> Any:
+def _reader(pickled: Pickled, tensor: torch.Tensor) -> Callable[[], Array]:
+    place = pickled.places.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+    if place is None:
+        return functools.partial(_as_numpy, tensor)
+    file = pickled.file  # alone: what hangs on the dictionary may go
+    shape, stride, dtype, width = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.element_size()
+    begin = place + tensor.storage_offset() * width
+    length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # numbers it reaches over
+
     def read() -> Array:
         import torch
 
-        plain = tensor.detach()
-        if plain.dtype == torch.bfloat16:
-            return plain.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        array: Array = plain.numpy()
-        return array
+        numbers = torch.from_numpy(file.read(begin, length * width)).view(dtype)
+        return _as_numpy(numbers.as_strided(shape, stride))
 
     return read
+
+
+def _as_numpy(tensor: torch.Tensor) -> Array:
+    import torch
+
+    plain = tensor.detach()
+    if plain.dtype == torch.bfloat16:
+        return plain.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    array: Array = plain.numpy()
+    return array
 
 
 def _dtype(path: str | Path, name: str, tensor: torch.Tensor) -> np.dtype[Any]:

@@ -79,7 +79,8 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
         if detect_format(path) == "gguf":
             found, why_not = _module("gguf").load_tokenizer(path)
         else:
-            found, why_not = tokenizer_beside(path.parent), None
+            found, notes = tokenizer_beside(path.parent)
+            why_not = notes.get("tokenizer")
     if found is None:
         reason = "" if why_not is None else f" ({why_not})"
         raise ModelNotFoundError(

@@ -1,6 +1,6 @@
 """The safetensors file: 8 bytes of header length, a JSON header, then the arrays end to end.
 
-Reading maps the file and hands out views of it: nothing is copied, and pages are read when touched. The
+A tensor is read when it is asked for. The
 header is checked against the file in full before the first view is made, because a header can lie: about
 its own length, about where arrays lie (past the end, over each other), about how large they are.
 Writing streams one tensor at a time, so a 6 GB model needs the memory of its largest tensor only.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,8 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.weights.checkpoint import Array, LazyTensor
+from glassgpt.weights.checkpoint import LazyTensor
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.safe import file_size
 
 # The header of GPT-2 XL is 60 kB. Parsed JSON takes up to thirty times its own size in memory.
@@ -63,32 +63,14 @@ def looks_like(path: str | Path) -> bool:
 def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """Every tensor of the file, unread, and the strings of its `__metadata__`."""
     spans, metadata = read_header(path)
-    data = mapped(path)
+    file = FileBytes(path)
     tensors = {
-        name: LazyTensor(span.shape, span.dtype, functools.partial(_view, data, span))
+        name: LazyTensor(
+            span.shape, span.dtype, functools.partial(file.array, span.begin, span.shape, span.dtype)
+        )
         for name, span in spans.items()
     }
     return tensors, metadata
-
-
-def mapped(path: str | Path) -> mmap.mmap:
-    """The bytes of a file without reading them."""
-    with open(path, "rb") as file:
-        try:
-            # A private mapping: the arrays can be written to (torch insists), the file never changes.
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except OSError:
-            # Larger than the memory: the system promises no private copy of that, but lets it be read.
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _view(data: mmap.mmap, span: Span) -> Array:
-    count = math.prod(span.shape)
-    if count == 0:
-        return np.empty(span.shape, span.dtype)
-    array = np.frombuffer(data, span.dtype, count, span.begin).reshape(span.shape)
-    # Old writers did not pad the header to 8 bytes; arrays off their natural boundary are copied.
-    return array if array.flags.aligned else array.copy()
 
 
 def read_header(path: str | Path) -> tuple[dict[str, Span], dict[str, str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from glassgpt.errors import FileFormatError
 from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.crc32c import crc32c, masked
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.safe import file_size
 from glassgpt.weights.sstable import FILE_LIMIT, read_table, read_varint, varint, write_table
 
@@ -101,14 +101,14 @@ def write_bundle(prefix: Path, tensors: Iterable[tuple[str, Array]]) -> None:
 
 
 class _Shard:
-    """One data file, mapped into memory: its pages are read when touched."""
+    """One data file."""
 
     def __init__(self, prefix: Path, number: int, of: int) -> None:
         if not 0 <= number < of <= _SHARD_LIMIT:
             _refuse(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
         self.path = _shard_path(prefix, number, of)
         self.size = file_size(self.path)
-        self.bytes = np.frombuffer(_map(self.path), np.uint8) if self.size else np.zeros(0, np.uint8)
+        self.bytes = FileBytes(self.path)
 
     def tensor(self, name: str, entry: Entry) -> LazyTensor:
         dtype = DTYPES[entry.dtype]
@@ -121,11 +121,9 @@ class _Shard:
             )
 
         def read() -> Array:
-            data = self.bytes[entry.offset : entry.offset + entry.size]
+            data = self.bytes.read(entry.offset, entry.size)
             if masked(crc32c(data.data)) != entry.crc:
                 _refuse(str(self.path), f"has a wrong checksum on {name}")
-            if entry.offset % dtype.itemsize:  # numpy would compute on it, but slowly, and torch not at all
-                data = data.copy()
             return data.view(dtype).reshape(entry.shape)
 
         return LazyTensor(entry.shape, dtype, read)
@@ -140,14 +138,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with open(path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} cannot be read: {error}. Check the path.") from None
 
 
 def _read_header(message: bytes, where: str) -> int:
