@@ -158,8 +158,9 @@ def test_a_bug_is_one_line_that_says_where_its_traceback_is(glassgpt, monkeypatc
         raise ZeroDivisionError("no\nway")
 
     monkeypatch.setattr(info, "find", fail)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    answer = glassgpt("info", "gpt2")
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(tmp_path))
+        answer = glassgpt("info", "gpt2")
     (file,) = tmp_path.glob("glassgpt-*.traceback")
     assert (answer.code, answer.out) == (70, "")
     said = (
@@ -168,8 +169,13 @@ def test_a_bug_is_one_line_that_says_where_its_traceback_is(glassgpt, monkeypatc
     assert answer.err == said
     assert "in fail" in file.read_text()
 
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    assert glassgpt("info", "gpt2").err.endswith("See its traceback with GLASSGPT_DEBUG=1.\n")
+    def full(**names):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "mkstemp", full)
+        answer = glassgpt("info", "gpt2")
+    assert answer.err.endswith("See its traceback with GLASSGPT_DEBUG=1.\n")
 
 
 def test_debug_shows_the_traceback_of_a_bug_and_of_a_users_mistake(monkeypatch):
