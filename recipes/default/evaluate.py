@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import math
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -97,11 +98,12 @@ def measure(model: str, texts: Path, whole: str | None, rest: list[str]) -> dict
 
 
 def figures(model: str, *words: str) -> Figures:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "figures.json"
-        if glassgpt(["eval", model, *words, "--json", str(file)]) != 0 and "--any-data" not in words:
-            sys.exit(1)
-        return json.loads(file.read_text("utf-8"))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = glassgpt(["eval", model, *words, "--json"])
+    if code != 0 and "--any-data" not in words:
+        sys.exit(1)
+    return json.loads(printed.getvalue())
 
 
 def loss(found: Figures) -> float:

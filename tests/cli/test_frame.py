@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -105,14 +106,28 @@ def test_streams_that_were_closed_before_we_began(closed):
     assert done.stderr == b""
 
 
+OUTPUTS = {
+    "the result has no room": ("info gpt2 >/dev/full", 2, "no space left on device"),
+    "the result has no room, halfway": ("info gpt2-xl --every-block >/dev/full", 2, "no space left"),
+    "a remark has no room": ("generate Hi --model {tiny} --max-new-tokens 3 2>/dev/full", 0, ""),
+    "an error has no room": ("info nosuch 2>/dev/full", 2, ""),
+    "nothing has room": ("info gpt2 >/dev/full 2>/dev/full", 2, ""),
+    "closed": ("generate Hi --model {tiny} --max-new-tokens 3 >&- 2>&-", 0, ""),
+    "an error, closed": ("info nosuch >&- 2>&-", 2, ""),
+}
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
-def test_output_to_a_full_disk():
-    command, env = program("info", "gpt2")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"glassgpt: no space left on device")
-    assert done.stderr.count(b"\n") == 1
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_output_to_a_full_disk_or_to_nobody(tiny, name):
+    """The exit code is that of the command, and Python adds nothing of its own at its end."""
+    line, code, said = OUTPUTS[name]
+    command, env = program()
+    shell = shlex.join(map(str, command)) + " " + line.format(tiny=shlex.quote(str(tiny)))
+    done = subprocess.run(["sh", "-c", shell], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done
+    assert done.stderr.startswith("glassgpt: " + said if said else ""), done
+    assert done.stderr.count("\n") == bool(said), done
 
 
 FAILURES = {
@@ -138,17 +153,38 @@ def test_what_the_machine_can_do_to_us_is_one_line(glassgpt, monkeypatch, name):
     assert glassgpt("info", "gpt2").is_one_line_error(*words)
 
 
-def test_a_bug_keeps_its_traceback_and_debug_shows_a_users_mistake_too(monkeypatch):
+def test_a_bug_is_one_line_that_says_where_its_traceback_is(glassgpt, monkeypatch, tmp_path):
     def fail(model):
-        raise ZeroDivisionError
+        raise ZeroDivisionError("no\nway")
+
+    monkeypatch.setattr(info, "find", fail)
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(tmp_path))
+        answer = glassgpt("info", "gpt2")
+    (file,) = tmp_path.glob("glassgpt-*.traceback")
+    assert (answer.code, answer.out) == (70, "")
+    said = (
+        f"glassgpt: a bug of ours: ZeroDivisionError: no way. Its traceback is in {file}; please report it.\n"
+    )
+    assert answer.err == said
+    assert "in fail" in file.read_text()
+
+    def full(**names):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(info, "find", fail)
-        with pytest.raises(ZeroDivisionError):
-            main(["info", "gpt2"])
+        patched.setattr(tempfile, "mkstemp", full)
+        answer = glassgpt("info", "gpt2")
+    assert answer.err.endswith("See its traceback with GLASSGPT_DEBUG=1.\n")
+
+
+def test_debug_shows_the_traceback_of_a_bug_and_of_a_users_mistake(monkeypatch):
     monkeypatch.setenv("GLASSGPT_DEBUG", "1")
     with pytest.raises(Exception, match="illustrated"):
         main(["info", "gpt2-xl", "--illustrated"])
+    monkeypatch.setattr(info, "find", None)
+    with pytest.raises(TypeError):
+        main(["info", "gpt2"])
 
 
 def test_control_c(glassgpt, monkeypatch):

@@ -266,14 +266,6 @@ def test_control_c_writes_what_there_is_of_many(glassgpt, tiny, way):
     assert "Traceback" not in answer.err
 
 
-def test_no_name_is_not_the_folder_we_are_in(glassgpt, tiny, monkeypatch, tmp_path):
-    monkeypatch.chdir(tiny)
-    for words in (["generate", "x"], ["next", "x"], ["tokens", "x"]):
-        assert glassgpt(*words, "--model", "").is_one_line_error("name is empty", "owner/name")
-    for words in (["info", ""], ["verify", ""], ["convert", "", tmp_path / "out"], ["convert", tiny, ""]):
-        assert glassgpt(*words).is_one_line_error("name is empty")
-
-
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are POSIX's")
 def test_a_terminal_gets_lines_that_end_between_words(tiny):
     import pty

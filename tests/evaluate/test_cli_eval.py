@@ -12,26 +12,24 @@ from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.evaluate import texts
 
 
-def test_without_a_word_the_shipped_model_takes_the_smoke_suite(evaluate, tmp_path) -> None:
-    code, out, _ = evaluate("--json", tmp_path / "f.json")
+def test_without_a_word_the_shipped_model_takes_the_smoke_suite(evaluate) -> None:
+    code, out, _ = evaluate("--json")
     assert code == 0
-    figures = json.loads((tmp_path / "f.json").read_text())
+    figures = json.loads(out)
     assert {"smoke-words.perplexity", "smoke-choice.acc", "smoke-text.bits_per_byte"} <= figures.keys()
-    for name, figure in figures.items():
+    for figure in figures.values():
         assert figure.keys() == {"value", "stderr", "n", "protocol"}
         assert math.isfinite(figure["value"])
-        assert name in out
+    assert figures.keys() <= set(evaluate()[1].split())
 
 
 @pytest.mark.parametrize("suite", ["paper", "harness"])
-def test_suites(evaluate, random_bytes, folder, tmp_path, suite) -> None:
-    target = tmp_path / "f.json"
-    code, out, err = evaluate(
-        random_bytes.folder, "--suite", suite, "--data", folder, "--any-data", "--json", target
-    )
+def test_suites(evaluate, random_bytes, folder, suite) -> None:
+    words = [random_bytes.folder, "--suite", suite, "--data", folder, "--any-data"]
+    code, out, err = evaluate(*words)
     assert code == 0, err
     assert {"117M", "1542M"} <= set(out.splitlines()[0].split())
-    figures = json.loads(target.read_text())
+    figures = json.loads(evaluate(*words, "--json")[1])
     assert len(figures) == {"paper": 15 - 1, "harness": 2 + 2 + 3 + 2 + 1 + 2 + 1}[suite]
     code, out, err = evaluate(
         random_bytes.folder, "--suite", suite, "--data", folder, "--any-data", "--markdown", "--limit", "1"
@@ -55,20 +53,13 @@ def test_missing_and_altered_files_and_unknown_tasks_do_not_stop_the_rest(
 ) -> None:
     (tmp_path / "lambada_test.jsonl").write_text(texts.LAMBADA)
     (tmp_path / "news.en.heldout-00000-of-00050").write_text(texts.ONE_BILLION)
-    code, out, err = evaluate(
-        random_bytes.folder,
-        "--suite",
-        "lambada,ptb,piqua,1bw",
-        "--data",
-        tmp_path,
-        "--json",
-        tmp_path / "f.json",
-    )
+    words = [random_bytes.folder, "--suite", "lambada,ptb,piqua,1bw", "--data", tmp_path]
+    code, out, err = evaluate(*words)
     assert code == 1  # a file that is not what its name says
     assert "there is no suite or task 'piqua'. Did you mean 'piqa'?" in err
     assert "lambada: altered: the hash of lambada_test.jsonl" in err
     assert "ptb: not available: " in err
-    assert json.loads((tmp_path / "f.json").read_text()).keys() == {"1bw.perplexity"}
+    assert json.loads(evaluate(*words, "--json")[1]).keys() == {"1bw.perplexity"}
     assert "1bw.perplexity" in out
     assert "not measured: lambada, ptb" in out
 
@@ -118,13 +109,14 @@ def test_a_jsonl_is_scored_document_by_document(evaluate, random_bytes, tmp_path
     bits = 0.0
     for part in parts:
         (tmp_path / "one.txt").write_text(part)
-        words = [tmp_path / "one.txt", "--suite", "bits-per-byte", "--json", tmp_path / "one.json"]
-        assert evaluate(random_bytes.folder, *words)[0] == 0
-        bits += json.loads((tmp_path / "one.json").read_text())["one.bits_per_byte"]["value"] * len(part)
-    words = [tmp_path / "both.jsonl", "--suite", "bits-per-byte", "--json", tmp_path / "both.json"]
-    code, _, err = evaluate(random_bytes.folder, *words)
+        words = [tmp_path / "one.txt", "--suite", "bits-per-byte", "--json"]
+        code, out, _ = evaluate(random_bytes.folder, *words)
+        assert code == 0
+        bits += json.loads(out)["one.bits_per_byte"]["value"] * len(part)
+    words = [tmp_path / "both.jsonl", "--suite", "bits-per-byte", "--json"]
+    code, out, err = evaluate(random_bytes.folder, *words)
     assert (code, "1 document left out" in err) == (0, True)
-    figure = json.loads((tmp_path / "both.json").read_text())["both.bits_per_byte"]
+    figure = json.loads(out)["both.bits_per_byte"]
     assert figure["n"] == sum(map(len, parts))
     assert figure["value"] * figure["n"] == pytest.approx(bits)
 
@@ -136,6 +128,7 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
         (["--suite", "perplexity"], "is no file"),
         (["--suite", "paper", "--data", str(tmp_path / "no")], "is not a folder"),
         (["b", "c"], "3 models are too many"),
+        (["--json", "--markdown"], "--json and --markdown both say what to print"),
         (["b", "--markdown"], "--markdown prints the row of one model"),
         (["--suite", "ptb", "--data", str(tmp_path)], "nothing could be measured. ptb: not available"),
         (
@@ -153,12 +146,11 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
 def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
     """A model and the same rounded to bfloat16: close, and not the same."""
     save_checkpoint(load_checkpoint(shipped.folder), tmp_path / "coarse", dtype="bfloat16")
-    target = tmp_path / "f.json"
     (tmp_path / "long.txt").write_text((SMOKE_DATA / "text.txt").read_text("utf-8") * 4, "utf-8")
-    words = ["--suite", "perplexity", "--data", tmp_path / "long.txt", "--stride", "256", "--json", target]
+    words = ["--suite", "perplexity", "--data", tmp_path / "long.txt", "--stride", "256"]
     code, out, _ = evaluate(shipped.folder, tmp_path / "coarse", *words)
     assert code == 0
-    found = json.loads(target.read_text())
+    found = json.loads(evaluate(shipped.folder, tmp_path / "coarse", *words, "--json")[1])
     assert found["models"] == [str(shipped.folder), str(tmp_path / "coarse")]
     a, b = (found[one]["long.token_perplexity"]["value"] for one in "ab")
     assert found["difference"]["long.token_perplexity"]["value"] == pytest.approx(b - a)

@@ -258,25 +258,16 @@ def own_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Path, tmp_path: Path) -> None:
+def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Path) -> None:
     names = "own_choice,own_text,own_missing,own_choic"
-    code, out, err = evaluate(
-        random_words.folder,
-        "--tasks",
-        names,
-        "--data",
-        own_tasks,
-        "--json",
-        tmp_path / "f.json",
-        "--limit",
-        "2",
-    )
+    words = [random_words.folder, "--tasks", names, "--data", own_tasks, "--limit", "2"]
+    code, out, err = evaluate(*words)
     assert code == 0
     _, row, _ = evaluate(random_words.folder, "--tasks", "own_choice", "--data", own_tasks, "--markdown")
     assert row.startswith("| model | own_choice.acc (lm_eval ")
     assert "own_missing: not available:" in err
     assert "own_choic: there is no such task. Did you mean 'own_choice'?" in err
-    found = json.loads((tmp_path / "f.json").read_text())
+    found = json.loads(evaluate(*words, "--json")[1])
     assert set(found) == {"own_choice.acc,none", "own_text.exact_match,none"}
     assert {one["n"] for one in found.values()} == {2}
     for figure in found.values():

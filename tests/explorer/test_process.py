@@ -109,6 +109,7 @@ def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> No
         (["--port", "70000"], "--port 70000 is no port"),
         (["--host", "203.0.113.7"], "--host 203.0.113.7 is no address of this machine"),
         (["--host", "no such host"], "is no address of this machine"),
+        (["--host", ""], "--host is empty; is a shell variable unset?"),
         (["--model", "nowhere/at/all"], "does not exist"),
         ([""], "the prompt is empty"),
     ],
@@ -123,3 +124,15 @@ def test_mistakes_are_told_in_one_line(
     assert out == ""
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)])
+def test_who_lets_the_network_in_is_told_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
+) -> None:
+    from glassgpt.cli import explore, main
+
+    monkeypatch.setattr(explore, "serve", lambda app, listener, url, open_browser: listener.close())
+    assert main(["explore", "--model", SHIPPED, "--no-browser", "--host", host, "--port", "0"]) == 0
+    said = f"warning: with --host {host} everybody who reaches this machine over the network can read"
+    assert (said in capsys.readouterr().err) == warned

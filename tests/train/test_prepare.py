@@ -134,6 +134,7 @@ def test_what_prepare_wrote_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the robot obeys the robber " * 9)
     bpe = Tokenizer.train([tmp_path / "a.txt"], vocab_size=270)
     bpe.save(tmp_path / "out.part")
+    (tmp_path / "out.part" / "lock").touch()
     bpe.save(tmp_path / "earlier")
     (tmp_path / "earlier" / "shards.json").write_text("{}")
     for _ in range(2):

@@ -5,7 +5,8 @@ and its return value the exit code. A module is imported only when its verb is u
 `--version` answer at once.
 
 Exit codes: 0 done; 1 the answer is no (`verify`); 2 a mistake in what was asked, told in one line on stderr;
-3 the loss is no finite number (`train`); 130 Ctrl-C; 141 whoever read our output stopped reading.
+3 the loss is no finite number (`train`); 70 a bug of ours, whose traceback is in a file; 130 Ctrl-C; 141
+whoever read our output stopped reading; 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from glassgpt.cli.signals import Signals
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ VERBS = {
         "measure a model by the paper's and other published rules",
         (
             "glassgpt eval default --suite paper --data data/",
-            "glassgpt eval gpt2 --suite harness --json figures.json",
+            "glassgpt eval gpt2 --suite harness --json",
             "glassgpt eval default book.txt --suite perplexity --stride 512",
             "glassgpt eval gpt2 gpt2-q4.gguf --suite wikitext-2 --limit 50",
             "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
@@ -129,26 +134,47 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. Only a bug of ours shows a traceback."""
+    """Run one command line and return its exit code. GLASSGPT_DEBUG=1 shows the traceback of any error."""
     from glassgpt.cli import terminal
+    from glassgpt.cli.signals import Signals
 
     terminal.prepare_streams()
+    words = sys.argv[1:] if argv is None else list(argv)
+    with Signals() as signals:
+        try:
+            try:
+                code = guarded(words, signals)
+                signals.disarm()
+            except KeyboardInterrupt:
+                code = signals.stopped()
+        except KeyboardInterrupt:  # one more, just here; there is no third (see `Signals`)
+            code = signals.stopped()
+        if signals.is_terminated:  # also where the verb ended well after it
+            code = signals.stopped()
+        terminal.settle_streams(interrupted=code > 128 and code != 141)
+        return code
+
+
+def guarded(argv: Sequence[str], signals: Signals) -> int:
+    """The exit code; an error becomes one line."""
+    from glassgpt.cli import terminal
+
     try:
         with terminal.plain_warnings():
-            code = run(sys.argv[1:] if argv is None else list(argv))
+            code = run(argv)
         sys.stdout.flush()  # here, where a closed pipe or a full disk still gets a proper end
         return code
-    except KeyboardInterrupt:
-        return interrupted()
     except BrokenPipeError:
-        terminal.drop_stdout()
         return 141
     except Exception as error:
+        if signals.seen is not None:  # a library made an error of its own of the Ctrl-C
+            raise KeyboardInterrupt from None
         if os.environ.get("GLASSGPT_DEBUG"):
             raise
         message = explain(error)
         if message is None:
-            raise
+            complain(f"a bug of ours: {type(error).__name__}: {error}. {where_traceback_is(error)}")
+            return 70
         complain(message)
         return error.exit_code if isinstance(error, UserError) else 2
 
@@ -189,7 +215,7 @@ def as_utf8(number: int, word: str) -> str:
 
 
 def explain(error: Exception) -> str | None:
-    """One line for what a user or their machine can cause; None for a bug, which keeps its traceback."""
+    """One line for what a user or their machine can cause; None for a bug."""
     import errno
 
     if isinstance(error, UserError):
@@ -215,18 +241,23 @@ def _is_torch_out_of_memory(error: Exception) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def complain(message: str) -> None:
-    """The one line. A message of several lines is folded: programs and people read the first."""
-    print("glassgpt:", " ".join(message.split()), file=sys.stderr)
-
-
-def interrupted() -> int:
-    """Ctrl-C: what was already written stays, the shell's prompt gets its own line."""
-    from glassgpt.cli import terminal
+def where_traceback_is(error: Exception) -> str:
+    """Keep the traceback in a file, and say which."""
+    import tempfile
+    import traceback
 
     try:
-        sys.stdout.flush()
+        handle, path = tempfile.mkstemp(prefix="glassgpt-", suffix=".traceback")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
     except OSError:
-        terminal.drop_stdout()
-    print(file=sys.stderr)
-    return 130
+        return "See its traceback with GLASSGPT_DEBUG=1."
+    return f"Its traceback is in {path}; please report it."
+
+
+def complain(message: str) -> None:
+    """The one line. A message of several lines is folded: programs and people read the first."""
+    from glassgpt.cli import terminal
+
+    with terminal.unimportant():
+        print("glassgpt:", " ".join(message.split()), file=sys.stderr)

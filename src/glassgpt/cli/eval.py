@@ -58,7 +58,7 @@ def command(
     limit: Annotated[
         int | None, flag("only the first documents (windows of long texts) of each task", "N", default="all")
     ] = None,
-    json: Annotated[str | None, flag("write the figures to this file", "FILE", default="")] = None,
+    json: Annotated[bool, flag("one JSON object with every figure", default="")] = False,
     markdown: Annotated[bool, flag("print a row of a Markdown table", default="")] = False,
     any_data: Annotated[bool, flag("score files that are not the published ones", default="")] = False,
     cache: Annotated[
@@ -77,6 +77,8 @@ def command(
     for name, value in (("--limit", limit), ("--stride", stride)):
         if value is not None and value < 1:
             raise SettingError(f"{name} {value} is not a whole number of at least 1.")
+    if json and markdown:
+        raise SettingError("--json and --markdown both say what to print: leave one out.")
     models = models if models else ("default",)
     folder = None if data is None else Path(data).expanduser()
     if tasks is not None:
@@ -114,9 +116,9 @@ def command(
     outcomes = bench.run()
     measures = [measure for outcome in outcomes for measure in outcome.measures]
     code = exit_code(outcomes)
-    if json is not None:
-        write_json(json, as_json(measures))
-    if markdown:
+    if json:
+        print(jsonlib.dumps(as_json(measures)))
+    elif markdown:
         print(markdown_row(models[0], [cell(measure) for measure in measures]))
     else:
         terminal.show(*figures(outcomes))
@@ -301,10 +303,3 @@ def markdown_row(name: str, cells: Sequence[tuple[str, str]]) -> str:
 
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
     return {measure.metric: measure.to_json() for measure in measures}
-
-
-def write_json(target: str, content: dict[str, Any]) -> None:
-    from glassgpt.weights.safe import writing
-
-    with writing(Path(target).expanduser()) as path:
-        path.write_text(jsonlib.dumps(content, indent=1) + "\n", "utf-8")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 import logging
 from importlib import metadata
 from typing import Any, NamedTuple
 
 from glassgpt.cli import terminal
-from glassgpt.cli.eval import Settings, cache_folder, markdown_row, write_json
+from glassgpt.cli.eval import Settings, cache_folder, markdown_row
 from glassgpt.cli.loading import load
 from glassgpt.errors import SettingError, UserError
 
@@ -23,7 +24,7 @@ class Figure(NamedTuple):
 
 
 def run_tasks(
-    models: tuple[str, ...], names: str, settings: Settings, json: str | None, markdown: bool = False
+    models: tuple[str, ...], names: str, settings: Settings, json: bool = False, markdown: bool = False
 ) -> int:
     """Each task by itself: what cannot be had is told in a line, and the rest goes on.
 
@@ -63,9 +64,9 @@ def run_tasks(
 
     if not figures:
         raise UserError(f"nothing could be measured. {problems[0]}")
-    if json is not None:
-        write_json(json, {f"{one.task}.{one.metric},{one.filter}": one._asdict() for one in figures})
-    if markdown:
+    if json:
+        print(jsonlib.dumps({f"{one.task}.{one.metric},{one.filter}": one._asdict() for one in figures}))
+    elif markdown:
         print(markdown_row(models[0], [cell(one) for one in figures]))
     else:
         rules = dict.fromkeys(f"{one.task}: {one.protocol}" for one in figures)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json as jsonlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.eval import Bench, Settings, as_json, exit_code, shown, working, write_json
+from glassgpt.cli.eval import Bench, Settings, as_json, exit_code, shown, working
 
 if TYPE_CHECKING:
     from glassgpt.evaluate.measure import Difference, Measure
     from glassgpt.evaluate.task import Task
 
 
-def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: str | None) -> int:
+def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: bool) -> int:
     benches = [Bench(name, tasks, settings) for name in (a, b)]
     outcomes = [bench.run() for bench in benches]
     found = [{m.metric: m for outcome in one for m in outcome.measures} for one in outcomes]
@@ -25,20 +26,19 @@ def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: str
     }
     code = max(exit_code(one) for one in outcomes)
     agreeing = agreements(*benches)
-    if json is not None:
-        write_json(
-            json,
-            {
-                "models": [a, b],
-                "a": as_json(list(found[0].values())),
-                "b": as_json(list(found[1].values())),
-                "difference": {
-                    metric: None if one is None else dataclasses.asdict(one)
-                    for metric, one in differences.items()
-                },
-                "agreement": as_json(agreeing),
+    if json:
+        both = {
+            "models": [a, b],
+            "a": as_json(list(found[0].values())),
+            "b": as_json(list(found[1].values())),
+            "difference": {
+                metric: None if one is None else dataclasses.asdict(one)
+                for metric, one in differences.items()
             },
-        )
+            "agreement": as_json(agreeing),
+        }
+        print(jsonlib.dumps(both))
+        return code
     terminal.show(side_by_side(found[0], found[1], differences), "", f"A is {a}, B is {b}")
     for measure in agreeing:
         unit = " nats per token" if measure.metric.endswith(".kl") else " of the tokens"

@@ -41,9 +41,12 @@ def command(
 ) -> int:
     """Open a page in the browser that shows every step from a text to its next word. Ctrl-C ends it."""
     text = checked_prompt(text, "explore")
+    if not host.strip():  # to the system that is every address there is
+        raise UserError("--host is empty; is a shell variable unset? Leave it out to listen on 127.0.0.1.")
     try:
         from glassgpt.explorer.app import make_app
         from glassgpt.http.connections import config
+        from glassgpt.http.guard import is_loopback
     except ModuleNotFoundError as error:
         needed = ("fastapi", "starlette", "orjson", "uvicorn")
         if error.name is None or error.name.partition(".")[0] not in needed:
@@ -56,6 +59,11 @@ def command(
     second = None if compare is None else load(compare, device, dtype)
     app = make_app(gpt, second, host=host)
     url = address(host, listener.getsockname()[1])
+    if not is_loopback(host):
+        terminal.note(
+            f"warning: with --host {host} everybody who reaches this machine over the network can read what "
+            "the page shows and ask the model"
+        )
     if text is not None:
         url += "#text=" + quote(text, safe="")
     serve(config(app), listener, url, open_browser=not no_browser)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from glassgpt.cli.paths import checked_paths
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
 
     @functools.wraps(command)
     def bind(*args: Any, **kwargs: Any) -> Callable[[], int]:
-        return functools.partial(command, *args, **kwargs)
+        return functools.partial(command, **checked_paths(command, args, kwargs))
 
     said, complaint = _Page(), _Page()
     try:

@@ -34,7 +34,7 @@ def command(
         str,
         flag(
             "a model's, or a tokenizer's file or folder; or chars, bytes, bpe: one made for these texts",
-            "NAME",
+            "TOKENIZER",
         ),
     ] = "default",
     vocab_size: Annotated[
@@ -51,9 +51,11 @@ def command(
     """Cut texts into tokens and write them as shards for training. After a kill or Ctrl-C the same command
     goes on where it stopped, with the same result."""
     from glassgpt.train.prepare import prepare
+    from glassgpt.weights.safe import check_target
 
     if not files:
         raise SettingError("prepare: FILE... is missing. See glassgpt prepare --help")
+    check_target(Path(out))  # before a vocabulary is learned for it
     began = time.perf_counter()
     cut = tokenizer_for(tokenizer, vocab_size, files, out)
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -80,17 +80,19 @@ def show(*things: RenderableType, stream: TextIO | None = None) -> None:
     """Print tables and texts, without the padding that rich leaves at the end of lines."""
     stream = sys.stdout if stream is None else stream
     target = console(stream)
-    with target.capture() as captured:
-        for thing in things:
-            target.print(thing)
-    lines = (line.rstrip(" ") for line in captured.get().split("\n"))
-    stream.write("\n".join(lines))
+    with unimportant() if stream is sys.stderr else nullcontext():
+        with target.capture() as captured:
+            for thing in things:
+                target.print(thing)
+        lines = (line.rstrip(" ") for line in captured.get().split("\n"))
+        stream.write("\n".join(lines))
 
 
 def note(message: str) -> None:
     """One remark on stderr: the seed, the speed, a warning."""
     target = console(sys.stderr)
-    target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
+    with unimportant():
+        target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
 
 
 @contextmanager
@@ -227,10 +229,33 @@ def prepare_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def drop_stdout() -> None:
-    """After a closed pipe: send what is still buffered nowhere, so that Python's own exit stays silent."""
+@contextmanager
+def unimportant() -> Iterator[None]:
+    """What is written to stderr in here. A closed pipe or a full disk there spoils no result."""
     try:
-        descriptor = sys.stdout.fileno()
+        yield
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        drop(sys.stderr)
+
+
+def settle_streams(interrupted: bool = False) -> None:
+    """Flush what is left, so that Python's own exit has nothing to complain of.
+
+    After Ctrl-C the shell's prompt gets its own line. What was written before stays.
+    """
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        drop(sys.stdout)
+    with unimportant():
+        sys.stderr.write("\n" if interrupted else "")
+
+
+def drop(stream: TextIO) -> None:
+    """After a closed pipe or a full disk: send what is still buffered nowhere."""
+    try:
+        descriptor = stream.fileno()
     except (OSError, ValueError, AttributeError):
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

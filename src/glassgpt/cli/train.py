@@ -16,7 +16,7 @@ from tyro.conf import OmitArgPrefixes
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag
-from glassgpt.errors import UserError
+from glassgpt.errors import SettingError, UserError
 from glassgpt.train.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def command(
     from glassgpt.train.team import joined, leave
 
     check_listeners(tensorboard, log_to)
+    refuse_foreign_folder(Path(out))
     request, begun = checked(
         Request(
             data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
@@ -93,6 +94,19 @@ def command(
     if mesh is not None:
         leave()
     return 0
+
+
+def refuse_foreign_folder(out: Path) -> None:
+    """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
+    from glassgpt.weights.safe import refuse_device, unfinished
+
+    refuse_device(out)
+    if out.is_file():
+        raise SettingError(f"--out {out} is a file. Name a folder.")
+    ours = {"settings.json", "checkpoints", *(path.name for _, path in unfinished(out))}
+    held = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if held and not ours.intersection(held):
+        raise SettingError(f"--out {out} holds {held[0]!r}, which is no part of a run. Name another folder.")
 
 
 def tell_plan(job: Job) -> Plan | None:

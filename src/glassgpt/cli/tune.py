@@ -30,7 +30,7 @@ def command(
         flag("your text: files, folders or patterns, of all kinds that prepare reads", "FILE...", default=""),
     ],
     *,
-    model: Annotated[str, flag("the model to start from", "NAME")] = "default",
+    model: Annotated[str, flag("the model to start from", "MODEL")] = "default",
     out: Annotated[
         str | None, flag("the folder for the tuned model", "DIR", short="-o", default="FILE-tuned")
     ] = None,
@@ -43,6 +43,7 @@ def command(
     ] = None,
     seed: Annotated[int, flag("decides the order of the text", "N")] = 0,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    force: Annotated[bool, flag("replace the model that is there", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
     json: Annotated[bool, flag("print the figures as one line of JSON", default="")] = False,
 ) -> int:
@@ -52,7 +53,7 @@ def command(
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
     if not 0 < minutes < math.inf:
         raise SettingError(f"--minutes {minutes} is not a number above 0.")
-    target = free_target(files, out)
+    target = free_target(files, out, model, force)
 
     from glassgpt.model.backend import choose_device
     from glassgpt.train.samples import on_one_line, sample
@@ -96,14 +97,23 @@ def command(
     return 0
 
 
-def free_target(files: tuple[str, ...], out: str | None) -> Path:
-    """Where the tuned model goes: a place where nothing is yet."""
+def free_target(files: tuple[str, ...], out: str | None, model: str, force: bool) -> Path:
+    """Where the tuned model goes: a place where nothing is yet, or by force a model."""
+    from glassgpt.weights.registry import refuse_foreign_files
+    from glassgpt.weights.safe import check_target, settle
+
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
+    check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
+    settle(target)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise SettingError(f"{target} exists already. Name another folder with --out.")
+        if not force:
+            raise SettingError(
+                f"{target} exists already. Name another folder with --out, or add --force to replace it."
+            )
+        refuse_foreign_files(target)
     return target
 
 

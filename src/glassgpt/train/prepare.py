@@ -27,7 +27,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import connection, get_context, parent_process
 from operator import itemgetter
@@ -42,7 +42,7 @@ from glassgpt.tokenizer.files import write_files
 from glassgpt.train.documents import SECTION, OnRead, Piece, read_pieces
 from glassgpt.train.shards import FORMAT, INDEX, VERSION, token_dtype
 from glassgpt.train.sources import Source, Unit, divide, find_sources, order_key
-from glassgpt.weights.safe import alone_in, read_json, writing
+from glassgpt.weights.safe import alone_in, check_target, put_in_place, read_json, settle, writing
 
 UNIT = 1 << 26  # bytes of a unit and characters of a chunk: what is in memory at most, as tokens
 LONGEST = 1 << 24  # characters of a .txt that may still be one document
@@ -102,9 +102,12 @@ def prepare(
         raise SettingError(f"--val-share {val_share} is not at least 0 and below 1.")
     if workers is not None and workers < 1:
         raise SettingError(f"--workers {workers} is less than one.")
+    check_target(out)
     part = out.with_name(out.name + ".part")
+    settle(out)
     sources = find_sources(inputs, besides=(out, part))
-    _check_target(out, force)
+    _check_target(out, part, force)
+    check_target(out, [source.path for source in sources])
     total = sum(source.size for source in sources)
     job = Job(
         part,
@@ -130,13 +133,24 @@ def prepare(
     return index
 
 
-def _check_target(out: Path, force: bool) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+MARKS = (INDEX, "plan.json", "lock")  # at least one of them lies in OUT.part from the beginning to the end
+
+
+def _check_target(out: Path, part: Path, force: bool) -> None:
+    if part.exists() and not _is_empty(part) and not any((part / mark).is_file() for mark in MARKS):
+        raise SettingError(f"{part} is in the way, and prepare did not make it. Move it, or change -o.")
+    if not out.exists() or _is_empty(out):
         return
     if not (out / INDEX).is_file():
         raise SettingError(f"{out} exists and is no folder made by prepare. Name another place with -o.")
     if not force:
+        if (part / INDEX).is_file() and not (part / "plan.json").exists():
+            _discard(part)  # a kill fell into the exchange of the old shards for the new ones
         raise SettingError(f"{out} is prepared already. Add --force to replace it, or name another folder.")
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 @contextmanager
@@ -166,7 +180,7 @@ def _working_in(job: Job, sources: Sequence[Source]) -> Iterator[None]:
                 "it goes on where this one stopped."
             ) from None
         except UserError:
-            shutil.rmtree(folder, ignore_errors=True)
+            _discard(folder)
             raise
 
 
@@ -451,19 +465,20 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
         if entry.name not in keep:
             _remove(entry)
     _remove(folder / "plan.json")
-    old = out.with_name(out.name + ".old")
     try:
-        if out.exists():
-            if any(out.iterdir()):
-                _remove(old)  # a kill may have left one
-                os.replace(out, old)
-            else:
-                out.rmdir()
-        os.replace(folder, out)
+        replaced = put_in_place(folder, out)
     except OSError as error:
         raise UserError(f"cannot rename {folder} to {out}: {error.strerror}.") from None
-    if old.exists():
-        shutil.rmtree(old, ignore_errors=True)
+    if replaced is not None:
+        _discard(replaced)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder of ours, last of all what tells that it is: a kill may come at any time."""
+    with suppress(OSError):  # nobody needs it: what cannot be removed stays
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name in MARKS):
+            _remove(entry)
+        folder.rmdir()
 
 
 def _remove(path: Path) -> None:

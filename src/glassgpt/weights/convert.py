@@ -15,7 +15,7 @@ import numpy as np
 from glassgpt.errors import SettingError
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
 from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
-from glassgpt.weights.safe import writing
+from glassgpt.weights.safe import check_target, settle, writing
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -103,14 +103,13 @@ def _tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, fo
 
 def _check_target(src: str | Path, target: Path, force: bool) -> None:
     source = Path(src).expanduser()
-    if str(src) and source.exists():
-        here, there = source.resolve(), target.resolve()
-        if here == there or there in here.parents:
-            raise SettingError(f"{target} is where the source {source} lies. Name another target.")
-        if here in there.parents and here.is_file():
-            raise SettingError(f"{target} would lie inside the file {source}. Name another target.")
+    given = str(src) != "" and source.exists()
+    check_target(target, [source] if given else [])
+    settle(target)
     if not target.exists():
         return
+    if given and source.resolve() in target.resolve().parents:
+        raise SettingError(f"{target} is a part of the source {source}. Name another target.")
     if target.is_dir() and not any(target.iterdir()):
         return
     if not force:

@@ -18,6 +18,7 @@ from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
 from glassgpt.weights.huggingface import read_config
+from glassgpt.weights.safe import refuse_device
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 if TYPE_CHECKING:
@@ -190,8 +191,7 @@ _MODEL_FILES = (
 
 def refuse_foreign_files(path: Path) -> None:
     """Replacing removes what was there: a folder must hold nothing but a model, a device stays one."""
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise SettingError(f"{path} is a device or a pipe, which a file would replace. Name another target.")
+    refuse_device(path)
     if not path.is_dir():
         return
     foreign = sorted(

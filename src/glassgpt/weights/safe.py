@@ -12,8 +12,9 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,27 @@ def checksum(file: Path) -> int:
     return value
 
 
+def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse what no command may write over, whatever was forced: see the messages."""
+    refuse_device(target)
+    place = target.resolve()
+    if place in (Path.cwd(), *Path.cwd().parents):
+        raise SettingError(f"{target} is the folder you are in, or one around it. Name one inside of it.")
+    for parent in target.parents:
+        if parent.exists() and not parent.is_dir():
+            raise SettingError(f"{target} cannot be: {parent} is a file, not a folder. Name another place.")
+    for given in inputs:
+        source = given.resolve()
+        if source == place or place in source.parents:
+            raise SettingError(f"{target} is where the source {given} lies. Name another target.")
+
+
+def refuse_device(path: Path) -> None:
+    """A file is renamed to its name: a device or a pipe of that name would be gone."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise SettingError(f"{path} is a device or a pipe, which a file would replace. Name another target.")
+
+
 @contextmanager
 def writing(path: str | Path, *, folder: bool = False, needs: int | None = None) -> Iterator[Path]:
     """A temporary path beside `path`, for a file or (made already) a folder; renamed to `path` at the end.
@@ -79,6 +101,7 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
     `needs` is the number of bytes about to be written, if known: a disk too full is refused at once.
     """
     path = Path(path)
+    refuse_device(path)
     part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
     made: list[Path] = []  # parent folders that did not exist before, innermost last
     try:
@@ -87,11 +110,13 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
             made.append(parent)
         if needs is not None and needs > shutil.disk_usage(path.parent).free:
             raise OSError(errno.ENOSPC, "disk full")
-        if folder:
-            part.mkdir()
-        yield part
-        flush(part)
-        _move_into_place(part, path)
+        part.mkdir() if folder else part.touch(exist_ok=False)
+        with _claimed(part):
+            yield part
+            flush(part)
+            replaced = put_in_place(part, path)
+        if replaced is not None:
+            remove(replaced)
         for parent in (path.parent, *(parent.parent for parent in made)):
             _flush_folder(parent)  # a name is durable when the folder that holds it is
     except BaseException as error:
@@ -164,18 +189,93 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _move_into_place(part: Path, path: Path) -> None:
+def put_in_place(part: Path, path: Path) -> Path | None:
+    """Give `part` the name `path`. Where a folder (which no rename can replace) had it, that one's new place.
+
+    At every moment one of the two is there under its name, if the system can exchange names; else, after a
+    kill between two renames, `settle` brings the old one back.
+    """
     if part.is_file() or not path.exists():
         os.replace(part, path)
-        return
-    old = part.with_suffix(".old")  # a folder cannot be renamed over a full one
-    os.replace(path, old)
+        return None
+    if _exchange(part, path):
+        return part
+    old = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
+    with _claimed(path):
+        os.replace(path, old)
+        try:
+            os.replace(part, path)
+        except BaseException:
+            os.replace(old, path)
+            raise
+    return old
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Two names change places in one step; False where system or disk cannot do that."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    import ctypes
+
+    sys.audit("os.rename", str(one), str(other), -1, -1)  # as Python's own renames do
+    libc: Any = ctypes.CDLL(None)
+    names = os.fsencode(one), os.fsencode(other)
+    swap = 2  # Linux calls it RENAME_EXCHANGE, macOS RENAME_SWAP
     try:
-        os.replace(part, path)
-    except BaseException:
-        os.replace(old, path)
-        raise
-    remove(old)
+        if sys.platform == "darwin":
+            return bool(libc.renamex_np(*names, swap) == 0)
+        here = -100  # AT_FDCWD: names are relative to the folder we are in
+        return bool(libc.renameat2(here, names[0], here, names[1], swap) == 0)
+    except AttributeError:  # a C library before 2018
+        return False
+
+
+def settle(path: Path) -> None:
+    """Undo what a kill left of `writing(path)`: a folder moved aside gets its name back, the rest goes.
+
+    What another process is writing at this moment stays.
+    """
+    left = [found for name, found in unfinished(path.parent) if name == path.name and not _is_claimed(found)]
+    for found in left:
+        if found.suffix == ".old" and not os.path.lexists(path):
+            os.replace(found, path)
+        else:
+            remove(found)
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """Meanwhile others can see that this is in use. The system lets go of the lock after any death."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_claimed(path: Path) -> bool:
+    try:
+        import fcntl
+
+        handle = os.open(path, os.O_RDONLY)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks on this disk
+        return False
+    finally:
+        os.close(handle)
+    return False
 
 
 def remove(path: Path) -> None:

@@ -1,0 +1,172 @@
+"""The gate for paths: what cannot be meant is refused in one line, and nothing but our own is replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from glassgpt.cli import VERBS
+from glassgpt.cli.parse import command_of
+from glassgpt.cli.paths import METAVARS
+from glassgpt.weights.safe import writing
+from tests.conftest import SHIPPED
+
+EMPTY = {
+    "train --out": ["train", "--out", "", "--data", "x", "--steps", "1"],
+    "train --data": ["train", "--out", "x", "--data", "", "--steps", "1"],
+    "train --start": ["train", "--out", "x", "--data", "y", "--steps", "1", "--start", ""],
+    "prepare FILE": ["prepare", "", "-o", "x"],
+    "prepare FILE, the second": ["prepare", "x", "", "-o", "y"],
+    "prepare --out": ["prepare", "x", "-o", ""],
+    "prepare --tokenizer": ["prepare", "x", "-o", "y", "--tokenizer", ""],
+    "tune FILE": ["tune", ""],
+    "tune --model": ["tune", "x", "--model", ""],
+    "tune --out": ["tune", "x", "-o", ""],
+    "convert SRC": ["convert", "", "x"],
+    "convert DST": ["convert", SHIPPED, ""],
+    "info MODEL": ["info", ""],
+    "verify MODEL": ["verify", ""],
+    "eval MODEL": ["eval", SHIPPED, ""],
+    "eval --data": ["eval", SHIPPED, "--data", ""],
+    "eval --cache": ["eval", SHIPPED, "--cache", " "],
+    "generate --model": ["generate", "Hi", "--model", ""],
+    "next --model": ["next", "Hi", "--model", ""],
+    "tokens --model": ["tokens", "Hi", "--model", ""],
+    "explore --model": ["explore", "--model", ""],
+    "explore --compare": ["explore", "--compare", ""],
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "notes.txt").write_text("mine, and only mine. " * 50)
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_unset_shell_variable_is_no_path(glassgpt, name):
+    option = name.split(",")[0].split()[-1]
+    assert glassgpt(*EMPTY[name]).is_one_line_error(f"{option} is empty; is a shell variable unset?")
+    assert os.listdir() == ["notes.txt"]
+
+
+def test_no_option_slips_by_the_gate():
+    """Whatever option of any verb is named like a path has one of the words that the gate knows."""
+    import typing
+
+    paths = {
+        "out",
+        "data",
+        "model",
+        "models",
+        "start",
+        "compare",
+        "cache",
+        "files",
+        "src",
+        "dst",
+        "tokenizer",
+    }
+    for verb in VERBS:
+        for name, hint in typing.get_type_hints(command_of(verb), include_extras=True).items():
+            if name in paths:
+                shown = {getattr(note, "metavar", None) for note in hint.__metadata__}
+                assert shown & METAVARS, (verb, name)
+
+
+WRONG = {
+    "nobody's home": ("~nosuchuser/x", "~nosuchuser is nobody's home here"),
+    "zero byte": ("a\0b", "holds a zero byte"),
+    "too long": ("x" * 300, "is too long"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"],
+        ["convert", SHIPPED],
+        ["prepare", "notes.txt", "-o"],
+        ["train", "--steps", "1", "--data", "x", "--out"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_can_be_no_path_is_told_in_one_line(glassgpt, words, name):
+    value, said = WRONG[name]
+    assert glassgpt(*words, value).is_one_line_error(said)
+    assert os.listdir() == ["notes.txt"]
+
+
+def test_a_tilde_that_the_shell_left_alone_is_home(glassgpt, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert glassgpt("convert", SHIPPED, "~/model").code == 0
+    assert (tmp_path / "model" / "config.json").is_file()
+    assert os.listdir() == ["notes.txt"]
+
+
+WRITERS = {
+    "convert": ["convert", SHIPPED],
+    "prepare": ["prepare", "notes.txt", "--tokenizer", "bytes", "-o"],
+    "tune": ["tune", "notes.txt", "--model", SHIPPED, "-o"],
+    "train": ["train", "--data", "shards", "--steps", "1", "--out"],
+}
+
+
+@pytest.mark.parametrize("verb", WRITERS)
+@pytest.mark.parametrize("target", ["/dev/full", "/", ".", "..", "notes.txt/x", "notes.txt", "other"])
+def test_nothing_that_is_not_ours_is_written_over(glassgpt, verb, target):
+    Path("other").mkdir()
+    Path("other", "diary.md").write_text("mine")
+    for force in [[], ["--force"]]:
+        if force and (verb == "train" or (verb, target) in {("convert", "notes.txt"), ("tune", "notes.txt")}):
+            continue  # there is no such flag; or that is what it means
+        assert glassgpt(*WRITERS[verb], target, *force).is_one_line_error()
+    assert sorted(path.name for path in Path().rglob("*")) == ["diary.md", "notes.txt", "other"]
+    assert not Path("/dev/full").is_file()
+
+
+def test_a_device_is_never_replaced_by_whatever_is_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="a device or a pipe"), writing(tmp_path / "pipe"):
+        pass
+    assert [path.name for path in tmp_path.iterdir() if path.name != "here"] == ["pipe"]
+
+
+def test_the_source_is_never_replaced(glassgpt, tiny):
+    shutil.copytree(tiny, "model")
+    before = {file.name: file.read_bytes() for file in Path("model").iterdir()}
+    for target in ("model", "../here/model", "model/model.safetensors"):
+        assert glassgpt("convert", "model", target, "--force").is_one_line_error("source", "another target")
+    assert glassgpt("tune", "notes.txt", "--model", "model", "-o", "model", "--force").is_one_line_error(
+        "source"
+    )
+    assert {file.name: file.read_bytes() for file in Path("model").iterdir()} == before
+
+    assert glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes").code == 0
+    shard = next(Path("shards").glob("train-*.bin"))
+    inside = glassgpt("prepare", shard, "-o", "shards", "--tokenizer", "bytes", "--force")
+    assert inside.is_one_line_error("shards is where the source")
+    assert shard.is_file()
+
+
+def test_what_lies_beside_under_the_name_of_the_work_in_progress_stays(glassgpt):
+    for name in ("shards.part", "shards.old"):
+        Path(name).mkdir()
+        Path(name, "diary.md").write_text("mine")
+    words = ["prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes"]
+    assert glassgpt(*words).is_one_line_error("shards.part is in the way")
+    Path("shards.part").rename("moved")
+    assert glassgpt(*words).code == glassgpt(*words, "--force").code == 0
+    assert Path("shards.old", "diary.md").read_text() == "mine"
+
+
+def test_tune_replaces_a_tuned_model_by_force_alone(glassgpt, tiny):
+    shutil.copytree(tiny, "notes-tuned")
+    words = ["tune", "notes.txt", "--model", tiny, "--dry-run"]
+    assert glassgpt(*words).is_one_line_error("notes-tuned exists already", "--force")
+    assert glassgpt(*words, "--force").code == 0
