@@ -210,7 +210,7 @@ def _runs(
     path = stretch.source.path
     tokens = token_file(path)
     start, stop = stretch.start, len(tokens) if stretch.stop is None else stretch.stop
-    ids = np.array(tokens[start:stop])
+    ids = tokens.read(start, stop - start)
     above = ids >= vocab_size
     if above.any():
         at = int(above.argmax())

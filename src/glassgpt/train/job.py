@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import SIZES, Config
-from glassgpt.errors import SettingError
+from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
@@ -25,7 +25,15 @@ from glassgpt.train.parallel import check_plan
 from glassgpt.train.run import checkpoints
 from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import RECIPES, TrainSettings
-from glassgpt.train.shards import Part, Shards, train_and_held_out
+from glassgpt.train.shards import (
+    INDEX,
+    Part,
+    Progress,
+    Shards,
+    check_hashes,
+    quietly,
+    train_and_held_out,
+)
 from glassgpt.train.team import group_of
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
@@ -122,12 +130,23 @@ def checked(request: Request) -> tuple[Request, bool]:
     return dataclasses.replace(request, settings=settings), begun
 
 
-def prepare_job(request: Request, begun: bool, device: torch.device, mesh: DeviceMesh | None = None) -> Job:
+def prepare_job(
+    request: Request,
+    begun: bool,
+    device: torch.device,
+    mesh: DeviceMesh | None = None,
+    progress: Progress = quietly,
+) -> Job:
     """Open the data and make the model, in each of the run's processes."""
+    leads = mesh is None or mesh.get_rank() == 0
     settings = request.settings
     if settings.precision == "auto":
         settings = dataclasses.replace(settings, precision=quick_precision(device))
     shards, held_out = train_and_held_out(request.data)
+    if begun and leads and (Path(request.data).expanduser() / INDEX).is_file():
+        for _, difference in check_hashes(Path(request.data).expanduser(), progress):
+            if difference:
+                raise FileFormatError(difference)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)
     model = GPT2(Config.load(request.out)) if begun else fresh_model(request, tokenizer)
@@ -135,6 +154,8 @@ def prepare_job(request: Request, begun: bool, device: torch.device, mesh: Devic
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
         )
+    for part in (shards, held_out):
+        part.check_ids(model.config.vocab_size, progress if leads else quietly)
     return Job(
         out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
         tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),

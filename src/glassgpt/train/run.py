@@ -246,15 +246,18 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
     """A run goes on with the tokens it would have seen, or not at all."""
     if saved is None or present is None:
         return
-    differing = [
-        "the tokens of --data are others" if name == "data" else f"{name} was {saved[name]} and is {value}"
+    differing = {
+        name: f"{name} was {saved[name]} and is {value}"
         for name, value in present.items()
         if saved.get(name, value) != value
-    ]
+    }
+    if "data" in differing or "checksum" in differing:  # the former is quick to find, the latter thorough
+        differing.pop("checksum", None)
+        differing = {**differing, "data": "the tokens of --data are others"}
     if differing:
         raise SettingError(
-            f"{out} did not learn from this data: {', '.join(differing)}. Name what it began with, or begin "
-            f"a new run from its weights with --start {out}."
+            f"{out} did not learn from this data: {', '.join(differing.values())}. Name what it began with, "
+            f"or begin a new run from its weights with --start {out}."
         )
 
 
