@@ -148,7 +148,7 @@ class Config:
             values = json.loads(file.read_text("utf-8"))
         except FileNotFoundError:
             raise ConfigError(f"{file} does not exist. Name a folder with a config.json.") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{file} is not JSON: {error}.") from None
         if not isinstance(values, dict):
             raise ConfigError(f"{file} holds a {type(values).__name__}, not an object of settings.")

@@ -22,7 +22,7 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
 from glassgpt.train.memory import rows_at_once
 from glassgpt.train.parallel import check_plan
-from glassgpt.train.run import checkpoints
+from glassgpt.train.run import SETTINGS, checkpoints, read_config, read_settings
 from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import RECIPES, TrainSettings
 from glassgpt.train.shards import (
@@ -97,7 +97,7 @@ class Job:
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
     def write_settings(self, **changes: Any) -> None:
-        with writing(self.out / "settings.json") as part:
+        with writing(self.out / SETTINGS) as part:
             part.write_text(json.dumps({**self.settings.to_dict(), **changes}, indent=2) + "\n", "utf-8")
 
     def write_beginning(self) -> None:
@@ -149,7 +149,7 @@ def prepare_job(
                 raise FileFormatError(difference)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)
-    model = GPT2(Config.load(request.out)) if begun else fresh_model(request, tokenizer)
+    model = GPT2(read_config(request.out)) if begun else fresh_model(request, tokenizer)
     if settings.context > model.config.n_positions:
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
@@ -180,11 +180,8 @@ def default_of(name: str) -> Any:
 def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
     """The run's own settings. A flag that contradicts them is a mistake, as the run would not be the same;
     how often it is saved and what it puts up with may change."""
-    try:
-        saved = json.loads((run / "settings.json").read_text("utf-8"))
-        settings = TrainSettings(**saved)
-    except (OSError, ValueError, TypeError) as error:
-        raise SettingError(f"{run / 'settings.json'} cannot be read ({error}). Begin a new run.") from None
+    settings = read_settings(run)
+    saved = settings.to_dict()
     changed = {
         name: value
         for name, value in given.to_dict().items()
