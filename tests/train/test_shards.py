@@ -108,7 +108,7 @@ def test_ids_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     np.array([5, 300, 7], "<u2").tofile(tmp_path / "train.bin")
     shards = Shards.open(tmp_path, tokenizer=ByteTokenizer())
     assert shards.read(0, 1).tolist() == [5]
-    with pytest.raises(FileFormatError, match="is 300, but the vocabulary has 257"):
+    with pytest.raises(FileFormatError, match="holds the id 300, but the vocabulary has 257"):
         shards.read(0, 3)
 
 

@@ -85,7 +85,7 @@ def command(
         )
     )  # fmt: skip
     with joined(choose_device(device), tensor if parallel == "tp" else 1) as (where, mesh):
-        job = prepare_job(request, begun, where, mesh)
+        job = prepare_job(request, begun, where, mesh, terminal.progress)
         plan = tell_plan(job)
         if plan is not None:
             job = dataclasses.replace(job, settings=plan.settings)

@@ -1,10 +1,11 @@
-"""`glassgpt verify MODEL`: does this machine compute what it should?"""
+"""`glassgpt verify MODEL`: does this machine compute what it should? `verify SHARDS`: is data as prepared?"""
 
 from __future__ import annotations
 
 import dataclasses
 import json as jsonlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
+        Positional[str],
+        flag(
+            "a name (default, tiny, gpt2, owner/name), a folder or a file; or a folder made by prepare",
+            "[MODEL]",
+        ),
     ] = "default",
     *,
     device: Annotated[
@@ -35,7 +40,11 @@ def command(
     """Run a model in every way this machine offers (each device and dtype, with and without cache, padded,
     batched, through the engine) and compare each, layer by layer, with the plain float32 forward pass on the
     CPU. What may differ is measured: 8 times the rounding error of the plain way in that dtype. Exit code 1
-    if anything differs by more."""
+    if anything differs by more. Of a folder made by prepare, compare each token file with its stored hash."""
+    from glassgpt.train.shards import INDEX
+
+    if (Path(model).expanduser() / INDEX).is_file():
+        return verify_shards(model, json)
     from glassgpt.inspect import verify
     from glassgpt.model.backend import choose_device
     from glassgpt.weights import load_checkpoint
@@ -64,6 +73,25 @@ def command(
         terminal.show(verdicts(checks))
         terminal.note(summary(model, checks))
     return 0 if good else 1
+
+
+def verify_shards(folder: str, json: bool) -> int:
+    from glassgpt.train.shards import check_hashes
+
+    found = list(check_hashes(Path(folder).expanduser(), terminal.progress))
+    wrong = [difference for _, difference in found if difference]
+    if json:
+        checks = [{"file": file.name, "ok": not difference, "note": difference} for file, difference in found]
+        print(jsonlib.dumps({"data": folder, "ok": not wrong, "checks": checks}))
+    else:
+        for difference in wrong:
+            print(difference)
+        terminal.note(
+            f"{folder}: {len(wrong)} of {len(found)} token files are NOT as they were prepared."
+            if wrong
+            else f"{folder}: all {len(found)} token files are as they were prepared."
+        )
+    return 1 if wrong else 0
 
 
 def verdicts(checks: list[Check]) -> Table:

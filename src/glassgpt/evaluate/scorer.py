@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.config import Config
+from glassgpt.errors import UserError
 from glassgpt.evaluate.cores import over_cores
 from glassgpt.evaluate.reading import plain_sheet, read, tree_length, tree_sheet
 from glassgpt.evaluate.rows import Group, Row, shared_length
@@ -110,11 +111,20 @@ class Scorer:
             for row in group:
                 key = key_of(row, self.barred_list)
                 if key not in self.store and key not in seen:
+                    self._check_ids(row)
                     seen.add(key)
                     new.append(row)
             if new:
                 left.append(new)
         return left
+
+    def _check_ids(self, row: Row) -> None:
+        largest, vocab_size = int(row.ids.max(initial=0)), self.backend.config.vocab_size
+        if largest >= vocab_size:
+            raise UserError(
+                f"the tokenizer gives the id {largest:,}, but the model's vocabulary has {vocab_size:,}: "
+                "they do not belong together. Put the model's own tokenizer.json beside its weights."
+            )
 
     def score(self, groups: Sequence[Group], on_tokens: OnTokens = lambda n: None) -> list[list[Scores]]:
         """The scores of every row of every group."""

@@ -38,6 +38,11 @@ class Wishes:
             self._fixed[token] += bias
         self._longer: list[tuple[tuple[int, ...], float]] = []  # words of several tokens, and their bias
         for spelling, bias in words.spellings:
+            if max(spelling, default=0) >= vocab_size:
+                raise SettingError(
+                    f"a banned or required word is spelled with token {max(spelling)}; this model's "
+                    f"vocabulary ends at {vocab_size - 1}. Leave it out."
+                )
             if len(spelling) == 1 or bias > -math.inf:
                 self._fixed[spelling[0]] += bias
             if len(spelling) > 1:

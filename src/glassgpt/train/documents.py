@@ -52,6 +52,10 @@ def read_pieces(
         except OSError as error:
             reason = error.strerror if error.strerror is not None else str(error)
             raise FileFormatError(f"{source.path} cannot be read: {reason}. Check the file.") from None
+        except FileFormatError:
+            if is_changed(source):  # which is why it seems to be damaged
+                raise changed(source) from None
+            raise
         if empty and stretch.stop is None:
             raise FileFormatError(f"{source.path} holds no text. Leave it out.")
 
@@ -210,7 +214,7 @@ def _runs(
     path = stretch.source.path
     tokens = token_file(path)
     start, stop = stretch.start, len(tokens) if stretch.stop is None else stretch.stop
-    ids = np.array(tokens[start:stop])
+    ids = tokens.read(start, stop - start)
     above = ids >= vocab_size
     if above.any():
         at = int(above.argmax())
@@ -241,7 +245,10 @@ def _blocks(stretch: Stretch, on_read: OnRead) -> Iterator[bytes]:
             stop = source.size if stretch.stop is None else _aligned(raw, source, stretch.stop)
             at = _aligned(raw, source, stretch.start)
             raw.seek(at)
-            while block := raw.read(min(BLOCK, stop - at)):
+            while at < stop:
+                block = raw.read(min(BLOCK, stop - at))
+                if not block:
+                    raise changed(source)
                 on_read(len(block))
                 at += len(block)
                 yield block
@@ -273,8 +280,12 @@ def _aligned(raw: IO[bytes], source: Source, offset: int) -> int:
             if found >= 0:
                 return at + found + 1
             at += len(block)
+        if at < source.size:
+            raise changed(source)
         return source.size
     block = raw.read(BLOCK)
+    if len(block) < 2:  # there was more when it was found
+        raise changed(source)
     found = block.find(b"\n", 1)
     while found >= 0:
         if 0x21 <= block[found - 1] <= 0x7E:
@@ -298,6 +309,21 @@ def _place(stretch: Stretch, line: int) -> str:
                 line += block.count(b"\n")
                 left -= len(block)
     return f"{source.path}, line {line}"
+
+
+def is_changed(source: Source) -> bool:
+    try:
+        now = source.path.stat()
+    except OSError:
+        return True
+    return (now.st_size, now.st_mtime_ns) != (source.size, source.changed)
+
+
+def changed(source: Source) -> FileFormatError:
+    return FileFormatError(
+        f"{source.path} changed while it was read: it had {source.size:,} bytes. "
+        "Repeat the command when nobody writes to it."
+    )
 
 
 def _not_utf8(stretch: Stretch, line: int, error: UnicodeDecodeError) -> FileFormatError:

@@ -16,16 +16,24 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import SIZES, Config
-from glassgpt.errors import SettingError
+from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
 from glassgpt.train.memory import rows_at_once
 from glassgpt.train.parallel import check_plan
-from glassgpt.train.run import checkpoints
+from glassgpt.train.run import SETTINGS, checkpoints, read_config, read_settings
 from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import RECIPES, TrainSettings
-from glassgpt.train.shards import Part, Shards, train_and_held_out
+from glassgpt.train.shards import (
+    INDEX,
+    Part,
+    Progress,
+    Shards,
+    check_hashes,
+    quietly,
+    train_and_held_out,
+)
 from glassgpt.train.team import group_of
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.safe import writing
@@ -89,7 +97,7 @@ class Job:
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
     def write_settings(self, **changes: Any) -> None:
-        with writing(self.out / "settings.json") as part:
+        with writing(self.out / SETTINGS) as part:
             part.write_text(json.dumps({**self.settings.to_dict(), **changes}, indent=2) + "\n", "utf-8")
 
     def write_beginning(self) -> None:
@@ -122,19 +130,32 @@ def checked(request: Request) -> tuple[Request, bool]:
     return dataclasses.replace(request, settings=settings), begun
 
 
-def prepare_job(request: Request, begun: bool, device: torch.device, mesh: DeviceMesh | None = None) -> Job:
+def prepare_job(
+    request: Request,
+    begun: bool,
+    device: torch.device,
+    mesh: DeviceMesh | None = None,
+    progress: Progress = quietly,
+) -> Job:
     """Open the data and make the model, in each of the run's processes."""
+    leads = mesh is None or mesh.get_rank() == 0
     settings = request.settings
     if settings.precision == "auto":
         settings = dataclasses.replace(settings, precision=quick_precision(device))
     shards, held_out = train_and_held_out(request.data)
+    if begun and leads and (Path(request.data).expanduser() / INDEX).is_file():
+        for _, difference in check_hashes(Path(request.data).expanduser(), progress):
+            if difference:
+                raise FileFormatError(difference)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)
-    model = GPT2(Config.load(request.out)) if begun else fresh_model(request, tokenizer)
+    model = GPT2(read_config(request.out)) if begun else fresh_model(request, tokenizer)
     if settings.context > model.config.n_positions:
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
         )
+    for part in (shards, held_out):
+        part.check_ids(model.config.vocab_size, progress if leads else quietly)
     return Job(
         out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
         tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),
@@ -159,11 +180,8 @@ def default_of(name: str) -> Any:
 def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
     """The run's own settings. A flag that contradicts them is a mistake, as the run would not be the same;
     how often it is saved and what it puts up with may change."""
-    try:
-        saved = json.loads((run / "settings.json").read_text("utf-8"))
-        settings = TrainSettings(**saved)
-    except (OSError, ValueError, TypeError) as error:
-        raise SettingError(f"{run / 'settings.json'} cannot be read ({error}). Begin a new run.") from None
+    settings = read_settings(run)
+    saved = settings.to_dict()
     changed = {
         name: value
         for name, value in given.to_dict().items()

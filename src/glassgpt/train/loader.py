@@ -64,7 +64,7 @@ class Loader:
         return range(self.rows * rank // world, self.rows * (rank + 1) // world)
 
     def fill(self, into: np.ndarray, step: int, rank: int = 0, world: int = 1) -> None:
-        """Write the ids straight from the mapped files into an array, say in pinned memory."""
+        """Write the ids straight into an array, say in pinned memory."""
         if step < 0:
             raise SettingError(f"there is no step {step}; the first is 0.")
         rows = self.my_rows(rank, world)
@@ -107,8 +107,10 @@ class Loader:
     @property
     def identity(self) -> dict[str, int | str]:
         """What must be the same for a run to go on with the same tokens."""
+        checksum = self.shards.checksum
         return {
             "data": self.shards.identity,
+            **({} if checksum is None else {"checksum": checksum}),
             "context": self.context,
             "rows": self.rows,
             "seed": self.seed,

@@ -22,7 +22,7 @@ from glassgpt.train.loss import IGNORED
 from glassgpt.train.memory import Pieces, rows_at_once
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import check_division, check_plan
-from glassgpt.train.run import LOG, Identity, load_run, save_run
+from glassgpt.train.run import LOG, Identity, checkpoints, load_run, read_records, save_run, staying
 from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
@@ -70,7 +70,7 @@ def train(
 
     stream = batches(first)
     bad = 0  # steps in a row that moved nothing
-    with Saver() as saver:
+    with staying(out) as check_folder, Saver() as saver:
         for step in range(first, settings.steps):
             saver.check()
             batch = next(stream)
@@ -81,6 +81,7 @@ def train(
             # In float16 gradients overflow now and then; the scaler makes them smaller, until it cannot.
             bad = 0 if moved or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
+                saver.wait()  # so that what is said of checkpoints is true
                 raise NonFiniteLossError(not_finite(step + 1, loss, norm, bad, out, settings))
             record: dict[str, Any] = {
                 "step": step + 1,
@@ -97,6 +98,7 @@ def train(
             last = step + 1 == settings.steps or team.any(stop())
             if last or (step + 1) % settings.eval_every == 0:
                 record["val_loss"] = round(evaluate(model, held_out, settings, team), 5)
+            check_folder()
             if team.leads:
                 write_record(log, record)
             if last or (step + 1) % settings.save_every == 0:
@@ -106,6 +108,7 @@ def train(
                 )  # fmt: skip
             if last:
                 saver.wait()
+                check_folder()
             yield record
             if last:
                 return
@@ -169,11 +172,12 @@ class Told:
 
 def not_finite(step: int, loss: float, norm: float, bad: int, out: Path, settings: TrainSettings) -> str:
     steps = f"step {step}" if bad == 1 else f"step {step} (bad steps in a row: {bad})"
-    return (
-        f"the loss of {steps} is {loss}, its gradient's norm {norm}; the weights were not moved. Go on with "
-        f"--resume --skip-bad-steps {max(3, 2 * bad)}, or begin anew with a lower rate than {settings.lr} "
-        f"(--start {out} keeps what was learned)."
-    )
+    what = f"the loss of {steps} is {loss}, its gradient's norm {norm}; the weights were not moved."
+    skipping = f"--skip-bad-steps {max(3, 2 * bad)}"
+    lower = f"begin anew with a lower --lr than {settings.lr}"
+    if not checkpoints(out):
+        return f"{what} Nothing was saved before it: {lower}, or with {skipping}."
+    return f"{what} Go on with --resume {skipping}, or {lower} (--start {out} keeps what was learned)."
 
 
 def learn(
@@ -252,13 +256,6 @@ def keep_log_until(log: Path, step: int) -> None:
     """Drop the records of steps that will be done again, and a line that a kill cut in two."""
     if not log.exists():
         return
-    kept = []
-    for line in log.read_text("utf-8").splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if record["step"] <= step:
-            kept.append(line + "\n")
+    kept = [json.dumps(record) + "\n" for record in read_records(log) if record["step"] <= step]
     with writing(log) as part:
         part.write_text("".join(kept), "utf-8")

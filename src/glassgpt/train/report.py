@@ -7,7 +7,6 @@ request (Content-Security-Policy).
 from __future__ import annotations
 
 import html
-import json
 import math
 import re
 import statistics
@@ -20,7 +19,7 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.train.chart import Chart, Curve, Point, smoothed
 from glassgpt.train.logs import SAMPLES
-from glassgpt.train.run import LOG
+from glassgpt.train.run import LOG, read_config, read_records, read_settings
 from glassgpt.train.session import SESSIONS
 from glassgpt.weights.safe import writing
 
@@ -36,12 +35,12 @@ def write_report(out: Path) -> Path:
 
 
 def page(out: Path) -> str:
-    records = read_lines(out / LOG)
+    records = [record for record in read_records(out / LOG) if record["step"] > 0]
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to show.")
-    settings = json.loads((out / "settings.json").read_text("utf-8"))
-    sessions = read_lines(out / SESSIONS)
-    config = Config.load(out)
+    settings = read_settings(out).to_dict()
+    sessions = [session for session in read_records(out / SESSIONS) if is_session(session)]
+    config = read_config(out)
     title = html.escape(out.resolve().name)
     parts = [
         f"<h1>{title}</h1>",
@@ -49,7 +48,7 @@ def page(out: Path) -> str:
         '<div class="charts">',
         *(chart.to_html(number) for number, chart in enumerate(charts(records, settings, sessions))),
         "</div>",
-        samples(read_lines(out / SAMPLES), records),
+        samples([sample for sample in read_records(out / SAMPLES) if "text" in sample], records),
         '<div class="tables">',
         table("settings", settings),
         table("model", {**config.to_dict(), "parameters": f"{config.n_parameters:,}"}),
@@ -84,19 +83,23 @@ TEMPLATE = """<!doctype html>
 """
 
 
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The records of a .jsonl file; none if there is no file. A line that a kill cut in two ends it."""
-    records = []
+def is_session(line: Mapping[str, Any]) -> bool:
+    """Whether a line has what is shown of a session; somebody may have edited it."""
     try:
-        for line in file.read_text("utf-8").splitlines():
-            records.append(json.loads(line))
-    except (OSError, ValueError):
-        pass
-    return records
+        datetime.fromisoformat(line["time"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    peak = (line.get("peak_flops"), line.get("flops_per_token"))
+    named = isinstance(line.get("device"), str) and isinstance(line.get("versions", {}), dict)
+    return named and (peak == (None, None) or all(map(is_figure, peak)))
+
+
+def is_figure(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e30 < value < 1e30
 
 
 def curve(records: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
-    return [(record["step"], record[name]) for record in records if record.get(name) is not None]
+    return [(record["step"], record[name]) for record in records if is_figure(record.get(name))]
 
 
 def cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], config: Config) -> str:
@@ -108,8 +111,9 @@ def cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], con
         step, best = min(looks, key=lambda look: look[1])
         shown.append(("held-out loss", f"{best:.3f}", f"best, at step {step:,}"))
         shown.append(("perplexity", f"{math.exp(min(best, 700)):,.1f}", "of the held-out text"))
-    speed = statistics.median(record["tokens_per_s"] for record in records)
-    time, unit = clock(sum(tokens_a_step / max(1, record["tokens_per_s"]) for record in records))
+    speeds = [rate for _, rate in curve(records, "tokens_per_s")]
+    speed = statistics.median(speeds) if speeds else 0.0
+    time, unit = clock(sum(tokens_a_step / max(1, rate) for rate in speeds))
     shown += [
         ("steps", f"{last['step']:,}", f"of {settings['steps']:,}"),
         ("tokens seen", short(last["step"] * tokens_a_step), f"{tokens_a_step:,} a step"),

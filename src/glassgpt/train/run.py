@@ -15,13 +15,16 @@ A checkpoint that was damaged later is noticed by its checksum, named, and passe
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
+import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import ml_dtypes
 import numpy as np
@@ -31,17 +34,20 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
+from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError, UserError
 from glassgpt.model import GPT2
 from glassgpt.train.parallel import share, whole
 from glassgpt.train.saving import Saver
-from glassgpt.train.sharded import Held, is_divided, read_shares, write_shares
+from glassgpt.train.settings import TrainSettings
+from glassgpt.train.sharded import REST, Held, is_divided, read_shares, write_shares
 from glassgpt.train.team import Team
-from glassgpt.weights.safe import checksum, flush, remove, unfinished, writing
+from glassgpt.weights.safe import checksum, flush, read_json, remove, unfinished, writing
 from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
 STATE = "training.safetensors"
 LOG = "log.jsonl"
+SETTINGS = "settings.json"
+CHECKPOINT = re.compile(r"step-(\d{8,})")
 
 # What decides which tokens a run sees in which order, as `Loader.identity` gives it.
 Identity = Mapping[str, int | str]
@@ -92,7 +98,7 @@ def save_run(
         best = (val_loss, step)
     facts = {
         "step": str(step), "best": json.dumps(best), "scaler": json.dumps(scaler.state_dict()),
-        "data": json.dumps(data),
+        "data": json.dumps(data), "config": json.dumps(model.config.to_dict()),
     }  # fmt: skip
     shares = None
     if team.divides:
@@ -142,8 +148,7 @@ def write_model(
     for tensor in tensors:
         if tensor.dtype.kind != "u" and not np.isfinite(tensor.array()).all():
             raise NonFiniteLossError(
-                f"{tensor.name} is not finite after step {step}, so nothing was saved. Go on with --resume "
-                f"from the save before it."
+                f"{tensor.name} is not finite after step {step}, so nothing was saved. {way_on(out)}"
             )
     # The checkpoint comes last: wherever there is one to go on from, all it needs besides is there.
     with writing(out / "config.json") as part:
@@ -190,7 +195,7 @@ def tidy(out: Path) -> None:
         for _, path in unfinished(folder):
             remove(path)
     for folder in inside.glob("step-*"):
-        if re.fullmatch(r"step-\d{8,}", folder.name) and not (folder / "DONE").exists():
+        if CHECKPOINT.fullmatch(folder.name) and not (folder / "DONE").exists():
             remove(folder)
 
 
@@ -217,16 +222,24 @@ def load_run(
     state, facts = read_newest(found, held, team)
     check_identity(out, json.loads(facts.get("data", "null")), data)
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
-    model.load_state_dict(
-        weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
-    )
+    try:
+        model.load_state_dict(
+            weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
+        )
+    except RuntimeError:  # by a checkpoint from before it kept its config
+        raise other_config(out) from None
     for number, optimizer in enumerate(optimizers):
         memory: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():
             if name.startswith(f"optimizer.{number}."):
-                index, key = name.split(".")[2:]
-                parameter, like = held[f"optimizer.{number}.{index}"]
-                memory.setdefault(int(index), {})[key] = share(parameter, value, like)
+                place, key = name.rsplit(".", 1)
+                if place not in held:
+                    raise FileFormatError(
+                        f"{out / SETTINGS} names other optimizers than the run's checkpoints are of. "
+                        "Restore it, or begin anew."
+                    )
+                parameter, like = held[place]
+                memory.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = share(parameter, value, like)
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
     if (
@@ -246,16 +259,49 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
     """A run goes on with the tokens it would have seen, or not at all."""
     if saved is None or present is None:
         return
-    differing = [
-        "the tokens of --data are others" if name == "data" else f"{name} was {saved[name]} and is {value}"
+    differing = {
+        name: f"{name} was {saved[name]} and is {value}"
         for name, value in present.items()
         if saved.get(name, value) != value
-    ]
+    }
+    if "data" in differing or "checksum" in differing:  # the former is quick to find, the latter thorough
+        differing.pop("checksum", None)
+        differing = {**differing, "data": "the tokens of --data are others"}
     if differing:
         raise SettingError(
-            f"{out} did not learn from this data: {', '.join(differing)}. Name what it began with, or begin "
-            f"a new run from its weights with --start {out}."
+            f"{out} did not learn from this data: {', '.join(differing.values())}. Name what it began with, "
+            f"or begin a new run from its weights with --start {out}."
         )
+
+
+def read_config(out: Path) -> Config:
+    """The config of the run in `out`, as its newest checkpoint has it: with another number of heads, say, the
+    same weights would be another model."""
+    config = Config.load(out)
+    mine = json.dumps(config.to_dict())
+    for folder in reversed(checkpoints(out)):
+        try:
+            with safetensors.safe_open(folder / (REST if is_divided(folder) else STATE), "pt") as file:
+                facts = file.metadata()
+        except (OSError, safetensors.SafetensorError):
+            continue  # `load_run` says more of it
+        if facts is not None and facts.get("config", mine) != mine:
+            raise other_config(out)
+        break
+    return config
+
+
+def other_config(out: Path) -> FileFormatError:
+    return FileFormatError(
+        f"{out / 'config.json'} is of another model than the run's checkpoints. Restore it, or begin anew."
+    )
+
+
+def way_on(out: Path) -> str:
+    """What to do about a run that cannot go on as it is."""
+    if checkpoints(out):
+        return "Go on with --resume from the save before it."
+    return "Nothing was saved before it: begin anew with a lower --lr."
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
@@ -300,17 +346,121 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         if (folder / STATE).stat().st_size != done["bytes"] or checksum(folder / STATE) != done["crc32"]:
             raise FileFormatError(f"{folder / STATE} is damaged: it is not what was saved.")
         with safetensors.safe_open(folder / STATE, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+            facts = file.metadata()
+            check_facts(facts)
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except (
+        OSError,
+        safetensors.SafetensorError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(f"{folder} is damaged ({error}).") from None
 
 
+def check_facts(facts: Mapping[str, str]) -> None:
+    """Whatever is amiss with them raises one of the errors of reading."""
+    int(facts["step"])
+    best, scaler, data = (json.loads(facts.get(name, "null")) for name in ("best", "scaler", "data"))
+    if best is not None:
+        float(best[0]), int(best[1])
+    if not isinstance(scaler, dict) or not isinstance(data, dict | None):
+        raise ValueError("what it tells of the run is no object")
+
+
 def checkpoints(out: Path) -> list[Path]:
     """The complete checkpoints, oldest first."""
-    return sorted(folder for folder in (out / "checkpoints").glob("step-*") if (folder / "DONE").exists())
+    found = (folder for folder in (out / "checkpoints").glob("step-*") if CHECKPOINT.fullmatch(folder.name))
+    return sorted((folder for folder in found if (folder / "DONE").exists()), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
 
 
 def checkpoint_folder(out: Path, step: int) -> Path:
     return out / "checkpoints" / f"step-{step:08d}"
+
+
+def read_settings(out: Path) -> TrainSettings:
+    """The settings of the run in `out`, each of its own type."""
+    file = out / SETTINGS
+    try:
+        values = read_json(file)
+        hints = get_type_hints(TrainSettings)
+        known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
+        for name, value in values.items():
+            if name not in known:
+                raise SettingError(f"there is no setting {name!r}")
+            if not is_of(value, known[name]):
+                raise SettingError(f"{name} is {value!r}")
+        return TrainSettings(**values)
+    except (UserError, TypeError) as error:
+        raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
+
+
+def is_of(value: object, hint: Any) -> bool:
+    kinds = get_args(hint) if get_args(hint) else (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int):
+        return (int in kinds or float in kinds) and abs(value) < 2**63
+    return isinstance(value, kinds)
+
+
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """The records of one of a run's .jsonl files; none if there is no file.
+
+    A last line that a kill cut in two is left out. Of others that are no record somebody should hear.
+    """
+    try:
+        lines = file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileFormatError(f"{file} cannot be read: {error.strerror}. Restore or remove it.") from None
+    read = [read_record(line) for line in lines]
+    wrong = [number for number, record in enumerate(read, start=1) if record is None]
+    if wrong and wrong != [len(lines)]:
+        more = "" if len(wrong) == 1 else f" (nor are {len(wrong) - 1} others)"
+        warnings.warn(f"{file}, line {wrong[0]} is no record of a step{more}: left out.", stacklevel=2)
+    return [record for record in read if record is not None]
+
+
+def read_record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line, parse_constant=lambda word: None)  # NaN, which is no JSON
+    except (ValueError, RecursionError):
+        return None
+    step = record.get("step") if isinstance(record, dict) else None
+    return record if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53 else None
+
+
+@contextlib.contextmanager
+def staying(out: Path) -> Iterator[Callable[[], None]]:
+    """Yields a check that `out` is still the folder it was. One that was removed would be made anew by the
+    next save, without its tokenizer and its settings."""
+    try:
+        held = os.open(out, os.O_RDONLY)  # so that no other folder gets its number
+    except OSError:  # Windows opens no folders, and removes none in use
+        yield lambda: None
+        return
+
+    def check() -> None:
+        try:
+            same = os.path.samestat(os.stat(out), os.fstat(held))
+        except OSError:
+            same = False
+        if not same:
+            raise UserError(
+                f"{out} was removed or replaced while the run was at work in it. Begin a new run."
+            )
+
+    try:
+        yield check
+    finally:
+        os.close(held)

@@ -138,6 +138,6 @@ def damage(folder: Path, team: Team) -> str:
         for name in sorted(sums)[team.rank :: team.world]:
             if summed(folder / name) != sums[name]:
                 return f"{folder / name} is damaged: it is not what was saved."
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"{folder} is damaged ({error})."
     return ""

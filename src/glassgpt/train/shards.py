@@ -1,8 +1,9 @@
 """Tokens on the disk as one long row: a folder made by `prepare`, or files of nanoGPT or llm.c in place.
 
 A prepared folder holds `shards.json` (the index), token files (`train-*.bin`, `val-*.bin`: nothing but ids,
-little-endian), beside each a `.starts` file with the places where documents begin, and the tokenizer. Token
-files are mapped into memory, so that opening costs nothing and reading only what is read.
+little-endian), beside each a `.starts` file with the places where documents begin, and the tokenizer. Only
+what is asked for is read. Token files are not mapped into memory: a mapped file that somebody shortens ends
+the program by SIGBUS, without a word.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.train.kinds import kind_of_content
 from glassgpt.weights.safe import file_size, inside, read_json
 
 if TYPE_CHECKING:
@@ -32,8 +37,16 @@ INDEX_LIMIT = 1 << 26  # bytes: a line for each of a hundred thousand files
 LLMC_MAGIC = 20240520
 LLMC_HEADER = 1024  # bytes: 256 int32: magic, version, number of tokens, zeros
 
-OPEN_FILES = 256  # mapped at a time; a map holds a file descriptor, and systems allow about a thousand
-SCANNED = 1 << 24  # tokens looked through at a time
+OPEN_FILES = 256  # at a time; systems allow about a thousand
+SCANNED = 1 << 22  # tokens looked through at a time
+
+# What tells a person how far it is: given what is done and how many bytes that is, yields `advance(bytes)`.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@contextmanager
+def quietly(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    yield lambda n: None
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -41,8 +54,45 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def token_file(path: Path) -> np.ndarray:
-    """The tokens of a nanoGPT or llm.c file (the latter begins with a header that says so), mapped."""
+class TokenFile:
+    """The ids in a file, read as they are asked for."""
+
+    def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
+        self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
+        try:
+            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with this object)
+        except OSError as error:
+            raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+        weakref.finalize(self, self._file.close)
+        self._lock = threading.Lock()  # a prefetching thread and the loop may read at once
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Up to `count` ids from `start` on: fewer where the file ends as it did when it was opened."""
+        ids = np.empty(max(0, min(count, self.count - start)), self.dtype)
+        left = memoryview(ids).cast("B") if len(ids) else memoryview(b"")
+        with self._lock:
+            self._file.seek(self.offset + start * self.dtype.itemsize)
+            while left:
+                got = self._file.readinto(left)
+                if not got:
+                    raise FileFormatError(
+                        f"{self.path} became shorter while it was in use: {self.count:,} tokens were there. "
+                        "Restore it, and let nobody write to it."
+                    )
+                left = left[got:]
+        return ids
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """All ids, a stretch at a time, each with its place."""
+        for at in range(0, self.count, SCANNED):
+            yield at, self.read(at, SCANNED)
+
+
+def token_file(path: Path) -> TokenFile:
+    """The tokens of a nanoGPT or llm.c file (the latter begins with a header that says so)."""
     size = file_size(path)
     header = np.fromfile(path, dtype="<i4", count=3) if size >= LLMC_HEADER else np.zeros(3, "<i4")
     if header[0] == LLMC_MAGIC:
@@ -54,21 +104,18 @@ def token_file(path: Path) -> np.ndarray:
                 f"{path} promises {int(header[2]):,} tokens ({promised:,} bytes) but is {size:,} bytes long. "
                 "Get the file again."
             )
-        return _mapped(path, "<u2", LLMC_HEADER, int(header[2]))
+        return TokenFile(path, "<u2", LLMC_HEADER, int(header[2]))
+    kind = kind_of_content(path)
+    if kind is not None:
+        raise FileFormatError(f"{path} is {kind.name}, not a file of token ids. {kind.advice(path)}")
     if size == 0 or size % 2:
         raise FileFormatError(f"{path} is {size:,} bytes long, which is no whole number of 2-byte token ids.")
-    return _mapped(path, "<u2", 0, size // 2)
+    return TokenFile(path, "<u2", 0, size // 2)
 
 
 def is_llmc(path: Path) -> bool:
     """Whether a token file has llm.c's header. There <|endoftext|> stands before a document, not after."""
     return file_size(path) >= LLMC_HEADER and np.fromfile(path, "<i4", count=1)[0] == LLMC_MAGIC
-
-
-def _mapped(path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> np.ndarray:
-    if count == 0:
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(count,))
 
 
 class Shards:
@@ -94,6 +141,8 @@ class Shards:
         self.vocab_size = vocab_size
         self.eot_id = eot_id
         self.identity = identity  # equal only for the same tokens; a run that goes on compares it
+        self.checksum: str | None = None  # of all tokens, where `check_ids` had to read them
+        self._memory: np.ndarray | None = None  # the tokens, where they are in no file
         self._tokens = lru_cache(OPEN_FILES)(self._open)
 
     @classmethod
@@ -101,7 +150,8 @@ class Shards:
         """A prepared folder, a folder with `train.bin` and `val.bin`, llm.c's files, or one such file.
 
         With a tokenizer (the model's), other people's tokens are refused. Files of nanoGPT and llm.c do not
-        say whose tokens they are; there, ids beyond the vocabulary are refused when they are read.
+        say whose tokens they are; there, ids beyond the vocabulary are refused when they are read (see also
+        `check_ids`).
         """
         path = Path(path).expanduser()
         if (path / INDEX).is_file():
@@ -130,7 +180,7 @@ class Shards:
             eot_id=None,
             identity=identity,
         )
-        made._tokens = lru_cache(1)(lambda number: ids)
+        made._memory = ids
         made.__dict__["document_starts"] = np.asarray(starts, dtype=np.int64)
         return made
 
@@ -145,16 +195,45 @@ class Shards:
         number = int(np.searchsorted(self.ends, start, "right")) - 1
         while count > 0:
             here = start - int(self.ends[number])
-            part = self._tokens(number)[here : here + count]
+            part = self._part(number, here, count)
             parts.append(part)
             start, count, number = start + len(part), count - len(part), number + 1
         ids = np.asarray(parts[0]) if len(parts) == 1 else np.concatenate([np.zeros(0, self.dtype), *parts])
         if self.vocab_size is not None and len(ids) and int(ids.max()) >= self.vocab_size:
-            raise FileFormatError(
-                f"{self.name}: a token near {start:,} is {int(ids.max()):,}, but the vocabulary has "
-                f"{self.vocab_size:,}. These tokens were made by another tokenizer, or the file is damaged."
-            )
+            raise self._beyond(int(ids.max()), self.vocab_size)
         return ids
+
+    def largest(self, on_read: Callable[[int], None] = lambda n: None) -> int:
+        """The largest id, found by one pass over all tokens, which also gives their checksum."""
+        if self._memory is not None:
+            return int(self._memory.max(initial=0))
+        largest = crc = 0
+        for number in range(len(self.files)):
+            for _, ids in self._tokens(number).blocks():
+                largest = max(largest, int(ids.max()))
+                crc = zlib.crc32(ids, crc)
+                on_read(ids.nbytes)
+        self.checksum = f"{crc:08x}"
+        return largest
+
+    def check_ids(self, vocab_size: int, progress: Progress = quietly) -> None:
+        """Refuse ids that a model of so many tokens has no embedding for, here and in all that is read later.
+
+        What was prepared for a vocabulary that is no larger need not be read for that.
+        """
+        known = self.vocab_size is not None and self.vocab_size <= vocab_size
+        if not known:
+            with progress(f"checking the ids in {self.name}", len(self) * self.dtype.itemsize) as advance:
+                largest = self.largest(advance)
+            if largest >= vocab_size:
+                raise self._beyond(largest, vocab_size)
+            self.vocab_size = vocab_size
+
+    def _beyond(self, id: int, vocab_size: int) -> FileFormatError:
+        return FileFormatError(
+            f"{self.name} holds the id {id:,}, but the vocabulary has {vocab_size:,}: it was made by another "
+            "tokenizer, was damaged, or holds no token ids. Prepare the text again with glassgpt prepare."
+        )
 
     @cached_property
     def document_starts(self) -> np.ndarray:
@@ -169,21 +248,30 @@ class Shards:
             if self.prepared:
                 found.append(np.fromfile(_starts_of(file), dtype="<u4").astype(np.int64) + base)
             elif self.eot_id is not None:
-                tokens = self._tokens(number)
                 after = 0 if is_llmc(file) else 1
-                for at in range(0, len(tokens), SCANNED):
-                    places = np.flatnonzero(tokens[at : at + SCANNED] == self.eot_id)
+                for at, ids in self._tokens(number).blocks():
+                    places = np.flatnonzero(ids == self.eot_id)
                     found.append(places.astype(np.int64) + (base + at + after))
         starts = np.concatenate(found)
         if not self.prepared:
             starts = np.unique(np.concatenate([np.zeros(1, np.int64), starts]))
         return starts[starts < len(self)]
 
-    def _open(self, number: int) -> np.ndarray:
-        file = self.files[number]
-        if not self.prepared:
-            return token_file(file)
-        return _mapped(file, self.dtype, 0, int(self.ends[number + 1] - self.ends[number]))
+    def _part(self, number: int, start: int, count: int) -> np.ndarray:
+        if self._memory is not None:
+            return self._memory[start : start + count]
+        return self._tokens(number).read(start, count)
+
+    def _open(self, number: int) -> TokenFile:
+        file, length = self.files[number], int(self.ends[number + 1] - self.ends[number])
+        if self.prepared:
+            return TokenFile(file, self.dtype, 0, length)
+        opened = token_file(file)
+        if len(opened) != length:
+            raise FileFormatError(
+                f"{file} had {length:,} tokens and has {len(opened):,}: it changed while it was in use."
+            )
+        return opened
 
 
 class Part:
@@ -193,8 +281,13 @@ class Part:
         self.whole, self.start, self.stop = whole, start, stop
         self.name = whole.name
         self.identity = f"{whole.identity}[{start}:{stop}]"
+        self.check_ids = whole.check_ids
         starts = whole.document_starts
         self.document_starts = starts[(starts >= start) & (starts < stop)] - start
+
+    @property
+    def checksum(self) -> str | None:
+        return self.whole.checksum
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -275,6 +368,38 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
+def check_hashes(folder: Path, progress: Progress = quietly) -> Iterator[tuple[Path, str]]:
+    """Every token file of a prepared folder, and what is wrong with it: "" if it is as it was prepared."""
+    index = read_index(folder)
+    itemsize = np.dtype(index["dtype"]).itemsize
+    entries = [entry for split in index["splits"].values() for entry in split["files"]]
+    with progress(f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize) as advance:
+        for entry in entries:
+            file = inside(folder, entry["name"])
+            yield file, _difference(file, entry, itemsize, advance)
+
+
+def _difference(file: Path, entry: dict[str, Any], itemsize: int, advance: Callable[[int], None]) -> str:
+    made = hashlib.blake2b(digest_size=16)
+    try:
+        _check_size(file, entry["tokens"] * itemsize)
+        _check_size(_starts_of(file), entry["documents"] * 4)
+        with file.open("rb") as handle:
+            while block := handle.read(SCANNED):
+                made.update(block)
+                advance(len(block))
+        starts = np.fromfile(_starts_of(file), "<u4")
+    except FileFormatError as error:
+        return str(error)
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}."
+    if made.hexdigest() != entry.get("blake2b"):
+        return f"{file} is not what was prepared: its tokens changed. Prepare the text again."
+    if len(starts) and (starts[-1] >= entry["tokens"] or (np.diff(starts.astype(np.int64)) <= 0).any()):
+        return f"{_starts_of(file)} is not what was prepared. Prepare the text again."
+    return ""
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -328,5 +453,6 @@ def _identity(files: list[Path]) -> str:
     for file in files:
         tokens = token_file(file)
         made.update(f"{len(tokens)} ".encode())
-        made.update(tokens[:8192].tobytes() + tokens[-8192:].tobytes())
+        made.update(tokens.read(0, 8192).tobytes())
+        made.update(tokens.read(max(0, len(tokens) - 8192), 8192).tobytes())
     return made.hexdigest()

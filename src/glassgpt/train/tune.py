@@ -223,7 +223,9 @@ def prepare_tuning(
     config = checkpoint.config
     if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
         config = dataclasses.replace(config, attn_pdrop=0.0)
-    text, held_out = split(read_text(files, checkpoint.tokenizer), min(config.n_positions, 1024))
+    tokens = read_text(files, checkpoint.tokenizer)
+    tokens.check_ids(config.vocab_size)
+    text, held_out = split(tokens, min(config.n_positions, 1024))
     settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)
     if settings.steps * settings.rows * settings.context <= EPOCHS * len(text):
         # Too seldom to learn it by heart; dropout would only make learning slower.
