@@ -35,7 +35,7 @@ def command(
         str | None, flag("the folder for the tuned model", "DIR", short="-o", default="FILE-tuned")
     ] = None,
     lora: Annotated[
-        bool, flag("learn a thin correction, at most 2%% of the numbers: less memory", default="")
+        bool, flag("learn a thin correction, at most 2% of the numbers: less memory", default="")
     ] = False,
     minutes: Annotated[float, flag("the most time to take, in all", "N")] = 10.0,
     prompt: Annotated[
