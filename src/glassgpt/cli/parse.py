@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import functools
 import importlib
+import inspect
 import io
 import os
 import re
@@ -13,9 +14,9 @@ import shutil
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 # No --no-json beside every --json; `--top-k None` is not a thing a person types.
 # A flag that may be given more than once takes one value each time: `--stop a --stop b`.
 MARKERS = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
+
+Peeked = TypeVar("Peeked")
+
+WIDTH = 80  # of a terminal that does not say; complaints are taken apart, so they always have this one
+LEAST_WIDTH, MOST_WIDTH = 60, 1000  # of --help: in fewer columns its words would be broken
 
 RULES = ConstructorRegistry()
 
@@ -81,14 +87,18 @@ def command_of(verb: str) -> Callable[..., int]:
 def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
     """The verb's function with its arguments bound, not yet called: its own exits and prints are its own."""
     command = command_of(name)
+    helping = bool({"-h", "--help"} & set(words))
 
     @functools.wraps(command)
     def bind(*args: Any, **kwargs: Any) -> Callable[[], int]:
         return functools.partial(command, **checked_paths(command, args, kwargs))
 
+    if not helping:
+        bind.__signature__ = _signature(command, words)  # type: ignore[attr-defined]
     said, complaint = _Page(), _Page()
+    width = min(MOST_WIDTH, max(LEAST_WIDTH, shutil.get_terminal_size().columns)) if helping else WIDTH
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint), _columns(width):
             bound: Callable[[], int] = tyro.cli(
                 bind,
                 prog=f"glassgpt {name}",
@@ -101,19 +111,61 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
     except SystemExit as end:
         if not end.code:
             text = said.getvalue().replace("\n\n\n", "\n\n")  # tyro sets paragraphs wide apart
-            text = text.replace(_DESCRIPTION, _description(command, verb))
+            text = text.replace(_DESCRIPTION, _description(command, verb, width))
             return functools.partial(_print_page, text)
         raise UserError(
             f"{name}: {_first_sentence(complaint.getvalue())} See glassgpt {name} --help"
         ) from None
 
 
+def _signature(command: Callable[..., int], words: Sequence[str]) -> inspect.Signature:
+    """The command's, with the defaults that its module's `defaults` finds for these words, if it has one.
+
+    So what is typed is never compared with a default: it simply replaces it.
+    """
+    signature = inspect.signature(command)
+    find = getattr(sys.modules[command.__module__], "defaults", None)
+    found: Mapping[str, Any] = {} if find is None else find(words)
+    changed = [p.replace(default=found.get(p.name, p.default)) for p in signature.parameters.values()]
+    return signature.replace(parameters=changed)
+
+
+def peek(function: Callable[..., Peeked], words: Sequence[str]) -> Peeked | None:
+    """`function` with those of its flags that are among the words; None where they are written wrongly.
+
+    Then `parse`, which comes after it, complains.
+    """
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere), _columns(WIDTH):
+        try:
+            found, _ = tyro.cli(
+                function, args=list(words), config=MARKERS, registry=RULES, return_unknown_args=True
+            )
+        except SystemExit:
+            return None
+    return found
+
+
+@contextlib.contextmanager
+def _columns(width: int) -> Iterator[None]:
+    """Let tyro set its boxes in this width. In the 5 or 0 columns that COLUMNS may tell of it cannot."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
 _DESCRIPTION = "@description@"  # for tyro, which would break lines of prose and of examples within words
 
 
-def _description(command: Callable[..., int], verb: Verb) -> str:
+def _description(command: Callable[..., int], verb: Verb, width: int) -> str:
     doc = " ".join((command.__doc__ or verb.does).split())
-    prose = textwrap.fill(doc, shutil.get_terminal_size().columns)
+    prose = textwrap.fill(doc, width)
     return prose + "\n\n" + "\n".join(f"  $ {example}" for example in verb.examples)
 
 

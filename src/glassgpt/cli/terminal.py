@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from glassgpt.cli.wrap import AsItComes, WordWrap
 
 PIPE_WIDTH = 1000  # a pipe has no edge: nothing is wrapped or cut there
+LEAST_WIDTH = 20  # COLUMNS may say 1 or 0, where nothing can be shown
 BAR_WIDTH = 24
 
 STYLES = {
@@ -51,7 +52,7 @@ def console(stream: TextIO | None = None) -> Console:
             raise  # rich calls this inside its handler; `main` decides what a closed pipe means
 
     stream = sys.stdout if stream is None else stream
-    return PipedConsole(
+    made = PipedConsole(
         file=stream,
         theme=Theme(STYLES),
         highlight=False,
@@ -59,6 +60,8 @@ def console(stream: TextIO | None = None) -> Console:
         emoji=False,
         width=None if is_terminal(stream) else PIPE_WIDTH,
     )
+    made.width = min(PIPE_WIDTH, max(LEAST_WIDTH, made.width))
+    return made
 
 
 def is_terminal(stream: TextIO) -> bool:

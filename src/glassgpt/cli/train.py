@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +15,43 @@ from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
-from glassgpt.cli.parse import flag
+from glassgpt.cli.parse import flag, peek
 from glassgpt.errors import SettingError, UserError
-from glassgpt.train.settings import TrainSettings
+from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
 if TYPE_CHECKING:
     from glassgpt.train.job import Job
     from glassgpt.train.plan import Plan
+
+
+def defaults(words: Sequence[str]) -> dict[str, Any]:
+    """Where a run goes on, or a recipe is named, their settings stand in for those of the signature."""
+    said = peek(Said, words)
+    if said is None:
+        return {}
+    run = None if said.out is None else Path(said.out)
+    begun = False
+    if run is not None and (said.resume or (run / "checkpoints").exists()):
+        from glassgpt.train.job import goes_on
+
+        begun = goes_on(run, said.resume)
+    if run is not None and begun:
+        settings = read_settings(run)[0]
+    elif said.recipe is None or said.steps is None:  # that --steps is missing comes first
+        return {}
+    else:
+        settings = TrainSettings(steps=1)
+    return {"settings": with_recipe(settings, said.recipe)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Said:
+    """What decides the defaults of all else."""
+
+    out: str | None = None
+    steps: str | None = None
+    recipe: str | None = None
+    resume: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +69,16 @@ def command(
     out: Annotated[str, flag("the run's folder, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     shape: Annotated[
-        str, flag("blocks x width x heads, or a published size such as gpt2", "SHAPE")
-    ] = "6x384x6",
+        str | None,
+        flag("blocks x width x heads, or a published size such as gpt2", "SHAPE", default="6x384x6"),
+    ] = None,
     start: Annotated[str | None, flag("learn on from this model's weights", "MODEL", default="")] = None,
     recipe: Annotated[
         str | None, flag("published settings: gpt1, gpt2; other flags go before them", "NAME", default="")
     ] = None,
-    dropout: Annotated[float, flag("of embeddings, attention and residuals", "X")] = 0.1,
+    dropout: Annotated[
+        float | None, flag("of embeddings, attention and residuals", "X", default="0.1")
+    ] = None,
     attention_dropout: Annotated[
         float | None, flag("of attention, if other than that; 0 is faster", "X", default="")
     ] = None,
@@ -79,8 +112,8 @@ def command(
     refuse_foreign_folder(Path(out))
     request, begun = checked(
         Request(
-            data=data, out=Path(out), settings=settings, shape=shape, start=start, recipe=recipe,
-            dropout=dropout, attention_dropout=attention_dropout, parallel=parallel, tensor=tensor,
+            data=data, out=Path(out), settings=settings, shape=shape, start=start, dropout=dropout,
+            attention_dropout=attention_dropout, parallel=parallel, tensor=tensor,
             resume=resume,
         )
     )  # fmt: skip
@@ -152,8 +185,22 @@ def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
             done = record["step"]
             tell(record)
     if job.leads:
-        how = "done:" if done == job.settings.steps else "stopped and saved; go on with --resume, or use it:"
-        terminal.note(f"{how} glassgpt generate --model {job.out}")
+        terminal.note(last_words(job, done))
+
+
+def last_words(job: Job, done: int) -> str:
+    """What became of the run, and what one can do with it now."""
+    from glassgpt.train.run import checkpoint_folder
+
+    steps, use = job.settings.steps, f"glassgpt generate --model {job.out}"
+    if done == steps:
+        return f"done: {use}"
+    if done == 0 and checkpoint_folder(job.out, steps).exists():
+        return (
+            f"the run is finished: all of its {steps:,} steps are done, and none was added. Use it: {use}; "
+            f"or learn on from it in another run: --start {job.out} --out OTHER"
+        )
+    return f"stopped and saved; go on with --resume, or use it: {use}"
 
 
 @contextlib.contextmanager

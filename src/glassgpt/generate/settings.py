@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from glassgpt.errors import SettingError
+from glassgpt.ranges import SEEDS, number, whole
 
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
 LARGEST_SHIFT = 1_000_000
+MOST_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
+MOST_TOKENS = 10_000_000  # of one text: with all that is kept of each, a gigabyte
+MOST_TEXTS = 10_000  # of one prompt: they are all kept until the last is finished
+MOST_BEAMS = 1024  # they are all computed at once
+MOST_RANKS = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,51 +60,34 @@ class Settings:
         if not isinstance(self.logit_bias, Mapping):
             raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
 
-        _whole("max_new_tokens", self.max_new_tokens, 0)
-        _whole("samples", self.samples, 1)
-        _number("temperature", self.temperature, 0, math.inf, "0 is greedy, 0.8 is usual")
-        _number(
-            "required_bias",
-            self.required_bias,
-            -LARGEST_SHIFT,
-            LARGEST_SHIFT,
-            "5 makes a word about 150 times likelier",
-        )
-        _number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
+        whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
+        whole("samples", self.samples, 1, MOST_TEXTS)
+        number("temperature", self.temperature, 0, MOST_TEMPERATURE, "0 is greedy, 0.8 is usual")
+        shift = LARGEST_SHIFT
+        number("required_bias", self.required_bias, -shift, shift, "5 makes a word about 150 times likelier")
+        number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
         if self.top_k is not None:
-            _whole("top_k", self.top_k, 1, "None (on the command line: none) switches it off")
+            whole("top_k", self.top_k, 1, MOST_RANKS, "None (on the command line: none) switches it off")
         if self.top_p is not None:
-            _number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
+            number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
         if self.typical_p is not None:
-            _number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
+            number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
         if self.min_p is not None:
-            _number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
+            number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
         if self.repetition_penalty is not None:
-            _number(
-                "repetition_penalty",
-                self.repetition_penalty,
-                0.001,
-                1000,
-                "1.2 is usual, 1 is none",
-            )
+            number("repetition_penalty", self.repetition_penalty, 0.001, 1000, "1.2 is usual, 1 is none")
         if self.presence_penalty is not None:
-            _number(
-                "presence_penalty", self.presence_penalty, -LARGEST_SHIFT, LARGEST_SHIFT, "0 to 2 is usual"
-            )
+            number("presence_penalty", self.presence_penalty, -shift, shift, "0 to 2 is usual")
         if self.frequency_penalty is not None:
-            _number(
-                "frequency_penalty", self.frequency_penalty, -LARGEST_SHIFT, LARGEST_SHIFT, "0 to 2 is usual"
-            )
+            number("frequency_penalty", self.frequency_penalty, -shift, shift, "0 to 2 is usual")
         if self.no_repeat_ngram is not None:
-            _whole("no_repeat_ngram", self.no_repeat_ngram, 1, "None switches it off")
+            whole("no_repeat_ngram", self.no_repeat_ngram, 1, MOST_TOKENS, "None switches it off")
         if self.seed is not None:
-            _whole("seed", self.seed, 0)
-            if self.seed >= 2**64:
-                raise SettingError(f"seed {self.seed} is too large; write a whole number below 2**64.")
+            whole("seed", self.seed, 0, SEEDS)
         if self.logprobs is not None:
-            _whole("logprobs", self.logprobs, 0, "0 reports the chosen token alone, None nothing")
+            whole("logprobs", self.logprobs, 0, MOST_RANKS, "0 reports the chosen token alone, None nothing")
         for token, bias in self.logit_bias.items():
-            _whole("a token id in logit_bias", token, 0)
+            whole("a token id in logit_bias", token, 0)
             if (
                 isinstance(bias, bool)
                 or not isinstance(bias, int | float)
@@ -110,12 +98,12 @@ class Settings:
                     "up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
-            _whole("a token id in stop_tokens", token, 0)
+            whole("a token id in stop_tokens", token, 0)
         for name in ("stop", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
         if self.best_of is not None:
-            _whole("best_of", self.best_of, 1, "None switches it off")
+            whole("best_of", self.best_of, 1, MOST_TEXTS, "None switches it off")
             if self.best_of < self.samples:
                 raise SettingError(
                     f"best_of {self.best_of} is fewer than samples {self.samples}; "
@@ -127,7 +115,7 @@ class Settings:
             self._check_beams(self.beams)
 
     def _check_beams(self, beams: int) -> None:
-        _whole("beams", beams, 1, "None switches beam search off")
+        whole("beams", beams, 1, MOST_BEAMS, "None switches beam search off")
         if self.samples > beams:
             raise SettingError(
                 f"samples {self.samples} is more than beams {beams}; a search returns at most as many texts "
@@ -169,23 +157,6 @@ class Settings:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Settings))
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings) if f.default is not dataclasses.MISSING}
-
-
-def _whole(name: str, value: object, least: int, hint: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        tail = f" ({hint})" if hint else ""
-        raise SettingError(f"{name} is {value!r}; write a whole number of at least {least}{tail}.")
-
-
-def _number(name: str, value: object, least: float, most: float, hint: str, above: bool = False) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if good:
-        assert isinstance(value, int | float)
-        good = least <= value <= most and not (above and value == least)
-    if not good:
-        at_least = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:,}"
-        at_most = "" if most == math.inf else f" {'and' if at_least else ''} at most {most:,}"
-        raise SettingError(f"{name} is {value!r}; write a number{at_least}{at_most} ({hint}).")
 
 
 def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2, load_model
+from glassgpt.ranges import number, whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
-from glassgpt.train.memory import rows_at_once
+from glassgpt.train.memory import rows_at_once, total_memory
 from glassgpt.train.parallel import check_plan
-from glassgpt.train.run import SETTINGS, checkpoints, read_config, read_settings
+from glassgpt.train.run import checkpoints, read_config
 from glassgpt.train.session import quick_precision
-from glassgpt.train.settings import RECIPES, TrainSettings
+from glassgpt.train.settings import SETTINGS, TrainSettings, read_settings
 from glassgpt.train.shards import (
     INDEX,
     Part,
@@ -35,27 +36,42 @@ from glassgpt.train.shards import (
     train_and_held_out,
 )
 from glassgpt.train.team import group_of
-from glassgpt.weights import load_checkpoint
+from glassgpt.weights import load_checkpoint, load_config
 from glassgpt.weights.safe import writing
 
+MOST_BLOCKS = 1_000  # the deepest that was published (DeepNet, 2022)
+MOST_WIDTH = 65_536  # four times those of the largest models
+SHAPE, DROPOUT = "6x384x6", 0.1  # unless told
 MAY_CHANGE = ("save_every", "keep", "skip_bad_steps", "micro_rows", "auto")  # when a run goes on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """All that is asked of a run, as the flags of `glassgpt train` say it."""
+    """All that is asked of a run, as the flags of `glassgpt train` say it. None: nothing was said.
+
+    A run that goes on keeps what it began with. What is said then must agree with it; so the settings are
+    those of `read_settings`, with changes.
+    """
 
     data: str
     out: Path
     settings: TrainSettings
-    shape: str = "6x384x6"
+    shape: str | None = None  # 6x384x6
     start: str | None = None
-    recipe: str | None = None
-    dropout: float = 0.1
+    dropout: float | None = None  # 0.1
     attention_dropout: float | None = None  # as the rest
     parallel: str = "ddp"
     tensor: int | None = None
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("dropout", "attention_dropout"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), 0, 1, "0.1 is usual, 0 is none", below=True)
+        if self.tensor is not None:
+            whole("tensor", self.tensor, 1, 2**31 - 1)
+        if self.shape is not None:
+            shaped(self.shape)
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,7 @@ class Job:
     device: torch.device
     mesh: DeviceMesh | None
     parallel: str
+    origin: Mapping[str, Any]  # what the run's folder says of its beginning, besides the settings
 
     @property
     def rank(self) -> int:
@@ -98,7 +115,8 @@ class Job:
 
     def write_settings(self, **changes: Any) -> None:
         with writing(self.out / SETTINGS) as part:
-            part.write_text(json.dumps({**self.settings.to_dict(), **changes}, indent=2) + "\n", "utf-8")
+            values = {**self.settings.to_dict(), **self.origin, **changes}
+            part.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
     def write_beginning(self) -> None:
         """What the folder of a run holds before its first save."""
@@ -109,23 +127,29 @@ class Job:
             self.tokenizer.save(self.out)
 
 
-def checked(request: Request) -> tuple[Request, bool]:
-    """The request with the settings that hold, and whether its run has begun already."""
-    out = request.out
-    settings = with_recipe(request.settings, request.recipe)
+def goes_on(out: Path, resume: bool) -> bool:
+    """Whether this is a run that has begun already."""
     begun = bool(checkpoints(out))
     # torchrun repeats the command when it starts the processes again after one has died. Where there are
     # several machines not all are told so: there --resume is given from the start.
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     many = "TORCHELASTIC_RUN_ID" in os.environ
-    if begun and not request.resume and not again:
+    if begun and not resume and not again:
         raise SettingError(
             f"{out} holds a run already. Add --resume to go on with it, or name another --out."
         )
-    if request.resume and not begun and not many:
+    if resume and not begun and not many:
         raise SettingError(f"{out} holds no checkpoint to go on from. Leave out --resume to begin.")
+    return begun
+
+
+def checked(request: Request) -> tuple[Request, bool]:
+    """The request with the settings that hold, and whether its run has begun already."""
+    begun = goes_on(request.out, request.resume)
+    settings = request.settings
     if begun:
-        settings = same_settings(settings, out)
+        settings = same_settings(settings, request.out)
+        check_model(request, read_config(request.out))
     check_plan(request.parallel, settings, request.tensor)
     return dataclasses.replace(request, settings=settings), begun
 
@@ -160,40 +184,60 @@ def prepare_job(
         out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
         tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),
         held_out=held_out_batches(held_out, settings), device=device, mesh=mesh, parallel=request.parallel,
+        origin=read_settings(request.out)[1] if begun else {"start": request.start},
     )  # fmt: skip
 
 
-def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
-    """The published settings, except where a flag says otherwise."""
-    if recipe is None:
-        return settings
-    if recipe not in RECIPES:
-        raise SettingError(f"recipe {recipe!r} is not one of {', '.join(RECIPES)}.")
-    changed = {name for name, value in settings.to_dict().items() if value != default_of(name)}
-    return dataclasses.replace(settings, **{k: v for k, v in RECIPES[recipe].items() if k not in changed})
-
-
-def default_of(name: str) -> Any:
-    return next(field.default for field in dataclasses.fields(TrainSettings) if field.name == name)
-
-
 def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
-    """The run's own settings. A flag that contradicts them is a mistake, as the run would not be the same;
-    how often it is saved and what it puts up with may change."""
-    settings = read_settings(run)
-    saved = settings.to_dict()
-    changed = {
-        name: value
-        for name, value in given.to_dict().items()
-        if value not in (saved.get(name), default_of(name))
-    }
-    for name, value in changed.items():
-        if name not in MAY_CHANGE:
-            raise SettingError(
-                f"{name} {value} differs from the run's {saved.get(name)}. "
-                "Leave it out to go on, or begin a new run."
-            )
-    return dataclasses.replace(settings, **changed)
+    """Those given, which must be the run's own, as it would not be the same run otherwise; how often it is
+    saved and what it puts up with may change."""
+    saved = read_settings(run)[0]
+    if given.precision == "auto":  # the folder says what that became when the run began
+        given = dataclasses.replace(given, precision=saved.precision)
+    for name, value in given.to_dict().items():
+        if name not in MAY_CHANGE and value != getattr(saved, name):
+            raise contradiction(name, value, getattr(saved, name))
+    return given
+
+
+def contradiction(name: str, value: object, of_run: object) -> SettingError:
+    return SettingError(
+        f"{name} {value} differs from the run's {of_run}. Leave it out to go on, or begin a new run."
+    )
+
+
+def check_model(request: Request, config: Config) -> None:
+    """Refuse what is asked of a model that is there already and is another one."""
+    if request.shape is not None and sides(shaped(request.shape)) != sides(config):
+        raise contradiction("shape", request.shape, shape_of(config))
+    for name, dropout, of_run in (
+        ("dropout", request.dropout, config.resid_pdrop),
+        ("attention_dropout", request.attention_dropout, config.attn_pdrop),
+    ):
+        if dropout is not None and dropout != of_run:
+            raise contradiction(name, dropout, of_run)
+    if request.start is None:
+        return
+    origin = read_settings(request.out)[1]
+    if "start" not in origin:
+        if sides(load_config(request.start)) != sides(config):
+            raise contradiction("start", request.start, f"model of {shape_of(config)}")
+    elif origin["start"] is None:
+        raise contradiction("start", request.start, "beginning from random weights")
+    elif not same_place(request.start, origin["start"]):
+        raise contradiction("start", request.start, origin["start"])
+
+
+def sides(config: Config) -> tuple[int, int, int]:
+    return config.n_layer, config.n_embd, config.n_head
+
+
+def shape_of(config: Config) -> str:
+    return "x".join(map(str, sides(config)))
+
+
+def same_place(one: str, other: str) -> bool:
+    return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def tokenizer_of(data: str) -> Tokenizer | None:
@@ -207,10 +251,16 @@ def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[T
 
 
 def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
-    start, shape, dropout = request.start, request.shape, request.dropout
+    start, shape = request.start, SHAPE if request.shape is None else request.shape
+    dropout = DROPOUT if request.dropout is None else request.dropout
     inside = dropout if request.attention_dropout is None else request.attention_dropout
     if start is not None:
         checkpoint = load_checkpoint(start)
+        if request.shape is not None and sides(shaped(shape)) != sides(checkpoint.config):
+            raise SettingError(
+                f"shape {shape} differs from {shape_of(checkpoint.config)} of {start}. "
+                "Leave out --shape or --start."
+            )
         if (
             tokenizer is not None
             and checkpoint.tokenizer is not None
@@ -228,13 +278,19 @@ def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
     # nanoGPT's and llm.c's files do not say whose tokens they hold; they are GPT-2's.
     vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
     eot = None if tokenizer is None else tokenizer.eot_id
-    return GPT2(
-        dataclasses.replace(
-            shaped(shape), vocab_size=vocab_size,
-            n_positions=max(request.settings.context, positions_of(shape)),
-            embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
-        )
+    config = dataclasses.replace(
+        shaped(shape), vocab_size=vocab_size,
+        n_positions=max(request.settings.context, positions_of(shape)),
+        embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
     )  # fmt: skip
+    weights, memory = 4 * config.n_parameters, total_memory()
+    if weights > memory:
+        raise SettingError(
+            f"a model of shape {shape} with {config.n_positions:,} positions has {config.n_parameters:,} "
+            f"parameters, {weights / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f} GiB of "
+            "memory. Choose a smaller --shape or --context."
+        )
+    return GPT2(config)
 
 
 def shaped(shape: str) -> Config:
@@ -247,6 +303,8 @@ def shaped(shape: str) -> Config:
             f"shape {shape!r} is not understood. Write blocks x width x heads, such as 6x384x6, "
             f"or one of {', '.join(SIZES)}."
         ) from None
+    whole("the number of blocks in shape", n_layer, 1, MOST_BLOCKS)
+    whole("the width in shape", n_embd, 1, MOST_WIDTH)
     return Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head)
 
 

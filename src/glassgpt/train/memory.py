@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +18,7 @@ from torch import nn
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.train.settings import TrainSettings
+from glassgpt.train.settings import TrainSettings, divisors
 
 Result = TypeVar("Result")
 
@@ -38,7 +39,7 @@ def rows_at_once(settings: TrainSettings) -> int:
 def with_fewer_rows(settings: TrainSettings) -> TrainSettings | None:
     """Half as many rows at once, or the next fewer that divide the update; None where it is one already."""
     rows = rows_at_once(settings)
-    fewer = [n for n in range(1, rows // 2 + 1) if settings.rows % n == 0]
+    fewer = [n for n in divisors(settings.rows) if n <= rows // 2]
     return dataclasses.replace(settings, micro_rows=fewer[-1]) if fewer else None
 
 
@@ -118,6 +119,18 @@ def free_memory(device: torch.device) -> int:
     return max(0, free)
 
 
+def total_memory() -> int:
+    """Bytes this machine has, or this container may use."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows
+        total = 1 << 40
+    try:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return total
+
+
 def activation_bytes(config: Config, settings: TrainSettings, rows: int, device: str = "cpu") -> int:
     """What is kept for the backward pass of so many windows at once: an estimate."""
     width = 4 if settings.precision in ("auto", "float32") else 2
@@ -137,7 +150,7 @@ def largest(rows: int, fits: Callable[[int], bool]) -> int:
 
     It takes at most one try for each doubling of their number.
     """
-    candidates = [n for n in range(1, rows + 1) if rows % n == 0]
+    candidates = divisors(rows)
     below, above = -1, len(candidates)  # fits, does not fit
     if fits(candidates[-1]):
         return candidates[-1]

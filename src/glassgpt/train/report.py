@@ -19,8 +19,9 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.train.chart import Chart, Curve, Point, smoothed
 from glassgpt.train.logs import SAMPLES
-from glassgpt.train.run import LOG, read_config, read_records, read_settings
+from glassgpt.train.run import LOG, read_config, read_records
 from glassgpt.train.session import SESSIONS
+from glassgpt.train.settings import read_settings
 from glassgpt.weights.safe import writing
 
 REPORT = "report.html"
@@ -38,7 +39,7 @@ def page(out: Path) -> str:
     records = [record for record in read_records(out / LOG) if record["step"] > 0]
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to show.")
-    settings = read_settings(out).to_dict()
+    settings = read_settings(out)[0].to_dict()
     sessions = [session for session in read_records(out / SESSIONS) if is_session(session)]
     config = read_config(out)
     title = html.escape(out.resolve().name)

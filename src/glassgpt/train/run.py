@@ -15,7 +15,6 @@ A checkpoint that was damaged later is noticed by its checksum, named, and passe
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -24,7 +23,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -38,15 +37,14 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError, U
 from glassgpt.model import GPT2
 from glassgpt.train.parallel import share, whole
 from glassgpt.train.saving import Saver
-from glassgpt.train.settings import TrainSettings
+from glassgpt.train.settings import SETTINGS
 from glassgpt.train.sharded import REST, Held, is_divided, read_shares, write_shares
 from glassgpt.train.team import Team
-from glassgpt.weights.safe import checksum, flush, read_json, remove, unfinished, writing
+from glassgpt.weights.safe import checksum, flush, remove, unfinished, writing
 from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
 STATE = "training.safetensors"
 LOG = "log.jsonl"
-SETTINGS = "settings.json"
 CHECKPOINT = re.compile(r"step-(\d{8,})")
 
 # What decides which tokens a run sees in which order, as `Loader.identity` gives it.
@@ -384,32 +382,6 @@ def step_of(checkpoint: Path) -> int:
 
 def checkpoint_folder(out: Path, step: int) -> Path:
     return out / "checkpoints" / f"step-{step:08d}"
-
-
-def read_settings(out: Path) -> TrainSettings:
-    """The settings of the run in `out`, each of its own type."""
-    file = out / SETTINGS
-    try:
-        values = read_json(file)
-        hints = get_type_hints(TrainSettings)
-        known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
-        for name, value in values.items():
-            if name not in known:
-                raise SettingError(f"there is no setting {name!r}")
-            if not is_of(value, known[name]):
-                raise SettingError(f"{name} is {value!r}")
-        return TrainSettings(**values)
-    except (UserError, TypeError) as error:
-        raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
-
-
-def is_of(value: object, hint: Any) -> bool:
-    kinds = get_args(hint) if get_args(hint) else (hint,)
-    if isinstance(value, bool):
-        return bool in kinds
-    if isinstance(value, int):
-        return (int in kinds or float in kinds) and abs(value) < 2**63
-    return isinstance(value, kinds)
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, UserError
+from glassgpt.ranges import TRAINING_SEEDS, number, whole
+from glassgpt.weights.safe import read_json
+
+MOST_STEPS = 10**9  # ten thousand times those of GPT-3
+MOST_TOKENS = 2**27  # of an update, and held out: their ids are in memory, a gigabyte of them
+
+SETTINGS = "settings.json"
+ORIGIN = ("start",)  # what a run's settings.json says besides the settings: the model it began from
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
 SCHEDULES = ("cosine", "wsd", "constant")
@@ -42,25 +51,33 @@ class TrainSettings:
     deterministic: bool = False  # on a GPU: sums in a fixed order, so that runs can be repeated bit for bit
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "context", "eval_every", "eval_rows", "save_every", "keep"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SettingError(f"{name} is {value!r}; write a whole number of at least 1.")
-        if self.micro_rows is not None and (self.micro_rows < 1 or self.rows % self.micro_rows):
-            raise SettingError(
-                f"micro_rows {self.micro_rows} does not divide rows {self.rows}. "
-                f"Choose one of {', '.join(str(n) for n in range(1, self.rows + 1) if self.rows % n == 0)}."
-            )
+        for name in ("steps", "eval_every", "save_every", "keep"):
+            whole(name, getattr(self, name), 1, MOST_STEPS)
         for name in ("warmup", "skip_bad_steps"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"{name} is {getattr(self, name)}; write 0 or more steps.")
-        for name in ("lr", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SettingError(f"{name} is {getattr(self, name)}; write a number above 0.")
-        if not 0 <= self.z_loss < math.inf:
-            raise SettingError(f"z_loss is {self.z_loss}; write 0 (off) or a small number such as 1e-4.")
-        if not 0 <= self.label_smoothing < 1:
-            raise SettingError(f"label_smoothing is {self.label_smoothing}; write a share from 0 to below 1.")
+            whole(name, getattr(self, name), 0, MOST_STEPS)
+        whole("context", self.context, 1, MOST_TOKENS)
+        for name in ("rows", "eval_rows"):
+            hint = f"{MOST_TOKENS:,} tokens in windows of {self.context:,}"
+            whole(name, getattr(self, name), 1, MOST_TOKENS // self.context, hint)
+        if self.micro_rows is not None:
+            whole("micro_rows", self.micro_rows, 1, self.rows, "those of an update")
+            if self.rows % self.micro_rows:
+                wanted = self.micro_rows
+                near = sorted(sorted(divisors(self.rows), key=lambda n: abs(n - wanted))[:10])
+                raise SettingError(
+                    f"micro_rows {wanted} does not divide rows {self.rows}. "
+                    f"Choose one of {', '.join(map(str, near))}."
+                )
+        whole("seed", self.seed, 0, TRAINING_SEEDS)
+        number("lr", self.lr, 0, 1000, "1e-3 is usual", above=True)
+        if self.muon_lr is not None:
+            number("muon_lr", self.muon_lr, 0, 1000, "0.02 is usual, None is AdamW alone", above=True)
+        number("weight_decay", self.weight_decay, 0, 1000, "0.1 is usual, 0 is none")
+        number("beta2", self.beta2, 0, 1, "0.95 is usual", below=True)
+        number("floor", self.floor, 0, 1, "0.05 is usual")
+        number("clip", self.clip, 0, 10**9, "1 is usual, 1e9 is none", above=True)
+        number("z_loss", self.z_loss, 0, 1000, "1e-4 is usual, 0 is none")
+        number("label_smoothing", self.label_smoothing, 0, 1, "0.1 is usual, 0 is none", below=True)
         for name, choices in (("precision", PRECISIONS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
@@ -80,6 +97,12 @@ class TrainSettings:
         return dataclasses.asdict(self)
 
 
+def divisors(n: int) -> list[int]:
+    """All of them, in order."""
+    low = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
+    return low + [n // i for i in reversed(low) if i * i != n]
+
+
 # What the papers say. GPT (Radford et al., 2018): Adam at 2.5e-4, 2,000 steps of warm-up, cosine to 0, batch
 # 64 x 512. GPT-2 (2019): context 1,024, batch 512; its rate was tuned by hand and not published, so this is
 # GPT-3's for 125 million parameters.
@@ -88,3 +111,45 @@ RECIPES: dict[str, dict[str, Any]] = {
              "beta2": 0.999},
     "gpt2": {"rows": 512, "context": 1024, "lr": 6e-4, "warmup": 2000, "floor": 0.1, "weight_decay": 0.1},
 }  # fmt: skip
+
+
+def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
+    """The settings with those that a paper published in their place."""
+    if recipe is None:
+        return settings
+    if recipe not in RECIPES:
+        raise SettingError(f"recipe {recipe!r} is not one of {', '.join(RECIPES)}.")
+    changes = RECIPES[recipe]
+    if settings.micro_rows is not None and changes["rows"] % settings.micro_rows:
+        changes = {**changes, "micro_rows": None}
+    return dataclasses.replace(settings, **changes)
+
+
+def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
+    """The settings of a run, each of its own type, and what else its folder says of its beginning: older ones
+    say nothing."""
+    file = run / SETTINGS
+    try:
+        values = read_json(file)
+        origin = {name: values.pop(name) for name in ORIGIN if name in values}
+        hints = get_type_hints(TrainSettings)
+        known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
+        for name, value in values.items():
+            if name not in known:
+                raise SettingError(f"there is no setting {name!r}")
+            if not is_of(value, known[name]):
+                raise SettingError(f"{name} is {value!r}")
+        if not all(isinstance(value, str | None) for value in origin.values()):
+            raise SettingError(f"start is {origin['start']!r}")
+        return TrainSettings(**values), origin
+    except (UserError, TypeError) as error:
+        raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
+
+
+def is_of(value: object, hint: Any) -> bool:
+    kinds = get_args(hint) if get_args(hint) else (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int):
+        return (int in kinds or float in kinds) and abs(value) < 2**63
+    return isinstance(value, kinds)

@@ -1,0 +1,240 @@
+"""What is typed holds: it is never taken for a default, never ignored, and absurd numbers are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glassgpt.cli import VERBS, main
+from glassgpt.cli.parse import parse
+from glassgpt.errors import SettingError
+from glassgpt.train.job import Request, checked, fresh_model
+from glassgpt.train.settings import RECIPES, TrainSettings, divisors
+
+SMALL = ["--shape", "1x16x2", "--context", "16", "--rows", "4", "--eval-rows", "4", "--warmup", "2"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("flags")
+    (folder / "text.txt").write_text("".join(f"Day {n} was fair, and we went on.\n" for n in range(200)))
+    arguments = ["prepare", str(folder / "text.txt"), "-o", str(folder / "shards"), "--tokenizer", "bytes"]
+    assert main([*arguments, "--workers", "1"]) == 0
+    return folder / "shards"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_plan() -> Iterator[None]:
+    """It tries a few steps first, which is not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("glassgpt.cli.train.tell_plan", lambda job: None)
+        yield
+
+
+def train(shards: Path, run: Path, *more: str) -> int:
+    return main(["train", "--data", str(shards), "--out", str(run), "--device", "cpu", *more])
+
+
+@pytest.fixture(scope="module")
+def finished(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps at another rate than the default, with a dropout of its own."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    more = ["--steps", "2", "--lr", "6e-4", "--keep", "1", "--dropout", "0.2"]
+    assert train(shards, run, *SMALL, *more) == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def settings_of(*words: str) -> TrainSettings:
+    call = parse("train", VERBS["train"], ["--data", "d", "--out", "nowhere", *words])
+    return call.keywords["settings"]  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_typed_default_goes_before_a_recipe(recipe: str) -> None:
+    plain = TrainSettings(steps=5)
+    for name, published in RECIPES[recipe].items():
+        typed = settings_of(
+            "--steps", "5", "--recipe", recipe, f"--{name.replace('_', '-')}", str(getattr(plain, name))
+        )
+        assert getattr(typed, name) == getattr(plain, name)
+        for other in RECIPES[recipe].keys() - {name}:
+            assert getattr(typed, other) == RECIPES[recipe][other]
+        assert getattr(settings_of("--steps=5", f"--recipe={recipe}"), name) == published
+
+
+def test_rows_at_once_are_those_of_the_recipe() -> None:
+    assert settings_of("--steps", "5", "--recipe", "gpt1", "--micro-rows", "64").micro_rows == 64
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--lr", "1e-3"], "lr 0.001 differs from the run's 0.0006"),  # the default, typed
+        (["--steps", "3"], "steps 3 differs from the run's 2"),
+        (["--rows", "16"], "rows 16 differs from the run's 4"),
+        (["--recipe", "gpt1"], "rows 64 differs from the run's 4"),
+        (["--shape", "1x32x2"], "shape 1x32x2 differs from the run's 1x16x2"),
+        (["--shape", "6x384x6"], "shape 6x384x6 differs from the run's 1x16x2"),
+        (["--shape", "gpt2"], "shape gpt2 differs from the run's 1x16x2"),
+        (["--shape", "rubbish"], "shape 'rubbish' is not understood"),
+        (["--dropout", "0.1"], "dropout 0.1 differs from the run's 0.2"),
+        (["--attention-dropout", "0"], "attention_dropout 0.0 differs from the run's 0.2"),
+        (["--start", "tiny"], "start tiny differs from the run's beginning from random weights"),
+        (["--start", "nosuch"], "start nosuch differs from the run's beginning from random weights"),
+    ],
+)
+def test_what_contradicts_the_run_is_refused(
+    shards: Path, run: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    before = (run / "settings.json").read_text()
+    assert train(shards, run, "--resume", *more) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert (run / "settings.json").read_text() == before
+
+
+def test_what_agrees_with_the_run_is_accepted_and_some_things_may_change(shards: Path, run: Path) -> None:
+    same = [*SMALL, "--steps", "2", "--lr", "0.0006", "--dropout", "0.2", "--attention-dropout", "0.2"]
+    assert train(shards, run, "--resume", *same, "--precision", "auto", "--keep", "3") == 0
+    assert json.loads((run / "settings.json").read_text())["keep"] == 3  # the default, typed
+    assert train(shards, run, "--resume", "--micro-rows", "2") == 0  # nothing else needs saying
+    kept = json.loads((run / "settings.json").read_text())
+    assert (kept["keep"], kept["micro_rows"], kept["lr"], kept["start"]) == (3, 2, 6e-4, None)
+
+
+def test_torchrun_repeats_the_command(
+    shards: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*SMALL, "--steps", "2", "--lr", "6e-4", "--keep", "1", "--dropout", "0.2"]
+    assert train(shards, run, *command) == 2
+    assert "holds a run already. Add --resume" in capsys.readouterr().err
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert train(shards, run, *command) == 0
+    assert train(shards, run, *command, "--lr", "1e-3") == 2
+
+
+def test_a_run_with_a_recipe_goes_on_with_the_same_command(shards: Path, tmp_path: Path) -> None:
+    small = [*SMALL, "--micro-rows", "1", "--steps", "1", "--recipe", "gpt2"]
+    assert train(shards, tmp_path / "run", *small) == 0
+    assert train(shards, tmp_path / "run", *small, "--resume") == 0
+
+
+def test_a_run_knows_the_model_it_began_from(
+    shards: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = tmp_path / "on"
+    began = ["--start", str(run), "--steps", "1", "--context", "16", "--rows", "4", "--eval-rows", "4"]
+    assert train(shards, on, *began) == 0
+    assert train(shards, on, *began, "--resume") == 0
+    assert train(shards, on, "--resume", "--start", f"{on}/../run") == 0
+    capsys.readouterr()
+    assert train(shards, on, "--resume", "--start", "tiny") == 2
+    assert f"start tiny differs from the run's {run}" in capsys.readouterr().err
+    # A folder of before this was written down: what can be compared is.
+    saved = json.loads((on / "settings.json").read_text())
+    del saved["start"]
+    (on / "settings.json").write_text(json.dumps(saved))
+    assert train(shards, on, "--resume") == 0
+    assert "start" not in json.loads((on / "settings.json").read_text())
+    assert train(shards, on, "--resume", "--start", str(run)) == 0
+    assert train(shards, on, "--resume", "--start", "tiny") == 2
+    assert "start tiny differs from the run's model of 1x16x2" in capsys.readouterr().err
+    assert train(shards, on, "--resume", "--start", str(tmp_path / "nosuch")) == 2
+
+
+def test_a_start_has_its_own_shape(
+    shards: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--steps", "1", "--context", "16", "--start", str(run)]
+    assert train(shards, tmp_path / "on", *more, "--shape", "1x32x2") == 2
+    assert "shape 1x32x2 differs from 1x16x2 of" in capsys.readouterr().err
+
+
+def test_a_finished_run_says_so(shards: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert train(shards, run, "--resume") == 0
+    told = capsys.readouterr().err
+    assert "the run is finished: all of its 2 steps are done" in told
+    assert f"glassgpt generate --model {run}" in told
+    assert "--start" in told
+    assert "go on with --resume" not in told
+
+
+def test_a_program_that_goes_on_gives_the_runs_settings(run: Path, shards: Path) -> None:
+    saved = TrainSettings(
+        **{k: v for k, v in json.loads((run / "settings.json").read_text()).items() if k != "start"}
+    )
+    asked = Request(data=str(shards), out=run, settings=saved, resume=True)
+    assert checked(asked)[0].settings == saved
+    other = dataclasses.replace(asked, settings=dataclasses.replace(saved, lr=TrainSettings(steps=1).lr))
+    with pytest.raises(SettingError, match=r"lr 0.001 differs from the run's 0.0006"):
+        checked(other)
+
+
+REFUSED = {
+    **dict.fromkeys(
+        ("lr", "muon_lr", "clip"), (math.nan, math.inf, -math.inf, -1.0, 0.0, 1e30)
+    ),
+    **dict.fromkeys(("weight_decay", "z_loss"), (math.nan, math.inf, -1.0, 1e30)),
+    **dict.fromkeys(("beta2", "label_smoothing"), (math.nan, math.inf, -1.0, 1.0)),
+    "floor": (math.nan, math.inf, -1.0, 1.5),
+    **dict.fromkeys(
+        ("steps", "rows", "context", "eval_every", "eval_rows", "save_every", "keep", "micro_rows"),
+        (0, -1, 10**25, 10**5000, True, 1.5, "4"),
+    ),
+    **dict.fromkeys(("warmup", "skip_bad_steps", "seed"), (-1, 10**25, -(10**25), 1.5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_number_out_of_its_range_is_refused_with_the_range(name: str) -> None:
+    for value in REFUSED[name]:
+        with pytest.raises(
+            SettingError, match=rf"^{name} is .*; write a (whole )?number (from|above) .* to .*\.$"
+        ):
+            TrainSettings(**{"steps": 5, name: value})
+
+
+def test_sizes_that_no_memory_holds(shards: Path, tmp_path: Path) -> None:
+    for changes in (
+        {"rows": 10**12, "micro_rows": 7},
+        {"eval_rows": 10**8},
+        {"rows": 2**20, "context": 1024},
+    ):
+        with pytest.raises(SettingError, match="134,217,728 tokens in windows of"):
+            TrainSettings(steps=5, **changes)
+    with pytest.raises(
+        SettingError, match=r"does not divide rows 120000. Choose one of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15.$"
+    ):
+        TrainSettings(steps=5, rows=120_000, micro_rows=7)
+    settings = TrainSettings(steps=5)
+    for shape in ("1000000x32x2", f"{10**25}x32x2", "2x1000000000x2"):
+        with pytest.raises(SettingError, match=r"in shape is \d+; write a whole number from 1 to"):
+            Request(data=str(shards), out=tmp_path, settings=settings, shape=shape)
+    large = Request(data=str(shards), out=tmp_path, settings=settings, shape="1000x65536x1")
+    with pytest.raises(SettingError, match=r"this machine has .* GiB of memory"):
+        fresh_model(large, None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.0])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_dropout_is_a_share(name: str, value: float) -> None:
+    with pytest.raises(SettingError, match=f"^{name} is .*; write a number from 0 to below 1 "):
+        Request(data="", out=Path(), settings=TrainSettings(steps=1), **{name: value})
+
+
+def test_divisors() -> None:
+    for n in (1, 2, 12, 36, 97, 120):
+        assert divisors(n) == [d for d in range(1, n + 1) if n % d == 0]
