@@ -140,7 +140,7 @@ def swap_heads(run: Path) -> None:
         (lambda run: (run / "config.json").write_text(DEEP), "config.json is not JSON"),
         (lambda run: changed(run / "config.json", n_layer=2), "config.json is of another model"),
         (lambda run: changed(run / "config.json", n_layer=10**9), "config.json is of another model"),
-        (lambda run: changed(run / "config.json", vocab_size=2**70), "config.json is of another model"),
+        (lambda run: changed(run / "config.json", vocab_size=2**70), "no model is that large"),
         (swap_heads, "config.json is of another model"),
         (lambda run: shutil.rmtree(run / "checkpoints"), "holds no checkpoint to go on from"),
         (

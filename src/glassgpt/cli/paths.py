@@ -26,7 +26,7 @@ def checked_paths(
     hints = typing.get_type_hints(command, include_extras=True)
     made = signature.bind(*args, **kwargs).arguments
     for name, value in made.items():
-        shown = {getattr(note, "metavar", None) for note in getattr(hints[name], "__metadata__", ())}
+        shown = {str(getattr(note, "metavar", "")) for note in getattr(hints[name], "__metadata__", ())}
         for metavar in shown & METAVARS:
             is_option = signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
             option = "--" + name.replace("_", "-") if is_option else metavar.strip("[].")

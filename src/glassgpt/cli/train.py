@@ -16,6 +16,7 @@ from tyro.conf import OmitArgPrefixes
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag, peek
+from glassgpt.cli.paths import checked_path
 from glassgpt.errors import SettingError, UserError
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
@@ -29,7 +30,7 @@ def defaults(words: Sequence[str]) -> dict[str, Any]:
     said = peek(Said, words)
     if said is None:
         return {}
-    run = None if said.out is None else Path(said.out)
+    run = None if said.out is None else Path(checked_path("--out", said.out))
     begun = False
     if run is not None and (said.resume or (run / "checkpoints").exists()):
         from glassgpt.train.job import goes_on
