@@ -30,7 +30,7 @@ DRAWN = {
     "glass-tally": ".tally-table tr",
     "glass-compare": ".lens-table tr, .command",
 }
-PATIENCE = 60  # seconds: a loaded machine is slow, and a page that never gets there still fails
+PATIENCE = 180  # seconds: a loaded machine is slow, and a page that never gets there still fails
 
 
 class NoBrowser(Exception):
@@ -127,9 +127,10 @@ class Visit:
 
     def painted(self) -> Visit:
         """Wait until all that was asked for has come (a view may ask after another has its answer) and is
-        drawn. An answer that a test holds back, or a stream, is waited for a few seconds only."""
-        quiet, end = 0, time.monotonic() + 5
-        while quiet < 2 and time.monotonic() < end:
+        drawn."""
+        quiet, end = 0, time.monotonic() + PATIENCE
+        while quiet < 2:
+            assert time.monotonic() < end, f"never answered: {[request.url for request in self.asked]}"
             self.js(
                 "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
             )
