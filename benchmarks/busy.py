@@ -89,9 +89,13 @@ def measured(arguments: argparse.Namespace, setting: dict[str, str]) -> dict[str
     for name in ("seconds", "threads", "width", "rows"):
         command += [f"--{name}", str(getattr(arguments, name))]
     limit = 60 + 10 * arguments.seconds
-    done = subprocess.run(
-        command, env={**unset, **setting}, capture_output=True, text=True, check=True, timeout=limit
-    )
+    try:
+        done = subprocess.run(
+            command, env={**unset, **setting}, capture_output=True, text=True, check=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:  # not even two steps in that time
+        print(setting, f"not done in {limit:.0f} s", file=sys.stderr, flush=True)
+        return {"tokens_per_s": 0.0, "slowest": 0.0}
     found: dict[str, float] = json.loads(done.stdout)
     print(setting, {name: round(value) for name, value in found.items()}, file=sys.stderr, flush=True)
     return found
@@ -133,7 +137,7 @@ def main() -> None:
             for way, rounds in ways.items()
             for of, key, pick in (("", "tokens_per_s", statistics.median), ("_slowest", "slowest", min))
         }
-        result[name] = {**line, "kept": round(line["beside"] / line["alone"], 3)}
+        result[name] = {**line, "kept": round(line["beside"] / max(line["alone"], 1), 3)}
         print(
             "{:24} {alone:9,} {alone_slowest:9,} {beside:9,} {beside_slowest:9,} {kept:6.2f}".format(
                 name, **result[name]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassgpt.errors import UserError
+from glassgpt.openmp import spin_briefly
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Only a bug of ours shows a traceback."""
     from glassgpt.cli import terminal
 
+    spin_briefly()
     terminal.prepare_streams()
     try:
         with terminal.plain_warnings():
