@@ -21,6 +21,7 @@ from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import FIELDS, Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.generate.turns import Turns
+from glassgpt.openmp import spin_briefly
 
 if TYPE_CHECKING:
     from glassgpt.inspect.attribute import DirectLogit, TokenScores
@@ -54,6 +55,7 @@ def load(
         raise SettingError(f"backend {backend!r} is not known. Use 'torch', or leave it out.")
     from glassgpt.weights import load_checkpoint
 
+    spin_briefly()
     with _no_collecting():
         checkpoint = load_checkpoint(str(name_or_path))
         for remark in checkpoint.remarks:

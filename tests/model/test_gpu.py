@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.model.backend import arrange
+from glassgpt.model.graph import can_record
+from tests.generate.test_threads import together
 from tests.model.conftest import noisy
+from tests.model.test_plain import MODELS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -93,3 +97,64 @@ def test_past_the_context_and_greedy_like_the_cpu() -> None:
     assert found.tokens == expected.tokens
     assert found.notes == expected.notes
     assert len(found.notes) == 1
+
+
+def test_float64_keeps_its_precision() -> None:
+    """The kernels sum in float32, so it goes another way."""
+    plain, fast = (model.double() for model in pair({"n_embd": 64, "n_head": 4}))
+    cpu, gpu = TorchBackend(plain), TorchBackend(fast)
+    ids = [3, 1, 4, 1, 5]
+    for backend in (cpu, gpu):
+        backend.prefill([0], [ids[:2]])
+    for position in (2, 3, 4):
+        expected = cpu.decode([0], [ids[position]], [position])
+        found = gpu.decode([0], [ids[position]], [position]).cpu().numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-6, rtol=0)  # the logits leave in float32
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("name", ["lora", "another attention", "chained attention", "hooked"])
+def test_a_model_that_is_not_quite_gpt2_equals_the_cpu(name: str, rows: int) -> None:
+    plain, fast = MODELS[name](), MODELS[name]().cuda()
+    cpu, gpu = TorchBackend(plain, rows=rows), TorchBackend(fast, rows=rows)
+    assert (gpu.recordings is not None) == can_record(plain)
+    prompts = [list(range(2 + row, 9 + 2 * row)) for row in range(rows)]
+    expected, found = cpu.prefill(range(rows), prompts), gpu.prefill(range(rows), prompts).cpu().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+    for step in range(6):
+        ids, positions = [7 + step + row for row in range(rows)], [len(ids) + step for ids in prompts]
+        expected = cpu.decode(range(rows), ids, positions)
+        found = gpu.decode(range(rows), ids, positions).cpu().numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["lora", "another attention"])
+def test_a_model_that_is_not_quite_gpt2_writes_and_is_traced(name: str) -> None:
+    here, there = GPT(TorchBackend(MODELS[name]())), GPT(TorchBackend(MODELS[name]().cuda()))
+    settings = {"max_new_tokens": 30, "temperature": 0, "ignore_eot": True}
+    expected = here.generate([[3, 1, 4], [1, 5]], **settings)
+    assert [g.tokens for g in there.generate([[3, 1, 4], [1, 5]], **settings)] == [g.tokens for g in expected]
+    assert there.generate([3, 1, 4], **settings).tokens == expected[0].tokens
+    mine, theirs = here.trace(range(5, 15)), there.trace(range(5, 15))
+    for step in ("h.1.attn.weights", "h.2.mlp.gelu", "logits"):
+        np.testing.assert_allclose(theirs[step], mine[step], atol=1e-4, rtol=0, err_msg=step)
+
+
+def test_many_threads_write_and_look_inside_at_the_same_time() -> None:
+    """The first calls record their steps, which what other threads ask of the device must not break."""
+    _, fast = pair({"n_embd": 64, "n_head": 4})
+    settings = {"max_new_tokens": 20, "seed": 5, "ignore_eot": True}
+
+    def questions(gpt: GPT) -> list[Callable[[], object]]:
+        return [
+            lambda: gpt.generate([1, 2, 3], **settings).tokens,
+            lambda: [g.tokens for g in gpt.generate([[1, 2], [3], [4, 5, 6]], **settings)],
+            lambda: list(gpt.stream([7, 8], **settings)),
+            lambda: gpt.trace(range(5, 15)).logits_at().argmax().item(),
+            lambda: gpt.logits([[1, 2, 3]])[0].argmax(-1).tolist(),
+            lambda: [g.tokens for g in gpt.generate([1, 2], beams=3, samples=3, max_new_tokens=9).samples],
+            lambda: gpt.next_ids([3, 4], k=3)[0][0],
+        ] * 2
+
+    alone = [question() for question in questions(GPT(TorchBackend(fast)))]
+    assert together(questions(GPT(TorchBackend(fast)))) == alone

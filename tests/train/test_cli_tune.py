@@ -77,6 +77,21 @@ def test_a_model_learns_a_diary(
     assert "exists already. Name another folder with --out" in capsys.readouterr().err
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("more", [[], ["--lora"]])
+def test_a_gpu_writes_samples_before_and_after(
+    diary: Path, blank: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    out = tmp_path / "mine"
+    words = ["tune", str(diary), "--model", blank, "--out", str(out), "--device", "cuda", "--minutes", "0.2"]
+    assert main([*words, *more, "--prompt", "Day 8."]) == 0
+    said = capsys.readouterr()
+    before, after = perplexities(said.out)
+    assert after < before
+    assert said.out.count("Day 8.") >= 2
+
+
 def test_a_dry_run_writes_nothing(
     diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,11 @@ import torch
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
-from glassgpt.model import GPT2
+from glassgpt.gpt import GPT
+from glassgpt.model import GPT2, TorchBackend
+from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.lora import LowRank, Ranks, add_low_rank, learned_parameters, merged_state, ranks_within
+from glassgpt.train.samples import sample
 from glassgpt.train.way import summed_loss
 
 CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
@@ -126,3 +129,25 @@ def test_an_untied_head_is_corrected() -> None:
 def test_a_model_too_small_is_refused() -> None:
     with pytest.raises(SettingError, match="Leave out --lora"):
         ranks_within(CONFIG)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("lora", [False, True])
+def test_on_a_gpu_a_model_writes_while_it_learns(lora: bool) -> None:
+    torch.manual_seed(5)
+    model = GPT2(dataclasses.replace(CONFIG, vocab_size=257, n_positions=96))
+    model = (add_low_rank(model, RANKS) if lora else model).cuda().train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    ids = torch.randint(257, (3, 12), device="cuda")
+    for _ in range(3):
+        optimizer.zero_grad()
+        (summed_loss(model, ids[:, :-1], ids[:, 1:]) / 33).backward()
+        optimizer.step()
+        assert sample(model, ByteTokenizer(), "Day").startswith("Day")
+        assert model.training
+        there = copy.deepcopy(model).cpu()
+        settings = {"max_new_tokens": 20, "temperature": 0, "ignore_eot": True}
+        expected = GPT(TorchBackend(there)).generate([1, 2, 3], **settings).tokens
+        assert GPT(TorchBackend(model)).generate([1, 2, 3], **settings).tokens == expected
+        model.train()

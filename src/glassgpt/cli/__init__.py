@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glassgpt.errors import UserError
+from glassgpt.openmp import spin_briefly
 
 if TYPE_CHECKING:
     from glassgpt.cli.signals import Signals
@@ -138,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from glassgpt.cli import terminal
     from glassgpt.cli.signals import Signals
 
+    spin_briefly()
     terminal.prepare_streams()
     words = sys.argv[1:] if argv is None else list(argv)
     with Signals() as signals:

@@ -226,7 +226,8 @@ class Recorded:
         self.calls.clear()
         if len(self.kinds) >= MOST_RECORDINGS:
             if device.type == "cuda":
-                torch.cuda.synchronize(device)  # it may still be running
+                with recording_turn:
+                    torch.cuda.synchronize(device)  # it may still be running
             self.kinds.pop(next(iter(self.kinds)))
 
     def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Recording, Any]:

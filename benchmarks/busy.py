@@ -1,0 +1,151 @@
+"""Training tokens per second alone and beside busy neighbours, by how OpenMP's threads wait for each other.
+
+    python benchmarks/busy.py                          # about six minutes on two cores
+    python benchmarks/busy.py --seconds 3 --rounds 1
+
+A thread that waits for another spins for a while before it sleeps. Where another program wants its core, it
+spins in that program's time: the one it waits for gets its turn later. Each setting trains a small model in a
+process of its own, alone and beside as many busy loops as there are cores; they take turns. The trainer's own
+update (train/loop.py), random tokens. The median round counts, and the slowest step of all is shown with it.
+A table, then one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+# torch's wheels for Linux bring GNU's OpenMP. Told nothing, its threads spin 300,000 times before they sleep.
+SETTINGS: dict[str, dict[str, str]] = {
+    "as libgomp is": {},
+    "GOMP_SPINCOUNT=10000": {"GOMP_SPINCOUNT": "10000"},
+    "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    "GOMP_SPINCOUNT=100": {"GOMP_SPINCOUNT": "100"},
+    "GOMP_SPINCOUNT=0": {"GOMP_SPINCOUNT": "0"},
+    "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
+}
+
+
+def train(seconds: float, threads: int, width: int, rows: int) -> None:
+    """In a process of its own: a few seconds of training, and a line of JSON."""
+    import torch
+
+    from glassgpt.config import Config
+    from glassgpt.model import GPT2
+    from glassgpt.train.loop import update
+    from glassgpt.train.memory import Pieces
+    from glassgpt.train.optim import make_optimizers
+    from glassgpt.train.settings import TrainSettings
+    from glassgpt.train.team import Team
+    from glassgpt.train.way import Way
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    config = Config(
+        vocab_size=2048, n_positions=128, n_embd=width, n_layer=4, n_head=4,
+        embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
+    )  # fmt: skip
+    batch = torch.randint(0, config.vocab_size, (rows, 129))
+    settings = TrainSettings(steps=1, rows=rows, precision="float32")
+    model = GPT2(config)
+    optimizers = make_optimizers(model, settings)
+    team, pieces = Team(model, way=Way.of(settings, model)), Pieces(settings)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    steps: list[float] = []
+    for _ in range(2):
+        update(batch, optimizers, scaler, pieces, team)
+    begun = time.perf_counter()
+    while not steps or time.perf_counter() - begun < seconds:
+        before = time.perf_counter()
+        update(batch, optimizers, scaler, pieces, team)
+        steps.append(time.perf_counter() - before)
+    tokens = batch[:, 1:].numel()
+    print(json.dumps({"tokens_per_s": tokens * len(steps) / sum(steps), "slowest": tokens / max(steps)}))
+
+
+@contextlib.contextmanager
+def neighbours(count: int, seconds: float) -> Iterator[None]:
+    """Busy loops, which end by themselves if nobody ends them."""
+    loop = f"import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass"
+    started = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def measured(arguments: argparse.Namespace, setting: dict[str, str]) -> dict[str, float]:
+    unset = {k: v for k, v in os.environ.items() if not k.startswith(("GOMP_", "OMP_", "KMP_"))}
+    command = [sys.executable, __file__, "--child"]
+    for name in ("seconds", "threads", "width", "rows"):
+        command += [f"--{name}", str(getattr(arguments, name))]
+    limit = 60 + 10 * arguments.seconds
+    try:
+        done = subprocess.run(
+            command, env={**unset, **setting}, capture_output=True, text=True, check=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:  # not even two steps in that time
+        print(setting, f"not done in {limit:.0f} s", file=sys.stderr, flush=True)
+        return {"tokens_per_s": 0.0, "slowest": 0.0}
+    found: dict[str, float] = json.loads(done.stdout)
+    print(setting, {name: round(value) for name, value in found.items()}, file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=8.0, help="of training, each time")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="NAME=VALUE"
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--rows", type=int, default=8, help="windows of 128 tokens a step")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        train(arguments.seconds, arguments.threads, arguments.width, arguments.rows)
+        return
+    cores = len(os.sched_getaffinity(0))
+    found: dict[str, dict[str, list[dict[str, float]]]] = {
+        name: {"alone": [], "beside": []} for name in arguments.settings
+    }
+    for _ in range(arguments.rounds):
+        for name in arguments.settings:
+            setting = SETTINGS[name]
+            found[name]["alone"].append(measured(arguments, setting))
+            with neighbours(cores, seconds=120 + 20 * arguments.seconds):
+                found[name]["beside"].append(measured(arguments, setting))
+    print(
+        f"{cores} cores, {arguments.threads} threads, beside {cores} busy loops: tokens/s, all and at worst"
+    )
+    print(f"{'':24} {'alone':>9} {'slowest':>9} {'beside':>9} {'slowest':>9} {'kept':>6}")
+    result = {}
+    for name, ways in found.items():
+        line = {
+            f"{way}{of}": round(pick([one[key] for one in rounds]))
+            for way, rounds in ways.items()
+            for of, key, pick in (("", "tokens_per_s", statistics.median), ("_slowest", "slowest", min))
+        }
+        result[name] = {**line, "kept": round(line["beside"] / max(line["alone"], 1), 3)}
+        print(
+            "{:24} {alone:9,} {alone_slowest:9,} {beside:9,} {beside_slowest:9,} {kept:6.2f}".format(
+                name, **result[name]
+            )
+        )
+    asked = {name: getattr(arguments, name) for name in ("seconds", "rounds", "threads", "width", "rows")}
+    print(json.dumps({"benchmark": "busy", "cores": cores, **asked, "settings": result}))
+
+
+if __name__ == "__main__":
+    main()
