@@ -12,8 +12,8 @@ import pytest
 
 from tests.weights.hostile import CASES
 
-# Calls and returns, of Python's functions and of C's: the same number on any machine, however busy. The largest
-# pickle that is read at all takes 12 million.
+# Calls and returns, of Python's functions and of C's: the same number on any machine, however busy. The
+# largest pickle that is read at all takes 12 million.
 MOST_STEPS = 20_000_000
 
 SRC = Path(__file__).resolve().parents[2] / "src"
