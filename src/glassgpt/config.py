@@ -225,7 +225,11 @@ def _listed_ids(name: str, value: Any) -> list[Any]:
 
 def shown(value: Any) -> str:
     """What stands in a file, short enough for a message: it may be a megabyte, or nested a thousand deep."""
-    return reprlib.repr(value)
+    return _BRIEF.repr(value)
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
 
 
 SIZES = {

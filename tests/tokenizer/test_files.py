@@ -303,3 +303,17 @@ def test_saving_where_a_file_is_in_the_way(trained: BPETokenizer, tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(FileFormatError, match="choose another folder"):
         trained.save(tmp_path / "file")
+
+
+def test_an_id_in_a_gap_stands_for_nothing(trained: Tokenizer, tmp_path: Path) -> None:
+    """A token added by hand may leave ids between it and the others; a model can draw one of those."""
+    trained.save(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<mine>": trained.vocab_size + 3}))
+    found = Tokenizer.load(tmp_path)
+    gap = trained.vocab_size + 1
+    assert found.vocab_size == trained.vocab_size + 4
+    assert found.decode([*trained.encode("the"), gap]) == "the"
+    stream = found.stream()
+    assert stream.push(gap) + stream.finish() == ""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.weights import convert, huggingface, load_checkpoint, save_checkpoint
@@ -259,6 +259,15 @@ def test_several_ends_survive_a_conversion(tmp_path: Path, tokenizer: Tokenizer)
     assert load_checkpoint(tmp_path / "ours").config.eos_token_ids == (7, 9, 11)
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path / "ours")
     assert theirs.eos_token_id == [7, 9, 11]
+
+
+def test_an_added_token_above_the_embeddings_is_one_line(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    slow_files_alone(tmp_path, tokenizer)
+    (tmp_path / "added_tokens.json").write_text('{"<mine>": 301}')
+    gpt, _ = loaded(tmp_path)
+    assert gpt.generate("the word", max_new_tokens=2).tokens
+    with pytest.raises(SettingError, match="token id 301 is not in this model's vocabulary, 0 to 300"):
+        gpt.generate("the <mine> word")
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,8 @@ class Model:
     def token_bytes(self, token: int) -> bytes | None:
         if self.tokenizer is None:
             return None
-        try:
-            return self.tokenizer.token_bytes(token)
-        except ValueError:  # a gap in the vocabulary
-            return None
+        data = self.tokenizer.token_bytes(token)
+        return data if data else None  # nothing for a gap in the vocabulary
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; for a model without a vocabulary the text is the numbers themselves."""

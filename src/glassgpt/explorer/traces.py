@@ -113,7 +113,7 @@ def checked_ids(model: Model, ids: list[int], field: str) -> list[int]:
     limit, size = most_tokens(model), model.n_tokens
     if not ids:
         eot = None if model.tokenizer is None else model.tokenizer.eot_id
-        if eot is None:
+        if eot is None or eot >= size:  # none, or one that the model never learned
             raise Refusal(422, "There is no text. Write at least one token.", field)
         return [eot]  # as a document begins in training
     wrong = next((i for i in ids if not 0 <= i < size), None)

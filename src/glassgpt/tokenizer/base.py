@@ -151,12 +151,14 @@ class TextStream:
 
 
 def checked_id(tokenizer: Tokenizer, token_id: object, tokens: Sequence[bytes | None]) -> bytes:
-    """The bytes of an id, or an error that names the id."""
+    """The bytes of an id, or an error that names the id.
+
+    An id in a gap, as tokens that were added later may leave one, has none: a model may still draw it.
+    """
     try:
         if token_id >= 0 and not isinstance(token_id, bool):  # type: ignore[operator]  # numpy ints too
             data = tokens[token_id]  # type: ignore[call-overload]
-            if data is not None:
-                return data  # type: ignore[no-any-return]
+            return b"" if data is None else data
     except (IndexError, TypeError):
         pass
     raise tokenizer._unknown_id(token_id)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from glassgpt.config import shown
 from glassgpt.errors import FileFormatError
 from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
@@ -48,7 +49,9 @@ def build(
     for name, token_id in {**ids, **special, **added}.items():
         data = name.encode() if name in special or name in added else _token_bytes(path, name)
         if by_id.setdefault(token_id, data) != data:
-            raise FileFormatError(f"{path}: id {token_id} is given to two tokens, {name!r} is the second")
+            raise FileFormatError(
+                f"{path}: id {token_id} is given to two tokens, {shown(name)} is the second"
+            )
     missing = [byte for byte, char in enumerate(to_visible(bytes(range(256)))) if char not in ids]
     if missing:
         raise FileFormatError(
@@ -63,7 +66,7 @@ def build(
         for part, token_id in ((left, pair[0]), (right, pair[1])):
             if token_id not in reachable:
                 raise FileFormatError(
-                    f"{place} {number}: no earlier merge makes {part!r}; the merges are out of order"
+                    f"{place} {number}: no earlier merge makes {shown(part)}; the merges are out of order"
                 )
         made = ids[left + right]
         reachable.add(made)
@@ -76,10 +79,11 @@ def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
     for name, token_id in data.items():
         if type(token_id) is not int or not 0 <= token_id < HIGHEST_ID:
             raise FileFormatError(
-                f"{path}: the id of {name!r} is {token_id!r}, not an integer from 0 to {HIGHEST_ID - 1}"
+                f"{path}: the id of {shown(name)} is {shown(token_id)}, "
+                f"not an integer from 0 to {HIGHEST_ID - 1}"
             )
         if any("\ud800" <= char <= "\udfff" for char in name):
-            raise FileFormatError(f"{path}: the token {name!r} holds half a character")
+            raise FileFormatError(f"{path}: the token {shown(name)} holds half a character")
     return dict(data)
 
 
@@ -97,7 +101,7 @@ def checked_merges(
         for token in (left, right, left + right):
             if token not in ids:
                 raise FileFormatError(
-                    f"{place} {number}: {token!r} is not in the vocabulary of {path.parent}"
+                    f"{place} {number}: {shown(token)} is not in the vocabulary of {path.parent}"
                 )
         merges.append((number, left, right))
     return merges
@@ -121,7 +125,7 @@ def _token_bytes(path: Path, name: str) -> bytes:
         return from_visible(name)
     except KeyError as error:
         raise FileFormatError(
-            f"{path}: token {name!r} holds {error.args[0]!r}, which stands for no byte; "
+            f"{path}: token {shown(name)} holds {error.args[0]!r}, which stands for no byte; "
             "this is not a byte-level vocabulary"
         ) from None
 

@@ -134,7 +134,7 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
     for name in tensors:
         if name not in expected:
             raise FileFormatError(
-                f"{where}: unknown tensor {name!r} of shape {shape_of(tensors, name)}; "
+                f"{where}: unknown tensor {shown(name)} of shape {shape_of(tensors, name)}; "
                 f"a GPT-2 of {config.n_layer} layers has none of that name. Check config.json."
             )
     for name, shape in expected.items():

@@ -30,7 +30,7 @@ class FileBytes:
     def read(self, begin: int, n_bytes: int) -> NDArray[np.uint8]:
         """A copy of these bytes, all of them."""
         data = np.empty(n_bytes, np.uint8)
-        rest = memoryview(data)
+        rest = data.data
         with self._turn:
             try:
                 self._file.seek(begin)

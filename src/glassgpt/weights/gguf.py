@@ -178,7 +178,9 @@ def _read(path: Path) -> GGUFFile:
     file = read_gguf(path)
     architecture = file.settings.get("general.architecture")
     if architecture != "gpt2":
-        raise FileFormatError(f"{path} holds a model of architecture {architecture!r}; only 'gpt2' is read.")
+        raise FileFormatError(
+            f"{path} holds a model of architecture {_short(architecture)}; only 'gpt2' is read."
+        )
     if file.settings.get("split.count", 1) != 1:
         raise FileFormatError(f"{path} is one part of several. Join them first (llama-gguf-split --merge).")
     return file

@@ -89,7 +89,7 @@ def read_gguf(path: Path) -> GGUFFile:
     if size < 24:
         raise FileFormatError(f"{path} is {size} bytes long, too short for a GGUF file. Get it again.")
     data = FileBytes(path)
-    cursor = _Cursor(path, memoryview(data.read(0, min(size, METADATA_LIMIT))))
+    cursor = _Cursor(path, data.read(0, min(size, METADATA_LIMIT)).data)
     if cursor.take(4) != MAGIC:
         raise FileFormatError(f"{path} does not begin with 'GGUF': it is another kind of file.")
     version = cursor.number("<I")

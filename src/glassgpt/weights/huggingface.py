@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.config import SIZES, Config
+from glassgpt.config import SIZES, Config, shown
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
@@ -205,7 +205,7 @@ def _read_shards(index: Path) -> dict[str, LazyTensor]:
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise FileFormatError(
-                f"{index.parent / name} lacks the tensor {tensor!r} that the index promises."
+                f"{index.parent / name} lacks the tensor {shown(tensor)} that the index promises."
             )
         entries[tensor] = shards[name][tensor]
     return entries
@@ -218,7 +218,9 @@ def _canonical(entries: dict[str, LazyTensor], where: str) -> dict[str, LazyTens
         if _MASK_BUFFER.fullmatch(short):
             continue
         if short in tensors:
-            raise FileFormatError(f"{where}: {name!r} occurs with and without the prefix 'transformer.'.")
+            raise FileFormatError(
+                f"{where}: {shown(name)} occurs with and without the prefix 'transformer.'."
+            )
         tensors[short] = tensor
     return tensors
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.config import Config
+from glassgpt.config import Config, shown
 from glassgpt.errors import ConfigError, FileFormatError
 from glassgpt.weights.checkpoint import (
     Array,
@@ -167,7 +167,9 @@ def _config(file: Path, n_variables: int) -> Config:
     hparams = read_json(file)
     unknown = sorted(set(hparams) - set(HPARAMS) - HARMLESS)
     if unknown:
-        raise ConfigError(f"{file}: unknown key {unknown[0]!r} = {hparams[unknown[0]]!r}. Remove it.")
+        raise ConfigError(
+            f"{file}: unknown key {shown(unknown[0])} = {shown(hparams[unknown[0]])}. Remove it."
+        )
     missing = [key for key in HPARAMS if key not in hparams]
     if missing:
         raise ConfigError(f"{file} has no {missing[0]!r}. Add it and its number.")

@@ -69,7 +69,7 @@ def load_pickled(path: str | Path) -> Pickled:
         ) from None
     addresses: list[int] = []
 
-    def stay(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+    def stay(storage: Any, location: str) -> Any:
         """Whatever device it was saved from, it stays on the CPU."""
         if storage.nbytes():
             addresses.append(storage.data_ptr())
@@ -143,7 +143,7 @@ def _reader(pickled: Pickled, tensor: torch.Tensor) -> Callable[[], Array]:
         return functools.partial(_as_numpy, tensor)
     file = pickled.file  # alone: what hangs on the dictionary may go
     shape, stride, dtype, width = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.element_size()
-    begin = place + tensor.storage_offset() * width
+    begin = place + int(tensor.storage_offset()) * width
     length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # numbers it reaches over
 
     def read() -> Array:

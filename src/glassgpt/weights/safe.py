@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from glassgpt.config import shown
 from glassgpt.errors import FileFormatError, SettingError, UserError
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
@@ -59,7 +60,9 @@ def read_json(path: str | Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
 def inside(folder: str | Path, name: object) -> Path:
     """The file of that plain name in the folder. An index must not lead out of its own folder."""
     if not isinstance(name, str) or not name or name in {".", ".."} or any(c in name for c in "/\\\0:"):
-        raise FileFormatError(f"{folder}: the index names the file {name!r}, which is not a plain file name.")
+        raise FileFormatError(
+            f"{folder}: the index names the file {shown(name)}, which is not a plain file name."
+        )
     return Path(folder) / name
 
 

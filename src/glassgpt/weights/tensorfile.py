@@ -19,6 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from glassgpt.config import shown
 from glassgpt.errors import FileFormatError
 from glassgpt.weights.checkpoint import LazyTensor
 from glassgpt.weights.filebytes import FileBytes
@@ -101,17 +102,18 @@ def read_header(path: str | Path) -> tuple[dict[str, Span], dict[str, str]]:
 
 def _span(path: Path, name: str, value: Any, base: int) -> Span:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        raise _lie(path, f"{name!r} is not described by dtype, shape and data_offsets")
+        raise _lie(path, f"{shown(name)} is not described by dtype, shape and data_offsets")
     if not isinstance(value["dtype"], str) or value["dtype"] not in DTYPES:
-        raise _lie(path, f"{name!r} has dtype {value['dtype']!r}, which GPT-2 weights do not use")
+        raise _lie(path, f"{shown(name)} has dtype {shown(value['dtype'])}, which GPT-2 weights do not use")
     shape, offsets = value["shape"], value["data_offsets"]
     if not _whole_numbers(shape) or not _whole_numbers(offsets) or len(offsets) != 2:
-        raise _lie(path, f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
+        raise _lie(path, f"{shown(name)} has shape {shown(shape)} and data_offsets {shown(offsets)}")
     dtype = DTYPES[value["dtype"]]
     needed = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
         raise _lie(
-            path, f"{name!r} of shape {shape} takes {needed:,} bytes, its offsets {offsets} say otherwise"
+            path,
+            f"{shown(name)} of shape {shape} takes {needed:,} bytes, its offsets {offsets} say otherwise",
         )
     return Span(dtype, tuple(shape), base + offsets[0], base + offsets[1])
 
@@ -122,7 +124,7 @@ def _check_tiling(path: Path, spans: Mapping[str, Span], begin: int, end: int) -
     for name, span in sorted(spans.items(), key=lambda item: (item[1].begin, item[1].end)):
         if span.begin != reached:
             what = "overlaps the tensor before it" if span.begin < reached else "leaves a hole before it"
-            raise _lie(path, f"{name!r} {what}")
+            raise _lie(path, f"{shown(name)} {what}")
         reached = span.end
     if reached != end:
         raise _lie(path, f"its tensors end at byte {reached:,} but the file at byte {end:,}")
@@ -138,7 +140,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
-            raise ValueError(f"the key {key!r} occurs twice")
+            raise ValueError(f"the key {shown(key)} occurs twice")
         values[key] = value
     return values
 
