@@ -1,7 +1,7 @@
 """The errors a user may cause. Each message says what was wrong, which value it was, and what to do next.
 
 Everything derived from `UserError` is printed by the command line as one line on stderr with exit code 2;
-anything else is a bug of ours and keeps its traceback.
+anything else is a bug of ours, whose traceback goes into a file.
 """
 
 

@@ -25,6 +25,8 @@ class Hub:
     break_after: dict[str, list[int]] = field(default_factory=dict)  # file -> bytes sent before hanging up
     corrupt: set[str] = field(default_factory=set)  # files sent with one bit changed
     ignore_range: bool = False
+    # What begins so is answered like this, whatever it is: status, body, headers
+    instead: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
     log: list[tuple[str, str, str | None]] = field(default_factory=list)  # method, path, range
     url: str = ""
 
@@ -60,7 +62,10 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.log.append((self.command, path, self.headers.get("Range")))
-        if path.startswith("/api/models/"):
+        told = next((answer for start, answer in self.hub.instead.items() if path.startswith(start)), None)
+        if told is not None:
+            self.send(*told)
+        elif path.startswith("/api/models/"):
             self.describe(path.removeprefix("/api/models/"))
         elif "/resolve/" in path:
             repo, rest = path[1:].split("/resolve/")

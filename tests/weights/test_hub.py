@@ -351,3 +351,143 @@ def test_a_full_disk_says_so(server: Hub, cache: Path, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="the disk is full") as caught:
         fetch(server, cache)
     assert "\n" not in str(caught.value)
+
+
+PAGE = b"<!doctype html><title>Welcome to the Grand Hotel</title>"
+NONSENSE: dict[str, tuple[int, bytes, dict[str, str], str]] = {
+    "a login page": (
+        200,
+        PAGE,
+        {"Content-Type": "text/html"},
+        "answers with a web page, so it is not the hub",
+    ),
+    "no JSON": (200, b"{", {}, "nothing that can be understood"),
+    "nothing": (200, b"", {}, "nothing that can be understood"),
+    "a list": (200, b"[1, 2]", {}, "nothing that can be understood"),
+    "deep": (200, b"[" * 100_000, {}, "nothing that can be understood"),
+    "no commit": (200, b'{"sha": 7, "siblings": []}', {}, "nothing that can be understood"),
+    "files that are none": (200, b'{"sha": "%s", "siblings": [7]}' % (b"a" * 40), {}, "be understood"),
+    "no hash": (
+        200,
+        b'{"sha": "%s", "siblings": [{"rfilename": "config.json", "blobId": 7, "size": "9"}]}' % (b"a" * 40),
+        {},
+        "gives no hash for config.json",
+    ),
+    "a broken hub": (500, PAGE, {}, "cannot be had"),
+    "round in circles": (302, b"", {"Location": "/api/models/"}, "cannot be reached"),
+    "out of room": (200, b"x" * 2000, {}, "answers with more than 1,000 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_whoever_is_not_the_hub_is_told_in_one_line(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    *answer, said = NONSENSE[name]
+    if name == "out of room":
+        monkeypatch.setattr("glassgpt.weights.download.ANSWER", 1000)
+    server.instead["/api/models/"] = tuple(answer)
+    with pytest.raises(UserError, match=said) as caught:
+        fetch(server, cache)
+    assert "\n" not in str(caught.value)
+    assert not any(path.is_file() for path in cache.rglob("*"))
+
+
+def test_an_answer_without_an_end_is_given_up(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassgpt.weights.download.PATIENCE", -1)
+    with pytest.raises(ModelNotFoundError, match=r"cannot be reached .*TimeoutError"):
+        fetch(server, cache)
+
+
+def test_what_has_arrived_is_not_lost_to_a_login_page(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassgpt.weights.download.ATTEMPTS", 1)
+    server.break_after[WEIGHTS] = [6_000, 0]
+    with pytest.raises(ModelNotFoundError, match="cannot be reached"):
+        fetch(server, cache)
+    server.instead["/cdn/"] = (200, PAGE, {"Content-Type": "text/html"})
+    with pytest.raises(ModelNotFoundError, match="cannot be reached"):
+        fetch(server, cache)
+    (part,) = leftovers(cache)
+    assert part.stat().st_size == 6_000
+
+
+def test_the_bytes_that_were_hashed_are_those_that_are_used(server: Hub, cache: Path) -> None:
+    """The network is not asked for them a second time, and a link to others is made anew."""
+    folder = fetch(server, cache)
+    assert [verb for verb, _, _ in server.log if verb != "GET"] == []
+    assert len(server.asked("GET", "/config.json")) == 1
+    for name in (WEIGHTS, "config.json"):
+        assert (folder / name).is_symlink()
+        assert (folder / name).resolve().parent == (folder / "../../blobs").resolve()
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text("others")
+    (folder / "vocab.json").unlink()  # so that the copy is completed
+    assert fetch(server, cache) == folder
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "gpt2"
+
+
+@pytest.mark.parametrize(
+    "revision", ["../x", "../../../etc", "a/../b", "/etc", ".hidden", "-x", "a//b", "a/", "x\0"]
+)
+def test_a_revision_that_leads_out_of_the_cache_is_refused(server: Hub, cache: Path, revision: str) -> None:
+    for name in ("gpt2", REPO):
+        with pytest.raises(ModelNotFoundError, match="is no branch, tag or commit"):
+            fetch(server, cache, f"{name}@{revision}")
+    assert server.log == []
+    assert not cache.exists()
+
+
+def test_published_models_stand_for_one_commit() -> None:
+    assert {hub.KNOWN[name] for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")} == hub.PINNED.keys()
+    for pin in hub.PINNED.values():
+        assert len(bytes.fromhex(pin.commit)) == 20
+        assert all(len(bytes.fromhex(hash)) == 32 for hash in pin.sha256.values())
+
+
+@pytest.fixture
+def pinned(server: Hub, model: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The hashes by which the model is known as gpt2, on a hub whose main has gone on since."""
+    import hashlib
+
+    known = {name: hashlib.sha256(model[name]).hexdigest() for name in (WEIGHTS, "vocab.json")}
+    monkeypatch.setitem(hub.PINNED, hub.KNOWN["gpt2"], hub.Pin(COMMIT, known))
+    server.repos[hub.KNOWN["gpt2"]] = model
+    return known
+
+
+@pytest.mark.usefixtures("pinned")
+def test_a_published_model_is_fetched_by_its_commit(server: Hub, cache: Path) -> None:
+    folder = fetch(server, cache, "gpt2")
+    assert folder.name == COMMIT
+    assert {path for _, path, _ in server.log if "/api/" in path} == {
+        f"/api/models/openai-community/gpt2/revision/{COMMIT}"
+    }
+    server.log.clear()
+    assert fetch(server, cache, "gpt2") == folder
+    assert fetch(server, cache, "gpt2@main", offline=True) == folder  # as transformers would ask
+    assert server.log == []
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "vocab.json"])
+def test_a_hub_with_another_gpt2_is_not_believed(
+    server: Hub, cache: Path, pinned: dict[str, str], name: str
+) -> None:
+    """Its description is consistent with its bytes: only we know better."""
+    pinned[name] = "0" * 64
+    with pytest.raises(FileFormatError, match=f"{name} of openai-community/gpt2 is not the published one"):
+        fetch(server, cache, "gpt2")
+    assert not list(cache.rglob(name))
+
+
+@pytest.mark.usefixtures("pinned")
+def test_another_commit_than_was_asked_for_is_refused(
+    server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"sha": "b" * 40, "siblings": []}).encode()
+    server.instead["/api/models/"] = (200, body, {})
+    with pytest.raises(FileFormatError, match=f"another commit than {COMMIT}"):
+        fetch(server, cache, "gpt2")

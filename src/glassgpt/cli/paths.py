@@ -29,7 +29,7 @@ def checked_paths(
         shown = {str(getattr(note, "metavar", "")) for note in getattr(hints[name], "__metadata__", ())}
         for metavar in shown & METAVARS:
             is_option = signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-            option = "--" + name.replace("_", "-") if is_option else metavar.strip("[].")
+            option = "--" + name.replace("_", "-") if is_option else str(metavar).strip("[].")
             if isinstance(value, str):
                 made[name] = checked_path(option, value)
             elif isinstance(value, tuple):

@@ -97,7 +97,7 @@ def command(
     return 0
 
 
-def free_target(files: tuple[str, ...], out: str | None, model: str, force: bool) -> Path:
+def free_target(files: tuple[str, ...], out: str | None, model: str = "default", force: bool = False) -> Path:
     """Where the tuned model goes: a place where nothing is yet, or by force a model."""
     from glassgpt.weights.registry import refuse_foreign_files
     from glassgpt.weights.safe import check_target, settle

@@ -17,11 +17,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from glassgpt.errors import FileFormatError, UserError
 
 ATTEMPTS = 5  # in a row without a single new byte
 TIMEOUT = 10.0  # seconds without an answer
+ANSWER = (
+    1 << 24
+)  # bytes of an answer that is no file; a model of ten thousand files is described in 4 million
+PATIENCE = 60.0  # seconds for all of it
 _CHUNK = 1 << 20
 
 Progress = Callable[[int], None]  # told how many bytes of the file are there
@@ -74,6 +79,43 @@ def is_network_error(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | TimeoutError) or library.startswith(("httpx", "httpcore"))
 
 
+def ask(url: str, timeout: float = TIMEOUT) -> bytes:
+    """What the hub answers, if it is no refusal and comes to an end."""
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    with get_session().stream(
+        "GET", url, headers=headers, timeout=timeout, follow_redirects=True
+    ) as response:
+        body = _bounded_body(response)
+        _raise_for_status(response, body)
+    return body
+
+
+def _bounded_body(response: Any) -> bytes:
+    body, end = bytearray(), time.monotonic() + PATIENCE
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > ANSWER:
+            raise FileFormatError(
+                f"{response.url.host} answers with more than {ANSWER:,} bytes; it is no hub."
+            )
+        if time.monotonic() > end:
+            raise TimeoutError(f"no end after {PATIENCE:.0f} seconds")
+    return bytes(body)
+
+
+def _raise_for_status(response: Any, body: bytes) -> None:
+    """huggingface_hub reads the reason of a refusal from the whole body: it gets one that has an end."""
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+    of_the_body = {"content-encoding", "content-length", "transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.items() if name.lower() not in of_the_body]
+    hf_raise_for_status(
+        type(response)(response.status_code, headers=headers, content=body, request=response.request)
+    )
+
+
 def _receive(file: RemoteFile, part: Path, progress: Progress) -> None:
     attempts = 0
     while (arrived := part.stat().st_size if part.is_file() else 0) < file.size:
@@ -90,11 +132,7 @@ def _receive(file: RemoteFile, part: Path, progress: Progress) -> None:
 
 
 def _receive_rest(file: RemoteFile, part: Path, arrived: int, progress: Progress) -> None:
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]
-        build_hf_headers,
-        get_session,
-        hf_raise_for_status,
-    )
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
     headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
     if arrived > 0:
@@ -102,10 +140,16 @@ def _receive_rest(file: RemoteFile, part: Path, arrived: int, progress: Progress
     stream = get_session().stream("GET", file.url, headers=headers, timeout=TIMEOUT, follow_redirects=True)
     with stream as response:
         if response.status_code >= 400:
-            response.read()
-        hf_raise_for_status(response)
-        if response.status_code != 206:  # the server sends everything again
+            _raise_for_status(response, _bounded_body(response))
+        announced = response.headers.get("Content-Length")
+        if response.status_code == 206:
+            span = response.headers.get("Content-Range", "")
+            as_asked = span.startswith(f"bytes {arrived}-")
+        else:  # the server sends everything again
             arrived = 0
+            as_asked = announced is None or announced == str(file.size)
+        if not as_asked:  # a login page, say: what has arrived must not be lost to it
+            raise ConnectionError(f"the answer is not {file.name}")
         with open(part, "ab" if arrived > 0 else "wb") as target:
             for chunk in response.iter_bytes():  # as they come: a chunk size would hold back up to that much
                 target.write(chunk[: file.size - arrived])

@@ -1,20 +1,28 @@
 """Models of the Hugging Face hub by name: `gpt2`, or `owner/name`, or `owner/name@revision`.
 
 They lie in the cache of huggingface_hub, so that a model which `transformers` fetched is found here, and the
-other way round. A complete copy in the cache is used without asking the network.
+other way round. A complete copy in the cache is used without asking the network. What is fetched is hashed
+before it is used, and of the published models it must be what everybody knows them by.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Callable, Collection
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.weights.download import RemoteFile, download, is_network_error
+from glassgpt.weights.download import RemoteFile, ask, download, is_network_error
 from glassgpt.weights.huggingface import PICKLE, PICKLE_INDEX, SAFETENSORS, SAFETENSORS_INDEX, read_config
-from glassgpt.weights.safe import inside, read_json
+from glassgpt.weights.safe import inside, read_json, writing
 
 KNOWN = {
     "gpt2": "openai-community/gpt2",
@@ -25,6 +33,39 @@ KNOWN = {
 }
 TIMEOUT = 5.0  # seconds for the hub's first answer
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # main, v1.0, refs/pr/1; it is also a path in the cache
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The commit that a name stands for, and the SHA-256 of those of its files for which it is known."""
+
+    commit: str
+    sha256: dict[str, str]
+
+
+# As several projects found them independently of each other; of gpt2-large no published hash was found.
+PINNED = {
+    "openai-community/gpt2": Pin(
+        "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+        {
+            "tokenizer.json": "8414cab924d8b9b33013f0d221c5862f365ee9be39c5c2bfae8a5a9e970478a6",
+            "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+            "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+            "config.json": "0daed7749b4f02b8f76240d5444551d7b08712dab4d0adb8239c56ba823bb7b4",
+            SAFETENSORS: "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
+        },
+    ),
+    "openai-community/gpt2-medium": Pin(
+        "6dcaa7a952f72f9298047fd5137cd6e4f05f41da",
+        {SAFETENSORS: "fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd"},
+    ),
+    "openai-community/gpt2-large": Pin("32b71b12589c2f8d625668d2335a01cac3249519", {}),
+    "openai-community/gpt2-xl": Pin(
+        "15ea56dee5df4983c59b2538573817e1667135e2",
+        {SAFETENSORS: "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a"},
+    ),
+}
 _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 PARTS = ("config", "tokenizer", "weights")  # of a model; the config always comes along
 
@@ -47,11 +88,18 @@ def fetch(
 
     short, _, revision = name.partition("@")
     repo = KNOWN.get(short, short)
-    revision = revision if revision else "main"
+    pin = PINNED.get(repo)
+    if revision and _REVISION.fullmatch(revision) is None:
+        raise ModelNotFoundError(
+            f"{name}: {revision!r} is no branch, tag or commit. Leave out @ and the rest."
+        )
+    # A copy that somebody fetched by a branch is as good: it was chosen at that time.
+    revisions = [revision] if revision else ["main"] if pin is None else [pin.commit, "main"]
     cache = Path(constants.HF_HUB_CACHE if cache is None else cache)
     endpoint = constants.ENDPOINT if endpoint is None else endpoint
     # `transformers` caches a published model under whichever of its two names it was asked for.
-    copies = [cached(alias, revision, cache, parts) for alias in dict.fromkeys((repo, short))]
+    aliases = dict.fromkeys((repo, short))
+    copies = [cached(alias, at, cache, parts) for at in revisions for alias in aliases]
     copy = next((found for found in copies if found is not None), None)
     if copy is not None and ("tokenizer" not in parts or has_tokenizer(copy)):
         return copy
@@ -60,12 +108,12 @@ def fetch(
             return copy
         raise ModelNotFoundError(f"{name} is not in the cache {cache}, and offline mode is on. {_by_hand()}")
     try:
-        return _Repository(repo, revision, endpoint, cache).fetch(parts)
+        return _Repository(repo, revisions, endpoint, cache).fetch(parts)
     except UserError:
         raise
     except Exception as error:
         if not is_network_error(error):
-            raise _explained(error, name, repo, revision) from None
+            raise _explained(error, name, repo, revisions[0]) from None
         if copy is not None:
             return copy
         raise ModelNotFoundError(
@@ -113,22 +161,42 @@ def _shards(index: Path) -> list[str]:
 
 
 class _Repository:
-    """One revision of one model on the hub."""
+    """One revision of one model on the hub: the first of those by which it is known."""
 
-    def __init__(self, repo: str, revision: str, endpoint: str, cache: Path) -> None:
-        from huggingface_hub import HfApi
+    def __init__(self, repo: str, revisions: Sequence[str], endpoint: str, cache: Path) -> None:
         from huggingface_hub.file_download import repo_folder_name
+        from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+        validate_repo_id(repo)
         self.repo, self.endpoint, self.cache = repo, endpoint, cache
-        info = HfApi(endpoint=endpoint).model_info(
-            repo, revision=revision, timeout=TIMEOUT, files_metadata=True
-        )
-        if info.sha is None or re.fullmatch(r"[0-9a-f]{40}", info.sha) is None:
-            raise FileFormatError(f"{endpoint} names no commit for {repo}; it is not the hub.")
-        self.commit, self.revision = info.sha, revision
-        siblings = info.siblings if info.siblings is not None else []
-        self.files: dict[str, Any] = {sibling.rfilename: sibling for sibling in siblings}
+        self.revision, *self.others = revisions
+        at = quote(self.revision, safe="")
+        answer = ask(f"{endpoint.rstrip('/')}/api/models/{repo}/revision/{at}?blobs=true", TIMEOUT)
+        self.commit, self.files = self._understood(answer)
+        if re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None and self.commit != self.revision:
+            raise FileFormatError(
+                f"{endpoint} answers with another commit than {self.revision}; it is not the hub."
+            )
         self.folder = repo_folder_name(repo_id=repo, repo_type="model")
+        pin = PINNED.get(repo)
+        self.sha256 = pin.sha256 if pin is not None and pin.commit == self.commit else {}
+
+    def _understood(self, answer: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
+        """Commit and files of the model, from what the hub (or who else sits there) says of it."""
+        try:
+            found = json.loads(answer)
+            commit, files = found["sha"], {one["rfilename"]: one for one in found["siblings"]}
+            if re.fullmatch(r"[0-9a-f]{40}", commit) is None or not all(
+                isinstance(name, str) for name in files
+            ):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
+            kind = "a web page" if answer.lstrip()[:1] == b"<" else "nothing that can be understood"
+            raise FileFormatError(
+                f"{self.endpoint} answers with {kind}, so it is not the hub. If this network wants a login, "
+                "open any page in a browser first."
+            ) from None
+        return commit, files
 
     def fetch(self, parts: Collection[str]) -> Path:
         """Small files first: weights in the cache then mean that the rest is there too."""
@@ -158,39 +226,71 @@ class _Repository:
 
     def _get(self, name: str) -> Path:
         """The file's place in the cache, once it is there and its hash is right."""
-        from huggingface_hub import hf_hub_download, hf_hub_url
+        from huggingface_hub import hf_hub_url
 
         if name not in self.files:
             raise ModelNotFoundError(f"{self.repo} lacks {name}, which its index names.")
-        described = self.files[name]
-        hash = described.lfs.sha256 if described.lfs is not None else described.blob_id
-        size = described.lfs.size if described.lfs is not None else described.size
-        if size is None or hash is None or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", hash) is None:
-            raise FileFormatError(
-                f"{self.endpoint} gives no hash for {name}; it does not behave like the hub."
-            )
+        hash, size = self._identity(name)
+        known = self.sha256.get(name)
+        if known is not None and len(hash) == 64 and hash != known:
+            raise self._another(name, hash)
         url = hf_hub_url(self.repo, name, revision=self.commit, endpoint=self.endpoint)
         locks = self.cache / ".locks" / self.folder
         blob = download(
             RemoteFile(name, url, size, hash), self.cache / self.folder / "blobs", locks / f"{hash}.lock"
         )
-        # The blob is there, so this only makes the link to it from the folder of the commit.
-        place = Path(
-            hf_hub_download(
-                self.repo, name, revision=self.commit, cache_dir=self.cache, endpoint=self.endpoint
-            )
-        )
-        if not place.samefile(blob) and place.stat().st_size != size:
-            raise FileFormatError(f"{place} is not the file that the hub describes. Remove it and try again.")
+        if known is not None and len(hash) == 40:  # a small file, which the hub knows by its SHA-1
+            found = hashlib.sha256(blob.read_bytes()).hexdigest()
+            if found != known:
+                blob.unlink()
+                raise self._another(name, found)
+        place = self.cache / self.folder / "snapshots" / self.commit / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        link(place, blob)
         return place
+
+    def _identity(self, name: str) -> tuple[str, int]:
+        """Hash and size of a file, as the hub tells them."""
+        told = self.files[name]
+        lfs = told.get("lfs")
+        hash, size = (
+            (lfs.get("sha256"), lfs.get("size"))
+            if isinstance(lfs, dict)
+            else (told.get("blobId"), told.get("size"))
+        )
+        sound = isinstance(hash, str) and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", hash) is not None
+        if not sound or not isinstance(size, int) or size < 0:
+            raise FileFormatError(
+                f"{self.endpoint} gives no hash for {name}; it does not behave like the hub."
+            )
+        return str(hash), size
+
+    def _another(self, name: str, found: str) -> FileFormatError:
+        return FileFormatError(
+            f"{name} of {self.repo} is not the published one: its SHA-256 is {found[:12]}..., known is "
+            f"{self.sha256[name][:12]}.... Do not use this hub ({self.endpoint})."
+        )
 
     def _remember_revision(self) -> None:
         """Note which commit a branch or tag stood for: offline, the cache is all there is to ask."""
-        if self.revision == self.commit:
-            return
-        ref = self.cache / self.folder / "refs" / self.revision
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        ref.write_text(self.commit)
+        for revision in (self.revision, *self.others):
+            ref = self.cache / self.folder / "refs" / revision
+            # What others fetched by a branch stays what the branch stands for.
+            if revision != self.commit and not (revision in self.others and ref.exists()):
+                with writing(ref) as part:
+                    part.write_text(self.commit)
+
+
+def link(place: Path, blob: Path) -> None:
+    """The file's name in its commit's folder, for the bytes that were checked and for no others."""
+    if place.exists() and place.samefile(blob):
+        return
+    made = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    try:
+        made.symlink_to(os.path.relpath(blob, place.parent))
+    except OSError:  # not on this disk, or not for this user of Windows
+        shutil.copyfile(blob, made)
+    os.replace(made, place)
 
 
 def _explained(error: Exception, name: str, repo: str, revision: str) -> Exception:
