@@ -14,6 +14,7 @@ from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt, visible
 from glassgpt.errors import UserError
+from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,6 +55,8 @@ def command(
     gpt = load(model, device, dtype)
     if gpt.tokenizer is None:
         raise UserError(f"{model} came without a tokenizer. Put its tokenizer.json beside the weights.")
+    if k is not None:
+        check_whole("-k", k, 1, gpt.config.vocab_size, f"the vocabulary of {model}")
     ids = [] if text is None else gpt.encode(text, allow_special)
     if picking:
         from glassgpt.cli.keyboard import Keyboard

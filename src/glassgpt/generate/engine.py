@@ -34,6 +34,7 @@ from glassgpt.generate.sampling import NOTHING, Edits, Knobs, draw_tokens, knobs
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.generate.wishes import Words, collect
+from glassgpt.ranges import check_whole
 
 UNIFORMS_AHEAD = 64  # random numbers are moved to the device this many steps at a time
 
@@ -365,6 +366,8 @@ def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
 
 def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
     eot = None if settings.ignore_eot else end_of_text(backend, tokenizer)
+    for token in settings.stop_tokens:
+        check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
     return frozenset(settings.stop_tokens) | (frozenset() if eot is None else {eot})
 
 
