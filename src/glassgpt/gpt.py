@@ -18,10 +18,11 @@ from glassgpt.generate.backend import Backend
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine import Engine, checked_prompt
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
-from glassgpt.generate.settings import FIELDS, Settings
+from glassgpt.generate.settings import FIELDS, MOST_RANKS, Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.generate.turns import Turns
 from glassgpt.openmp import spin_briefly
+from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from glassgpt.inspect.attribute import DirectLogit, TokenScores
@@ -34,6 +35,7 @@ Prompt = str | Sequence[int]
 # Rows of the cache are made for what a call needs, but not beyond this much memory: what finds no row waits.
 CACHE_BYTES = 4 * 2**30
 MOST_ROWS = 64
+BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search have a row at once
 
 
 def load(
@@ -165,8 +167,7 @@ class GPT:
 
     def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
         """The ids of the k most probable next tokens, with their log-probabilities."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise SettingError(f"k is {k!r}; write a whole number of at least 1.")
+        check_whole("k", k, 1, MOST_RANKS)
         settings = Settings(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
         alternatives = self._generate([prompt], settings)[0].alternatives
         assert alternatives is not None
@@ -238,6 +239,9 @@ class GPT:
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
         assert settings.beams is not None
+        check_whole(
+            "beams", settings.beams, 1, max(1, BEAM_BYTES // self._row_bytes), "what memory allows here"
+        )
         found: list[list[Generation]] = []
         engine = self._take(settings.beams, all_at_once=True)
         try:
@@ -336,9 +340,12 @@ class GPT:
             self._spare = self.backend
 
     def most_rows(self) -> int:
-        config = self.config
-        row = 2 * config.n_layer * self.backend.context * config.n_embd * 4  # keys and values in float32
-        return max(1, min(MOST_ROWS, CACHE_BYTES // row))
+        return max(1, min(MOST_ROWS, CACHE_BYTES // self._row_bytes))
+
+    @property
+    def _row_bytes(self) -> int:
+        """Keys and values of one row of the cache, in float32."""
+        return 2 * self.config.n_layer * self.backend.context * self.config.n_embd * 4
 
 
 class TextStream(Iterator[str]):

@@ -14,7 +14,7 @@ SEEDS = 2**64 - 1  # the largest that fits the generators
 TRAINING_SEEDS = 2**63 - 1
 
 
-def whole(name: str, value: object, least: int, most: int | None = None, hint: str = "") -> None:
+def check_whole(name: str, value: object, least: int, most: int | None = None, hint: str = "") -> None:
     """Refuse what is no whole number from `least` to `most`."""
     if (
         isinstance(value, bool)
@@ -26,7 +26,7 @@ def whole(name: str, value: object, least: int, most: int | None = None, hint: s
         raise SettingError(f"{name} is {shown(value)}; write a whole number {span}{_aside(hint)}.")
 
 
-def number(
+def check_number(
     name: str,
     value: object,
     least: float,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shlex
 import subprocess
@@ -218,3 +219,36 @@ def test_utf8_is_read_in_a_locale_that_knows_only_ascii():
     plain = subprocess.run(command, capture_output=True, check=True)
     ascii_only = subprocess.run(command, capture_output=True, check=True, env=environment)
     assert ascii_only.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("columns", ["5", "1", "0", "-3", "many", "1000000000000"])
+@pytest.mark.parametrize("verb", [*VERBS, None])
+def test_help_fits_a_terminal_that_says_absurd_things_of_its_width(glassgpt, monkeypatch, verb, columns):
+    expected = glassgpt(*([] if verb is None else [verb]), "--help")
+    monkeypatch.setenv("COLUMNS", columns)
+    answer = glassgpt(*([] if verb is None else [verb]), "--help")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert sorted(words_of(answer.out)) == sorted(words_of(expected.out))  # no word is broken or lost
+    assert "%%" not in answer.out
+    assert os.environ["COLUMNS"] == columns
+
+
+def words_of(page):
+    return page.translate(str.maketrans("", "", "╭╮╰╯─│")).split()
+
+
+def test_a_terminal_of_no_width_still_gets_lines(monkeypatch):
+    from glassgpt.cli import terminal
+
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "1")
+    stream = Terminal()
+    terminal.show("some words and others", stream=stream)
+    assert "words" in stream.getvalue()
+    assert terminal.console(stream).width == terminal.LEAST_WIDTH

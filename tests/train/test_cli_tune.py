@@ -140,7 +140,12 @@ def write(folder: Path, name: str, content: bytes) -> str:
         ("missing.txt", None, [], "does not exist"),
         ("picture.png", b"png", [], "is no file that can be read"),
         ("good.txt", b"word " * 4000, ["--model", "no-such-model"], "no-such-model"),
-        ("good.txt", b"word " * 4000, ["--minutes", "0"], "--minutes 0.0 is not a number above 0"),
+        (
+            "good.txt",
+            b"word " * 4000,
+            ["--minutes", "0"],
+            "--minutes is 0.0; write a number above 0",
+        ),
         ("good.txt", b"word " * 4000, ["--device", "tpu"], "device 'tpu'"),
     ],
 )

@@ -64,7 +64,7 @@ def test_of_much_text_each_part_is_heard(files: list[Path], monkeypatch: pytest.
     [
         ("words", None, "tokenizer 'words' is not one of chars, bytes, bpe"),
         ("chars", 100, "--vocab-size is for --tokenizer bpe"),
-        ("bpe", 256, "--vocab-size 256 is not from 257"),
+        ("bpe", 256, "--vocab-size is 256; write a whole number from 257 to 1,048,576"),
     ],
 )
 def test_settings_out_of_range(files: list[Path], kind: str, size: int | None, message: str) -> None:

@@ -18,6 +18,7 @@ from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError, UserError
+from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
 PUBLISHED = "117M to 1542M are the published GPT-2s, accuracies in percent (docs/evaluation.md)"
+MOST_ITEMS = 2**31 - 1  # more than any task has documents, or any model positions
 TELL_AFTER = 3.0  # seconds of work after which the rest can be estimated
 
 
@@ -75,8 +77,8 @@ def command(
     from glassgpt.evaluate.suites import OF_A_FILE, chosen, of_file
 
     for name, value in (("--limit", limit), ("--stride", stride)):
-        if value is not None and value < 1:
-            raise SettingError(f"{name} {value} is not a whole number of at least 1.")
+        if value is not None:
+            check_whole(name, value, 1, MOST_ITEMS)
     if json and markdown:
         raise SettingError("--json and --markdown both say what to print: leave one out.")
     models = models if models else ("default",)

@@ -13,6 +13,7 @@ from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
 from glassgpt.cli.text import checked_prompt, given_ids, visible
+from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,6 +55,8 @@ def command(
     gpt = load(model, device, dtype)
     given = given_ids(text, gpt, ids, "next", allow_special)
     given = [] if given is None else given
+    if k is not None:
+        check_whole("-k", k, 1, gpt.config.vocab_size, f"the vocabulary of {model}")
     if picking and gpt.tokenizer is not None:
         from glassgpt.cli.keyboard import Keyboard
 

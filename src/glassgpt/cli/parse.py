@@ -113,9 +113,9 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
             text = said.getvalue().replace("\n\n\n", "\n\n")  # tyro sets paragraphs wide apart
             text = text.replace(_DESCRIPTION, _description(command, verb, width))
             return functools.partial(_print_page, text)
-        raise UserError(
-            f"{name}: {_first_sentence(complaint.getvalue())} See glassgpt {name} --help"
-        ) from None
+        said_by_us = _our_error(end)
+        what = _first_sentence(complaint.getvalue()) if said_by_us is None else str(said_by_us)
+        raise UserError(f"{name}: {what} See glassgpt {name} --help") from None
 
 
 def _signature(command: Callable[..., int], words: Sequence[str]) -> inspect.Signature:
@@ -191,6 +191,14 @@ def _print_page(text: str) -> int:
     return 0
 
 
+def _our_error(end: BaseException) -> UserError | None:
+    """What a range check said, if that is why tyro gave up: whole, while its box breaks it into lines."""
+    cause: BaseException | None = end
+    while cause is not None and not isinstance(cause, UserError):
+        cause = cause.__cause__ if cause.__cause__ is not None else cause.__context__
+    return cause
+
+
 def _first_sentence(box: str) -> str:
     """What tyro says, out of its box: the text above the first rule, and a suggestion if it has one."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|").rstrip() for line in box.splitlines()]
@@ -208,6 +216,7 @@ def _first_sentence(box: str) -> str:
     said = re.sub(r"^Error parsing (settings: )?", "", said)
     said = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", said)
     said = re.sub(r"could not convert string to float: (.*)", r"\1 is not a number", said)
+    said = re.sub(r"Exceeds the limit .* has (\d+) digits.*", r"a number of \1 digits is too large", said)
     said = re.sub(r"^Unrecognized options: (?=-)", "there is no option ", said)
     said = re.sub(r"^Unrecognized options: (.*)", r"\1: one word too many (quote a text with spaces)", said)
     said = re.sub(r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value.", said)

@@ -15,6 +15,7 @@ from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag
 from glassgpt.cli.train import show_plan, stopping_kindly
 from glassgpt.errors import SettingError
+from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from glassgpt.train.tune import Tuning
 
 PROMPT_TOKENS = 12
+MOST_MINUTES = 60 * 24 * 366  # a year
 
 
 def command(
@@ -51,8 +53,8 @@ def command(
     was gained. Everything else is picked. Ctrl-C keeps the best so far."""
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-    if not 0 < minutes < math.inf:
-        raise SettingError(f"--minutes {minutes} is not a number above 0.")
+    check_number("--minutes", minutes, 0, MOST_MINUTES, "10 is usual", above=True)
+    check_whole("--seed", seed, 0, TRAINING_SEEDS)
     target = free_target(files, out, model, force)
 
     from glassgpt.model.backend import choose_device

@@ -34,6 +34,7 @@ from glassgpt.generate.sampling import NOTHING, Edits, Knobs, draw_tokens, knobs
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.generate.wishes import Words, collect
+from glassgpt.ranges import check_whole
 
 UNIFORMS_AHEAD = 64  # random numbers are moved to the device this many steps at a time
 
@@ -375,6 +376,8 @@ def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
 
 def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
     """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
+    for token in settings.stop_tokens:
+        check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
     if settings.ignore_eot:
         return frozenset(settings.stop_tokens)
     eot = end_of_text(backend, tokenizer)

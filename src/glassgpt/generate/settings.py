@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from glassgpt.errors import SettingError
-from glassgpt.ranges import SEEDS, number, whole
+from glassgpt.ranges import SEEDS, check_number, check_whole
 
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
 LARGEST_SHIFT = 1_000_000
@@ -60,34 +60,42 @@ class Settings:
         if not isinstance(self.logit_bias, Mapping):
             raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
 
-        whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
-        whole("samples", self.samples, 1, MOST_TEXTS)
-        number("temperature", self.temperature, 0, MOST_TEMPERATURE, "0 is greedy, 0.8 is usual")
+        check_whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
+        check_whole("samples", self.samples, 1, MOST_TEXTS)
+        check_number("temperature", self.temperature, 0, MOST_TEMPERATURE, "0 is greedy, 0.8 is usual")
         shift = LARGEST_SHIFT
-        number("required_bias", self.required_bias, -shift, shift, "5 makes a word about 150 times likelier")
-        number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
+        check_number(
+            "required_bias", self.required_bias, -shift, shift, "5 makes a word about 150 times likelier"
+        )
+        check_number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
         if self.top_k is not None:
-            whole("top_k", self.top_k, 1, MOST_RANKS, "None (on the command line: none) switches it off")
+            check_whole(
+                "top_k", self.top_k, 1, MOST_RANKS, "None (on the command line: none) switches it off"
+            )
         if self.top_p is not None:
-            number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
+            check_number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
         if self.typical_p is not None:
-            number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
+            check_number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
         if self.min_p is not None:
-            number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
+            check_number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
         if self.repetition_penalty is not None:
-            number("repetition_penalty", self.repetition_penalty, 0.001, 1000, "1.2 is usual, 1 is none")
+            check_number(
+                "repetition_penalty", self.repetition_penalty, 0.001, 1000, "1.2 is usual, 1 is none"
+            )
         if self.presence_penalty is not None:
-            number("presence_penalty", self.presence_penalty, -shift, shift, "0 to 2 is usual")
+            check_number("presence_penalty", self.presence_penalty, -shift, shift, "0 to 2 is usual")
         if self.frequency_penalty is not None:
-            number("frequency_penalty", self.frequency_penalty, -shift, shift, "0 to 2 is usual")
+            check_number("frequency_penalty", self.frequency_penalty, -shift, shift, "0 to 2 is usual")
         if self.no_repeat_ngram is not None:
-            whole("no_repeat_ngram", self.no_repeat_ngram, 1, MOST_TOKENS, "None switches it off")
+            check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MOST_TOKENS, "None switches it off")
         if self.seed is not None:
-            whole("seed", self.seed, 0, SEEDS)
+            check_whole("seed", self.seed, 0, SEEDS)
         if self.logprobs is not None:
-            whole("logprobs", self.logprobs, 0, MOST_RANKS, "0 reports the chosen token alone, None nothing")
+            check_whole(
+                "logprobs", self.logprobs, 0, MOST_RANKS, "0 reports the chosen token alone, None nothing"
+            )
         for token, bias in self.logit_bias.items():
-            whole("a token id in logit_bias", token, 0)
+            check_whole("a token id in logit_bias", token, 0)
             if (
                 isinstance(bias, bool)
                 or not isinstance(bias, int | float)
@@ -98,12 +106,12 @@ class Settings:
                     "up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
-            whole("a token id in stop_tokens", token, 0)
+            check_whole("a token id in stop_tokens", token, 0)
         for name in ("stop", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
         if self.best_of is not None:
-            whole("best_of", self.best_of, 1, MOST_TEXTS, "None switches it off")
+            check_whole("best_of", self.best_of, 1, MOST_TEXTS, "None switches it off")
             if self.best_of < self.samples:
                 raise SettingError(
                     f"best_of {self.best_of} is fewer than samples {self.samples}; "
@@ -115,7 +123,7 @@ class Settings:
             self._check_beams(self.beams)
 
     def _check_beams(self, beams: int) -> None:
-        whole("beams", beams, 1, MOST_BEAMS, "None switches beam search off")
+        check_whole("beams", beams, 1, MOST_BEAMS, "None switches beam search off")
         if self.samples > beams:
             raise SettingError(
                 f"samples {self.samples} is more than beams {beams}; a search returns at most as many texts "

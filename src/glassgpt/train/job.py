@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2, load_model
-from glassgpt.ranges import number, whole
+from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.loader import Loader
 from glassgpt.train.memory import rows_at_once, total_memory
@@ -67,9 +67,9 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):
             if getattr(self, name) is not None:
-                number(name, getattr(self, name), 0, 1, "0.1 is usual, 0 is none", below=True)
+                check_number(name, getattr(self, name), 0, 1, "0.1 is usual, 0 is none", below=True)
         if self.tensor is not None:
-            whole("tensor", self.tensor, 1, 2**31 - 1)
+            check_whole("tensor", self.tensor, 1, 2**31 - 1)
         if self.shape is not None:
             shaped(self.shape)
 
@@ -303,8 +303,8 @@ def shaped(shape: str) -> Config:
             f"shape {shape!r} is not understood. Write blocks x width x heads, such as 6x384x6, "
             f"or one of {', '.join(SIZES)}."
         ) from None
-    whole("the number of blocks in shape", n_layer, 1, MOST_BLOCKS)
-    whole("the width in shape", n_embd, 1, MOST_WIDTH)
+    check_whole("the number of blocks in shape", n_layer, 1, MOST_BLOCKS)
+    check_whole("the width in shape", n_embd, 1, MOST_WIDTH)
     return Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import os
 import shutil
 import signal
@@ -37,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.files import write_files
 from glassgpt.train.documents import SECTION, OnRead, Piece, read_pieces
@@ -47,6 +47,7 @@ from glassgpt.weights.safe import alone_in, check_target, put_in_place, read_jso
 UNIT = 1 << 26  # bytes of a unit and characters of a chunk: what is in memory at most, as tokens
 LONGEST = 1 << 24  # characters of a .txt that may still be one document
 SPLITS = ("train", "val")
+MOST_WORKERS = 1024  # more processes than any one machine has cores
 LIMIT = 1 << 26  # bytes of JSON that we wrote ourselves
 
 
@@ -98,10 +99,10 @@ def prepare(
     `begin` is told how many bytes there are to read, `advance` how many more were read.
     """
     out = Path(out).expanduser()
-    if not (math.isfinite(val_share) and 0 <= val_share < 1):
-        raise SettingError(f"--val-share {val_share} is not at least 0 and below 1.")
-    if workers is not None and workers < 1:
-        raise SettingError(f"--workers {workers} is less than one.")
+    check_number("--val-share", val_share, 0, 1, "0.01 is usual", below=True)
+    check_whole("--seed", seed, 0, SEEDS)
+    if workers is not None:
+        check_whole("--workers", workers, 1, MOST_WORKERS)
     check_target(out)
     part = out.with_name(out.name + ".part")
     settle(out)

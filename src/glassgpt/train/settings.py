@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.ranges import TRAINING_SEEDS, number, whole
+from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.weights.safe import read_json
 
 MOST_STEPS = 10**9  # ten thousand times those of GPT-3
@@ -52,15 +52,15 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         for name in ("steps", "eval_every", "save_every", "keep"):
-            whole(name, getattr(self, name), 1, MOST_STEPS)
+            check_whole(name, getattr(self, name), 1, MOST_STEPS)
         for name in ("warmup", "skip_bad_steps"):
-            whole(name, getattr(self, name), 0, MOST_STEPS)
-        whole("context", self.context, 1, MOST_TOKENS)
+            check_whole(name, getattr(self, name), 0, MOST_STEPS)
+        check_whole("context", self.context, 1, MOST_TOKENS)
         for name in ("rows", "eval_rows"):
             hint = f"{MOST_TOKENS:,} tokens in windows of {self.context:,}"
-            whole(name, getattr(self, name), 1, MOST_TOKENS // self.context, hint)
+            check_whole(name, getattr(self, name), 1, MOST_TOKENS // self.context, hint)
         if self.micro_rows is not None:
-            whole("micro_rows", self.micro_rows, 1, self.rows, "those of an update")
+            check_whole("micro_rows", self.micro_rows, 1, self.rows, "those of an update")
             if self.rows % self.micro_rows:
                 wanted = self.micro_rows
                 near = sorted(sorted(divisors(self.rows), key=lambda n: abs(n - wanted))[:10])
@@ -68,16 +68,16 @@ class TrainSettings:
                     f"micro_rows {wanted} does not divide rows {self.rows}. "
                     f"Choose one of {', '.join(map(str, near))}."
                 )
-        whole("seed", self.seed, 0, TRAINING_SEEDS)
-        number("lr", self.lr, 0, 1000, "1e-3 is usual", above=True)
+        check_whole("seed", self.seed, 0, TRAINING_SEEDS)
+        check_number("lr", self.lr, 0, 1000, "1e-3 is usual", above=True)
         if self.muon_lr is not None:
-            number("muon_lr", self.muon_lr, 0, 1000, "0.02 is usual, None is AdamW alone", above=True)
-        number("weight_decay", self.weight_decay, 0, 1000, "0.1 is usual, 0 is none")
-        number("beta2", self.beta2, 0, 1, "0.95 is usual", below=True)
-        number("floor", self.floor, 0, 1, "0.05 is usual")
-        number("clip", self.clip, 0, 10**9, "1 is usual, 1e9 is none", above=True)
-        number("z_loss", self.z_loss, 0, 1000, "1e-4 is usual, 0 is none")
-        number("label_smoothing", self.label_smoothing, 0, 1, "0.1 is usual, 0 is none", below=True)
+            check_number("muon_lr", self.muon_lr, 0, 1000, "0.02 is usual, None is AdamW alone", above=True)
+        check_number("weight_decay", self.weight_decay, 0, 1000, "0.1 is usual, 0 is none")
+        check_number("beta2", self.beta2, 0, 1, "0.95 is usual", below=True)
+        check_number("floor", self.floor, 0, 1, "0.05 is usual")
+        check_number("clip", self.clip, 0, 10**9, "1 is usual, 1e9 is none", above=True)
+        check_number("z_loss", self.z_loss, 0, 1000, "1e-4 is usual, 0 is none")
+        check_number("label_smoothing", self.label_smoothing, 0, 1, "0.1 is usual, 0 is none", below=True)
         for name, choices in (("precision", PRECISIONS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")

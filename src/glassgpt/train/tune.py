@@ -25,6 +25,7 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2, load_model
+from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.documents import read_pieces
 from glassgpt.train.loader import Loader
@@ -38,6 +39,7 @@ from glassgpt.train.shards import Part, Shards
 from glassgpt.train.sources import divide, find_sources
 from glassgpt.weights import Checkpoint, save_checkpoint
 
+MOST_SECONDS = 60 * 60 * 24 * 366  # a year
 UNIT = 1 << 26  # bytes of text read in one go
 HELD_OUT_SHARE = 0.1
 HELD_OUT_MOST = 1 << 15  # tokens: more would not make the figure better, only each look slower
@@ -215,6 +217,8 @@ def prepare_tuning(
     seed: int = 0,
 ) -> Tuning:
     """Read the text, pick the settings, try a few steps, and measure where it starts from."""
+    check_number("seconds", seconds, 0, MOST_SECONDS, "600 is usual", above=True)
+    check_whole("seed", seed, 0, TRAINING_SEEDS)
     if checkpoint.tokenizer is None:
         raise SettingError(
             f"{checkpoint.source} has no tokenizer, so no text can be cut for it. Name a folder with one."

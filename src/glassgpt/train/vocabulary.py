@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from glassgpt.errors import SettingError
+from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
 from glassgpt.train.documents import OnRead, read_pieces
 from glassgpt.train.sources import Source, divide, find_sources
 
 KINDS = ("chars", "bytes", "bpe")
+MOST_TOKENS = 1 << 20  # four times the largest vocabulary in use
 VOCAB_SIZE = 4096  # of a bpe unless told
 UNIT = 1 << 24  # bytes of text read in one go
 ENOUGH = 1 << 26  # characters to learn merges from: more change few of them, and 64 million take 20 s
@@ -31,8 +33,7 @@ def learn_vocabulary(
     if kind != "bpe" and vocab_size is not None:
         raise SettingError(f"--vocab-size is for --tokenizer bpe; {kind} has as many tokens as it takes.")
     size = VOCAB_SIZE if vocab_size is None else vocab_size
-    if not 257 <= size <= 1 << 20:
-        raise SettingError(f"--vocab-size {size} is not from 257 (all bytes and one mark) to 1,048,576.")
+    check_whole("--vocab-size", size, 257, MOST_TOKENS, "257 is all bytes and one mark")
     if kind == "bytes":
         return ByteTokenizer()
     sources = find_sources(inputs, besides)

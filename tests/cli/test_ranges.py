@@ -1,0 +1,104 @@
+"""Numbers that no command can work with: refused at once, in one line, with the range in it."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+import glassgpt as package
+from glassgpt import gpt as gpt_room
+from glassgpt.errors import SettingError
+from glassgpt.generate.settings import Settings
+from glassgpt.train.prepare import prepare
+from glassgpt.train.vocabulary import learn_vocabulary
+
+HUGE = str(10**25)
+FLOATS = [
+    "--temperature", "--top-p", "--min-p", "--typical-p", "--repetition-penalty", "--presence-penalty",
+    "--frequency-penalty", "--required-bias", "--length-penalty",
+]  # fmt: skip
+COUNTS = [
+    "--max-new-tokens", "--top-k", "--no-repeat-ngram", "--seed", "--samples", "--best-of", "--beams",
+    "--logprobs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flag", "values"),
+    [
+        *((flag, ("nan", "inf", "-inf", "1e30", "-1e30")) for flag in FLOATS),
+        *((flag, ("-1", HUGE, "-" + HUGE, "100000000000")) for flag in COUNTS if flag != "--seed"),
+        ("--samples", ("100000000",)),
+        ("--seed", ("-1", str(2**64), HUGE)),
+        ("--stop-tokens", (HUGE, "257")),
+    ],
+)
+def test_generate(glassgpt, tiny, flag, values):
+    for value in values:
+        answer = glassgpt("generate", "a", "--model", tiny, f"{flag}={value}")
+        answer.is_one_line_error(flag.removeprefix("--").replace("-", "_"), "; write a ", " to ")
+        assert ", 000" not in answer.err  # a range is not broken where a terminal's line ends
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("next", "a", "-k", "1000000000"),
+        ("next", "a", "-k", "0"),
+        ("prepare", "nowhere.txt", "-o", "out", "--seed", HUGE),
+        ("prepare", "nowhere.txt", "-o", "out", "--seed", "-1"),
+        ("prepare", "nowhere.txt", "-o", "out", "--workers", HUGE),
+        ("prepare", "nowhere.txt", "-o", "out", "--val-share", "nan"),
+        ("tune", "nowhere.txt", "--minutes", "nan"),
+        ("tune", "nowhere.txt", "--minutes", "1e30"),
+        ("tune", "nowhere.txt", "--seed", HUGE),
+        ("tune", "nowhere.txt", "--seed", "-1"),
+        ("eval", "--limit", HUGE),
+        ("eval", "--stride", HUGE),
+        ("train", "--data", "d", "--out", "r", "--steps", "0"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--shape", "1000000x32x2"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--rows", "10000000000", "--micro-rows", "7"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--eval-rows", "100000000"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--dropout", "nan"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--tensor", "-1"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_other_verbs(glassgpt, tiny, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    model = ("--model", tiny) if words[0] == "next" else ()
+    glassgpt(*words, *model).is_one_line_error("; write a ", " to ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_of_thousands_of_digits(glassgpt):
+    glassgpt("next", "a", "-k", "9" * 5000).is_one_line_error("-k: a number of 5000 digits is too large")
+    with pytest.raises(SettingError, match="samples is a whole number of about 5,001 digits; write"):
+        Settings(samples=10**5000)
+
+
+def test_a_program_gets_the_same_ranges(tiny, tmp_path):
+    (tmp_path / "text.txt").write_text("some words\n" * 50)
+    gpt = package.load(tiny)
+    with pytest.raises(SettingError, match=r"^k is 10+; write a whole number from 1 to "):
+        gpt.next("a", k=10**25)
+    with pytest.raises(
+        SettingError, match=r"^--vocab-size is 10+; write a whole number from 257 to 1,048,576"
+    ):
+        learn_vocabulary("bpe", [tmp_path / "text.txt"], vocab_size=10**9)
+    for changes in ({"seed": 2**64}, {"seed": -1}, {"workers": 10**9}, {"val_share": math.nan}):
+        with pytest.raises(SettingError, match="; write a "):
+            prepare([tmp_path / "text.txt"], tmp_path / "out", gpt.tokenizer, **changes)
+    for value in (math.nan, math.inf, -math.inf, sys.float_info.max, 10**400, True, "1"):
+        with pytest.raises(SettingError, match=r"^temperature is .*; write a number from 0 to 1,000,000 "):
+            Settings(temperature=value)
+
+
+def test_beams_that_memory_does_not_hold(tiny, monkeypatch):
+    gpt = package.load(tiny)
+    monkeypatch.setattr(gpt_room, "BEAM_BYTES", 5 * 2 * 2 * 32 * 16 * 4)  # rows of this model: five
+    assert gpt.generate("a", beams=5, max_new_tokens=2).tokens
+    with pytest.raises(SettingError, match=r"beams is 6; write a whole number from 1 to 5 \(what memory"):
+        gpt.generate("a", beams=6, max_new_tokens=2)
