@@ -15,6 +15,7 @@ from glassgpt.cli.dashboard import duration, watching
 from glassgpt.cli.parse import flag
 from glassgpt.cli.train import show_plan, stopping_kindly
 from glassgpt.errors import SettingError
+from glassgpt.train.tune_state import is_interrupted, read_state, state_folder
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from glassgpt.train.tune import Tuning
 
 PROMPT_TOKENS = 12
+MINUTES = 10.0
 
 
 def command(
@@ -37,22 +39,28 @@ def command(
     lora: Annotated[
         bool, flag("learn a thin correction, at most 2%% of the numbers: less memory", default="")
     ] = False,
-    minutes: Annotated[float, flag("the most time to take, in all", "N")] = 10.0,
+    minutes: Annotated[float | None, flag("the most time to take, in all", "N", default="10")] = None,
     prompt: Annotated[
         str | None, flag("begin the samples with this", "TEXT", default="from the held-out part")
     ] = None,
     seed: Annotated[int, flag("decides the order of the text", "N")] = 0,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    resume: Annotated[bool, flag("go on with a tuning that was cut, exactly", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
     json: Annotated[bool, flag("print the figures as one line of JSON", default="")] = False,
 ) -> int:
     """Fine-tune a model on your own text. The end of the text is held out: it says when to stop and how much
-    was gained. Everything else is picked. Ctrl-C keeps the best so far."""
+    was gained. Everything else is picked. Ctrl-C keeps the best so far; --resume goes on after it, or after a
+    kill."""
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-    if not 0 < minutes < math.inf:
+    if minutes is not None and not 0 < minutes < math.inf:
         raise SettingError(f"--minutes {minutes} is not a number above 0.")
-    target = free_target(files, out)
+    target = free_target(files, out, resume)
+    saved = read_state(target) if resume else None
+    seconds = 60.0 * (MINUTES if minutes is None else minutes)
+    if saved is not None and minutes is None:
+        seconds = saved["seconds"]
 
     from glassgpt.model.backend import choose_device
     from glassgpt.train.samples import on_one_line, sample
@@ -65,7 +73,9 @@ def command(
     find_sources(files)  # a missing file is noticed before a model is fetched
     checkpoint = load_checkpoint(model)
     with terminal.waiting("reading the text, trying a few steps, measuring the held-out part"):
-        tuning = prepare_tuning(checkpoint, files, where, lora=lora, seconds=60 * minutes, seed=seed)
+        tuning = prepare_tuning(
+            checkpoint, files, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
+        )
     tell_plan(tuning, where.type)
     if dry_run:
         return 0
@@ -80,6 +90,8 @@ def command(
     if asked:
         kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
         terminal.note(f"stopped after {tuning.steps} steps{kept}")
+        if not tuning.finished:
+            terminal.note("go on with the same command and --resume")
     if tuning.best_step == 0:
         terminal.note(
             "the held-out part did not become likelier than it was before, so nothing was written. "
@@ -96,12 +108,19 @@ def command(
     return 0
 
 
-def free_target(files: tuple[str, ...], out: str | None) -> Path:
-    """Where the tuned model goes: a place where nothing is yet."""
+def free_target(files: tuple[str, ...], out: str | None, resume: bool = False) -> Path:
+    """Where the tuned model goes: a place where nothing is yet, but for a tuning that is to go on."""
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
+    if resume:
+        return target
+    if is_interrupted(target):
+        raise SettingError(
+            f"{target} is of a tuning that was cut. Go on with the same command and --resume, or name "
+            f"another folder with --out (or remove {state_folder(target)} and {target})."
+        )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise SettingError(f"{target} exists already. Name another folder with --out.")
     return target

@@ -390,17 +390,23 @@ def read_settings(out: Path) -> TrainSettings:
     """The settings of the run in `out`, each of its own type."""
     file = out / SETTINGS
     try:
-        values = read_json(file)
-        hints = get_type_hints(TrainSettings)
-        known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
-        for name, value in values.items():
-            if name not in known:
-                raise SettingError(f"there is no setting {name!r}")
-            if not is_of(value, known[name]):
-                raise SettingError(f"{name} is {value!r}")
-        return TrainSettings(**values)
-    except (UserError, TypeError) as error:
+        return settings_of(read_json(file))
+    except UserError as error:
         raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
+
+
+def settings_of(values: Mapping[str, Any]) -> TrainSettings:
+    """Settings that were kept in a file, each of its own type."""
+    hints = get_type_hints(TrainSettings)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
+    for name, value in values.items():
+        if name not in known:
+            raise SettingError(f"there is no setting {name!r}")
+        if not is_of(value, known[name]):
+            raise SettingError(f"{name} is {value!r}")
+    if "steps" not in values:
+        raise SettingError("there is no steps")
+    return TrainSettings(**values)
 
 
 def is_of(value: object, hint: Any) -> bool:
