@@ -39,7 +39,7 @@ from glassgpt.train.session import quick_precision
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.shards import Part, Shards
 from glassgpt.train.sources import divide, find_sources
-from glassgpt.train.tune_state import STATE, check_same, clear, damaged, empty, state_folder
+from glassgpt.train.tune_state import STATE, check_same, clear, damaged, empty, state_folder, tidy_beside
 from glassgpt.weights import Checkpoint, save_checkpoint
 from glassgpt.weights.safe import alone_in, writing
 
@@ -357,6 +357,7 @@ def tune(
     folder = state_folder(out)
     with ExitStack() as stack:
         stack.enter_context(alone_in(folder, "tune"))
+        tidy_beside(out)
         if not tuning.resumed:
             empty(folder)
         deadline = time.monotonic() + seconds

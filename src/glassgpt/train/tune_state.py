@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.weights.safe import read_json, remove
+from glassgpt.weights.safe import read_json, remove, unfinished
 
 STATE = "tuning.json"
 KEYS = {"identity": dict, "config": dict, "settings": dict, "plan": dict, "seconds": float, "left": float,
@@ -61,6 +61,15 @@ def empty(folder: Path) -> None:
     for entry in folder.iterdir():
         if entry.name != "lock":
             remove(entry)
+
+
+def tidy_beside(out: Path) -> None:
+    """Remove what a kill left half-written of the model; what was moved aside for it comes back."""
+    left = [path for name, path in unfinished(out.parent) if name == out.name]
+    for path in left:
+        if path.suffix == ".old" and not out.exists():
+            path.rename(out)
+        remove(path)
 
 
 def clear(folder: Path) -> None:
