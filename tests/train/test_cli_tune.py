@@ -190,6 +190,23 @@ def test_where_it_goes(
         free_target(files, "elsewhere")
 
 
+def test_a_tuning_that_was_cut_is_told_of(
+    diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine"
+    words = ["tune", str(diary), "--model", SHIPPED, "--out", str(out), *QUICK]
+    assert main([*words, "--resume"]) == 2
+    assert f"no interrupted tuning of {out} to go on with. Leave out --resume" in capsys.readouterr().err
+    checkpoint = tmp_path / ".mine.tuning" / "checkpoints" / "step-00000010"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "DONE").write_text("{}")
+    (tmp_path / ".mine.tuning" / "tuning.json").write_text("{}")
+    assert main(words) == 2
+    assert "Go on with the same command and --resume, or name another folder" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 2
+    assert "tuning.json is damaged. Remove" in capsys.readouterr().err
+
+
 def test_samples_begin_with_words_of_the_held_out_part() -> None:
     tokenizer = ByteTokenizer()
     ids = [*"\u20ac".encode()[1:], *b"The tide was out and"]

@@ -6,6 +6,7 @@ A server that has torch imported already forks the processes to be killed: a sta
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -24,14 +25,18 @@ import pytest
 import torch
 
 from glassgpt.cli import main
+from glassgpt.config import Config
 from glassgpt.errors import UserError
-from glassgpt.model import load_model
+from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train import plan
 from glassgpt.train.job import Request, checked, prepare_job
 from glassgpt.train.loop import train
 from glassgpt.train.run import checkpoint_folder, checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
-from glassgpt.weights import load_checkpoint
+from glassgpt.train.tune import paced, prepare_tuning, tune
+from glassgpt.train.tune_state import STATE, read_state, state_folder
+from glassgpt.weights import Checkpoint, load_checkpoint
 from glassgpt.weights.safe import unfinished
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks and /proc")
@@ -272,6 +277,59 @@ def test_a_kill_in_any_gap_between_two_files_is_harmless(
         assert process.exitcode == -signal.SIGKILL
     assert number > 25  # a start makes about 5 changes, a save 12
     assert_same(out, whole)
+
+
+def tune_until_change(text: Path, out: Path, number: int) -> None:
+    """Begin a tuning, or go on with it, until just before that change to the folders; 0 is never."""
+    plan.trial = lambda *of: 1e5  # type: ignore[assignment]
+    plan.measured_peak = lambda *of: 1e12  # type: ignore[assignment]
+    torch.manual_seed(0)
+    config = Config(vocab_size=257, n_positions=16, n_embd=16, n_layer=1, n_head=1)
+    tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
+    start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
+    saved = read_state(out) if (state_folder(out) / STATE).exists() else None
+    tuning = prepare_tuning(start, [text], torch.device("cpu"), saved=saved, out=out)
+    if saved is None:
+        tuning.settings = paced(dataclasses.replace(tuning.settings, steps=30, precision="float32", lr=5e-3))
+    seen = 0
+
+    def watch(event: str, arguments: tuple) -> None:
+        nonlocal seen
+        if event in CHANGES and str(arguments[0]).startswith(str(out.parent)):
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    for _ in tune(tuning, out, 1e6):
+        pass
+
+
+@pytest.mark.slow
+def test_a_tuning_killed_between_any_two_files_goes_on_exactly(
+    start: Callable[..., BaseProcess], tmp_path: Path
+) -> None:
+    text = tmp_path / "tides.txt"
+    text.write_text("".join(f"At {n % 24} the tide was {'in' if n % 2 else 'out'}.\n" for n in range(200)))
+    (tmp_path / "a").mkdir()
+    process = start(tune_until_change, text, tmp_path / "a" / "out", 0)
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    (tmp_path / "b").mkdir()
+    out = tmp_path / "b" / "out"
+    kills = 0
+    for number in range(3, 1000, 6):  # each life goes a little further than the one before
+        process = start(tune_until_change, text, out, number)
+        process.join(PATIENCE)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode == 0:
+            break
+        kills += 1
+    assert kills >= 4  # a look makes about 20 changes
+    assert (out / "model.safetensors").read_bytes() == (
+        tmp_path / "a" / "out" / "model.safetensors"
+    ).read_bytes()
+    assert [entry.name for entry in (tmp_path / "b").iterdir()] == ["out"]
 
 
 @pytest.fixture

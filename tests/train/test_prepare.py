@@ -10,7 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -295,47 +294,58 @@ def test_any_number_of_workers_makes_the_same_bits(tmp_path: Path) -> None:
 
 
 PROGRAM = """
-import sys
-from pathlib import Path
+import os, signal, sys
+from multiprocessing import parent_process
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.prepare import prepare
+
+source, out, workers, most = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+changes = 0
+
+def watch(event, arguments):
+    # Python tells a hook of what is about to happen to files: just before change number `most` it is over.
+    global changes
+    if event in ("os.rename", "os.remove", "os.mkdir") and str(arguments[0]).startswith(out):
+        changes += 1
+        if changes == most:
+            whole = os.getpid() if parent_process() is None else os.getppid()  # workers end with it
+            os.kill(whole, signal.SIGKILL)
+
+sys.addaudithook(watch)
 if __name__ == "__main__":
-    source, out, workers = sys.argv[1:]
-    prepare([source], out, ByteTokenizer(), workers=int(workers), val_share=1e-7, unit_bytes=30_000)
+    prepare([source], out, ByteTokenizer(), workers=workers, val_share=1e-7, unit_bytes=30_000)
 """
 
 
-def start(tmp_path: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
+def live(tmp_path: Path, out: Path, workers: int, most: int) -> int:
+    """How it ended: killed before its change number `most`, in whichever of its processes that is."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, tmp_path / "program.py", tmp_path / "in", out, str(workers)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SRC)})
+    command = [sys.executable, tmp_path / "program.py", tmp_path / "in", out, str(workers), str(most)]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=600, check=False
+    ).returncode
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX's")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tmp_path: Path, workers: int) -> None:
+def test_killed_after_any_amount_of_work_it_goes_on_to_the_same_bits(tmp_path: Path, workers: int) -> None:
     """Also with a validation part that is filled at the end, which does chunks a second time."""
     (tmp_path / "in").mkdir()
     corpus(tmp_path / "in")
-    assert start(tmp_path, tmp_path / "whole", workers).wait() == 0
+    assert live(tmp_path, tmp_path / "whole", workers, 0) == 0
     expected = bits(tmp_path / "whole")
-    draw = random.Random(workers)
     part, out = tmp_path / "out.part", tmp_path / "out"
     kills = went_on = 0
+    most = 5
     while not out.exists():
-        before = files_in(part)
-        more = draw.randrange(14)  # how much may be done this time
-        process = start(tmp_path, out, workers)
-        while process.poll() is None and files_in(part) <= before + more:
-            time.sleep(0.0005)
-        time.sleep(draw.uniform(0, 0.003))
-        process.send_signal(signal.SIGKILL)
-        ended = process.wait()
+        ended = live(tmp_path, out, workers, most)
         assert ended in (0, -signal.SIGKILL)  # it never ends by itself with an error
         kills += ended != 0
         went_on += any(part.glob("done-*.json"))
-    assert kills >= 4
+        most = most * 8 // 5
+    # The last life alone removes two records of each unit, more than the 32 changes of the fifth.
+    assert kills >= 5
     assert went_on >= 3
     assert bits(out) == expected
 
@@ -383,10 +393,6 @@ def test_stopped_before_and_after_every_change_on_the_disk(
             prepare([tmp_path / "a.jsonl"], out, BYTES, **options)
         assert bits(out) == expected, stop_at
     assert stops >= 40  # the search did not end early: there are at least 20 changes, each stopped at twice
-
-
-def files_in(folder: Path) -> int:
-    return len(os.listdir(folder)) if folder.is_dir() else 0
 
 
 def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from glassgpt.config import SIZES, Config
-from glassgpt.errors import SettingError
+from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train import loop
 from glassgpt.train import tune as tuning_room
 from glassgpt.train.loop import evaluate
 from glassgpt.train.lora import Ranks
@@ -33,6 +34,7 @@ from glassgpt.train.tune import (
     with_micro_batch,
     within_time,
 )
+from glassgpt.train.tune_state import STATE, is_interrupted, read_state, state_folder
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 CONTEXT = 32
@@ -41,6 +43,13 @@ CONFIG = Config(
     embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
 )  # fmt: skip
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How quick this machine is does not matter here."""
+    monkeypatch.setattr("glassgpt.train.plan.trial", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.plan.measured_peak", lambda *of: 1e12)
 
 
 @pytest.fixture
@@ -182,6 +191,121 @@ def test_stopping_keeps_the_best_so_far(text: Path, tmp_path: Path) -> None:
     assert len(records) == 25
     assert tuning.best_step == 25
     assert load_checkpoint(str(tmp_path / "out")).config == CONFIG
+
+
+def short(text: Path, **more: object) -> Tuning:
+    tuning = prepared(text, **more)
+    settings = dataclasses.replace(tuning.settings, steps=40)
+    return dataclasses.replace(tuning, settings=tuning_room.paced(settings))
+
+
+def bits(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+def plain(records: list[dict]) -> list[dict]:
+    return [{k: v for k, v in record.items() if k != "tokens_per_s"} for record in records]
+
+
+def resumed(text: Path, out: Path, **more: object) -> Tuning:
+    return prepare_tuning(start(), [text], CPU, saved=read_state(out), out=out, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_tuning_that_was_cut_goes_on_exactly(
+    text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning_room, "ranks_within", lambda config: Ranks(2, 2))
+    whole = short(text, lora=lora)
+    expected = list(tune(whole, tmp_path / "whole", 600))
+    out = tmp_path / "cut"
+    steps = tune(short(text, lora=lora), out, 600)
+    begun = [next(steps) for _ in range(25)]
+    steps.close()
+    # On another machine the clock would have other settings picked.
+    monkeypatch.setattr(tuning_room, "make_plan", None)
+    monkeypatch.setattr(tuning_room, "within_time", None)
+    assert is_interrupted(out)
+    cut = resumed(text, out, lora=lora)
+    rest = list(tune(cut, out, cut.seconds))
+    assert rest[0]["step"] == 21  # a look, and so a save, is after every tenth
+    assert plain(begun[:20] + rest) == plain(expected)
+    assert (cut.best, cut.best_step, cut.before) == (whole.best, whole.best_step, whole.before)
+    assert bits(out) == bits(tmp_path / "whole")
+    assert cut.finished
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_a_cut_between_a_save_and_the_writing_of_the_best(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(tune(short(text), tmp_path / "whole", 600))
+    out, real, calls = tmp_path / "cut", tuning_room.write, []
+
+    def cut(*of: object) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tuning_room, "write", cut)
+    with pytest.raises(KeyboardInterrupt):
+        list(tune(short(text), out, 600))
+    before = bits(out)
+    steps = tune(resumed(text, out), out, 600)
+    assert next(steps)["step"] == 21
+    assert bits(out) != before
+    list(steps)
+    assert bits(out) == bits(tmp_path / "whole")
+
+
+def test_a_tuning_that_a_person_stopped_goes_on(text: Path, tmp_path: Path) -> None:
+    list(tune(short(text), tmp_path / "whole", 600))
+    out, tuning = tmp_path / "out", short(text)
+    assert len(list(tune(tuning, out, 600, lambda: tuning.steps >= 24))) == 25
+    assert not tuning.finished
+    more = resumed(text, out)
+    assert more.seconds <= read_state(out)["left"] <= 600  # the time until then counts
+    assert [record["step"] for record in tune(more, out, 600)] == list(range(26, 41))
+    assert bits(out) == bits(tmp_path / "whole")
+    assert not is_interrupted(out)
+
+
+def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    steps = tune(short(text), out, 600)
+    next(steps)
+    steps.close()
+    with pytest.raises(SettingError, match="began with another --seed"):
+        resumed(text, out, seed=1)
+    with pytest.raises(SettingError, match="began with another --lora"):
+        resumed(text, out, lora=True)
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("tide", "time"))
+    with pytest.raises(SettingError, match="began with another text"):
+        resumed(other, out)
+    state = state_folder(out) / STATE
+    state.write_text(state.read_text().replace('"steps"', '"stairs"'))
+    with pytest.raises(FileFormatError, match=r"tuning\.json is damaged\. Remove"):
+        resumed(text, out)
+    state.write_text("{}")
+    with pytest.raises(FileFormatError, match=r"tuning\.json is damaged"):
+        read_state(out)
+
+
+def test_a_loss_that_is_no_number_says_what_is_left(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, steps = loop.update, []
+
+    def update(*of: object) -> tuple[float, float, bool]:
+        steps.append(1)
+        return (math.nan, math.nan, False) if len(steps) == 15 else real(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "update", update)
+    with pytest.raises(NonFiniteLossError, match=r"step 15 is nan.*kept in .*out\. Try another --seed"):
+        list(tune(prepared(text), tmp_path / "out", 600))
+    assert not state_folder(tmp_path / "out").exists()
 
 
 def test_the_same_seed_gives_the_same_file(text: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from glassgpt.cli.parse import flag
 from glassgpt.cli.train import show_plan, stopping_kindly
 from glassgpt.errors import SettingError
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
+from glassgpt.train.tune_state import is_interrupted, read_state
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from glassgpt.train.tune import Tuning
 
 PROMPT_TOKENS = 12
-MOST_MINUTES = 60 * 24 * 366  # a year
+MINUTES, MOST_MINUTES = 10.0, 60 * 24 * 366  # unless told, and a year
 
 
 def command(
@@ -39,23 +40,32 @@ def command(
     lora: Annotated[
         bool, flag("learn a thin correction, at most 2% of the numbers: less memory", default="")
     ] = False,
-    minutes: Annotated[float, flag("the most time to take, in all", "N")] = 10.0,
+    minutes: Annotated[float | None, flag("the most time to take, in all", "N", default="10")] = None,
     prompt: Annotated[
         str | None, flag("begin the samples with this", "TEXT", default="from the held-out part")
     ] = None,
     seed: Annotated[int, flag("decides the order of the text", "N")] = 0,
     device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    resume: Annotated[bool, flag("go on with a tuning that was cut, exactly", default="")] = False,
     force: Annotated[bool, flag("replace the model that is there", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
     json: Annotated[bool, flag("print the figures as one line of JSON", default="")] = False,
 ) -> int:
     """Fine-tune a model on your own text. The end of the text is held out: it says when to stop and how much
-    was gained. Everything else is picked. Ctrl-C keeps the best so far."""
+    was gained. Everything else is picked. Ctrl-C keeps the best so far; --resume goes on after it, or after a
+    kill."""
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-    check_number("--minutes", minutes, 0, MOST_MINUTES, "10 is usual", above=True)
+    if minutes is not None:
+        check_number("--minutes", minutes, 0, MOST_MINUTES, "10 is usual", above=True)
     check_whole("--seed", seed, 0, TRAINING_SEEDS)
-    target = free_target(files, out, model, force)
+    if resume and force:
+        raise SettingError("--resume goes on with what is there and --force replaces it: leave one out.")
+    target = free_target(files, out, model, resume, force)
+    saved = read_state(target) if resume else None
+    seconds = 60.0 * (MINUTES if minutes is None else minutes)
+    if saved is not None and minutes is None:
+        seconds = saved["seconds"]
 
     from glassgpt.model.backend import choose_device
     from glassgpt.train.samples import on_one_line, sample
@@ -68,7 +78,9 @@ def command(
     find_sources(files)  # a missing file is noticed before a model is fetched
     checkpoint = load_checkpoint(model)
     with terminal.waiting("reading the text, trying a few steps, measuring the held-out part"):
-        tuning = prepare_tuning(checkpoint, files, where, lora=lora, seconds=60 * minutes, seed=seed)
+        tuning = prepare_tuning(
+            checkpoint, files, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
+        )
     tell_plan(tuning, where.type)
     if dry_run:
         return 0
@@ -83,6 +95,8 @@ def command(
     if asked:
         kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
         terminal.note(f"stopped after {tuning.steps} steps{kept}")
+        if not tuning.finished:
+            terminal.note("go on with the same command and --resume")
     if tuning.best_step == 0:
         terminal.note(
             "the held-out part did not become likelier than it was before, so nothing was written. "
@@ -99,8 +113,14 @@ def command(
     return 0
 
 
-def free_target(files: tuple[str, ...], out: str | None, model: str = "default", force: bool = False) -> Path:
-    """Where the tuned model goes: a place where nothing is yet, or by force a model."""
+def free_target(
+    files: tuple[str, ...],
+    out: str | None,
+    model: str = "default",
+    resume: bool = False,
+    force: bool = False,
+) -> Path:
+    """Where the tuned model goes: a place where nothing is yet, a tuning that goes on, or by force a model."""
     from glassgpt.weights.registry import refuse_foreign_files
     from glassgpt.weights.safe import check_target, settle
 
@@ -110,6 +130,13 @@ def free_target(files: tuple[str, ...], out: str | None, model: str = "default",
     target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
     check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
     settle(target)
+    if resume:
+        return target
+    if is_interrupted(target) and not force:
+        raise SettingError(
+            f"{target} is of a tuning that was cut. Go on with the same command and --resume, or name "
+            "another folder with --out, or add --force to begin anew."
+        )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         if not force:
             raise SettingError(

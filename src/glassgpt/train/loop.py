@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def train(
     mesh: DeviceMesh | None = None,
     plan: str = "ddp",
     data: Identity | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """Train until `settings.steps`, going on from `out` if a run is saved there; a record for each step.
 
     The records are also appended to `out/log.jsonl`; those of steps that a kill undid are dropped first.

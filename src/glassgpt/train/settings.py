@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -126,24 +127,30 @@ def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
 
 
 def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
-    """The settings of a run, each of its own type, and what else its folder says of its beginning: older ones
-    say nothing."""
+    """The settings of a run, and what else its folder says of its beginning: older ones say nothing."""
     file = run / SETTINGS
     try:
         values = read_json(file)
         origin = {name: values.pop(name) for name in ORIGIN if name in values}
-        hints = get_type_hints(TrainSettings)
-        known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
-        for name, value in values.items():
-            if name not in known:
-                raise SettingError(f"there is no setting {name!r}")
-            if not is_of(value, known[name]):
-                raise SettingError(f"{name} is {value!r}")
         if not all(isinstance(value, str | None) for value in origin.values()):
             raise SettingError(f"start is {origin['start']!r}")
-        return TrainSettings(**values), origin
-    except (UserError, TypeError) as error:
+        return settings_of(values), origin
+    except UserError as error:
         raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
+
+
+def settings_of(values: Mapping[str, Any]) -> TrainSettings:
+    """Settings that were kept in a file, each of its own type."""
+    hints = get_type_hints(TrainSettings)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
+    for name, value in values.items():
+        if name not in known:
+            raise SettingError(f"there is no setting {name!r}")
+        if not is_of(value, known[name]):
+            raise SettingError(f"{name} is {value!r}")
+    if "steps" not in values:
+        raise SettingError("there is no steps")
+    return TrainSettings(**values)
 
 
 def is_of(value: object, hint: Any) -> bool:

@@ -72,7 +72,7 @@ class TokenFile:
     def read(self, start: int, count: int) -> np.ndarray:
         """Up to `count` ids from `start` on: fewer where the file ends as it did when it was opened."""
         ids = np.empty(max(0, min(count, self.count - start)), self.dtype)
-        left = memoryview(ids).cast("B") if len(ids) else memoryview(b"")
+        left = memoryview(ids.view(np.uint8))  # type: ignore[arg-type]  # numpy's types hide that it is one
         with self._lock:
             self._file.seek(self.offset + start * self.dtype.itemsize)
             while left:
@@ -211,7 +211,7 @@ class Shards:
         for number in range(len(self.files)):
             for _, ids in self._tokens(number).blocks():
                 largest = max(largest, int(ids.max()))
-                crc = zlib.crc32(ids, crc)
+                crc = zlib.crc32(ids.tobytes(), crc)
                 on_read(ids.nbytes)
         self.checksum = f"{crc:08x}"
         return largest

@@ -4,17 +4,19 @@ The end of the text is held out. It says when to stop (a small text is soon lear
 held-out part becomes less likely again) and how much was gained. Whenever it is likelier than ever before,
 the model is written, so what lies on the disk is always the best so far. These looks are as coarse as the
 learning (bfloat16 where that is quick); what is told at the end is measured in float32, before and after.
+At each look all else is saved beside it: a tuning that was cut goes on from there, with the same steps.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError
+from glassgpt.errors import NonFiniteLossError, SettingError, UserError
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -33,11 +35,14 @@ from glassgpt.train.loop import evaluate, train
 from glassgpt.train.lora import add_low_rank, merged_state, ranks_within
 from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
 from glassgpt.train.plan import Plan, make_plan
+from glassgpt.train.run import LOG, checkpoints, read_records, step_of
 from glassgpt.train.session import quick_precision
-from glassgpt.train.settings import TrainSettings
+from glassgpt.train.settings import TrainSettings, settings_of
 from glassgpt.train.shards import Part, Shards
 from glassgpt.train.sources import divide, find_sources
+from glassgpt.train.tune_state import STATE, check_same, clear, damaged, empty, state_folder
 from glassgpt.weights import Checkpoint, save_checkpoint
+from glassgpt.weights.safe import alone_in, settle, writing
 
 MOST_SECONDS = 60 * 60 * 24 * 366  # a year
 UNIT = 1 << 26  # bytes of text read in one go
@@ -123,19 +128,20 @@ def pick_settings(
     return paced(
         TrainSettings(
             steps=steps, rows=rows, context=context, lr=rate, muon_lr=None if lora else MUON_RATE,
-            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed, auto=True,
+            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed, auto=True, keep=1,
         )
     )  # fmt: skip
 
 
 def paced(settings: TrainSettings, looks: int = LOOKS) -> TrainSettings:
-    """What depends on the number of steps. The loop itself saves nothing before the end: `tune` does."""
+    """What depends on the number of steps."""
     steps = settings.steps
+    eval_every = min(steps, max(FIRST_LOOK, -(-steps // looks)))
     return dataclasses.replace(
         settings,
         warmup=min(50, -(-steps // 5)),  # gently: a trained model is soon upset
-        eval_every=min(steps, max(FIRST_LOOK, -(-steps // looks))),
-        save_every=steps,
+        eval_every=eval_every,
+        save_every=eval_every,
     )
 
 
@@ -191,6 +197,11 @@ class Tuning:
     best: float  # of all looks
     best_step: int = 0
     steps: int = 0
+    looks_without: int = 0  # a new best, since the last one
+    asked: float = 0.0  # seconds for everything, as a person said
+    identity: dict[str, Any] = field(default_factory=dict)  # what it must have in common to go on
+    resumed: bool = False
+    finished: bool = False  # so that there is nothing to go on with
 
     @property
     def epochs(self) -> float:
@@ -200,6 +211,33 @@ class Tuning:
     def looked_at(self) -> int:
         """Tokens of the held-out part that are guessed at each look, and before and after."""
         return sum(batch[:, 1:].numel() for batch in self.windows)
+
+    def look(self, step: int, val_loss: float) -> bool:
+        """Whether it is the best so far. A look because somebody stops it does not count against it."""
+        scheduled = step % self.settings.eval_every == 0 or step == self.settings.steps
+        self.looks_without += scheduled and step > self.settings.warmup
+        if val_loss >= self.best:
+            return False
+        self.best, self.best_step, self.looks_without = val_loss, step, 0
+        return True
+
+    def recall(self, records: Iterable[Mapping[str, Any]], upto: int) -> None:
+        """What was found in earlier looks, from the log."""
+        self.best, self.best_step, self.looks_without, self.steps = self.before, 0, 0, upto
+        for record in records:
+            if record["step"] <= upto and isinstance(record.get("val_loss"), float):
+                self.look(record["step"], record["val_loss"])
+
+    def save(self, folder: Path, left: float) -> None:
+        """What it takes to go on besides a checkpoint. What was picked by the clock would be picked otherwise
+        another time."""
+        values = {
+            "identity": self.identity, "config": self.model.config.to_dict(), "before": self.before,
+            "settings": self.settings.to_dict(), "plan": dataclasses.asdict(self.plan),
+            "seconds": float(self.asked), "left": max(0.0, float(left)),
+        }  # fmt: skip
+        with writing(folder / STATE) as part:
+            part.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
 
     def expected(self) -> float:
         """Seconds of learning and looking, as far as the trial can tell."""
@@ -215,8 +253,13 @@ def prepare_tuning(
     lora: bool = False,
     seconds: float = 600.0,
     seed: int = 0,
+    saved: Mapping[str, Any] | None = None,
+    out: Path = Path("it"),
 ) -> Tuning:
-    """Read the text, pick the settings, try a few steps, and measure where it starts from."""
+    """Read the text, pick the settings, try a few steps, and measure where it starts from.
+
+    With `saved`, which a tuning into `out` left, all of that is as it was then.
+    """
     check_number("seconds", seconds, 0, MOST_SECONDS, "600 is usual", above=True)
     check_whole("seed", seed, 0, TRAINING_SEEDS)
     if checkpoint.tokenizer is None:
@@ -230,27 +273,73 @@ def prepare_tuning(
     tokens = read_text(files, checkpoint.tokenizer)
     tokens.check_ids(config.vocab_size)
     text, held_out = split(tokens, min(config.n_positions, 1024))
+    identity = {"text": tokens.identity, "--model": fingerprint(checkpoint), "--lora": lora, "--seed": seed}
+    if saved is not None:
+        check_same(out, saved["identity"], identity)
+        return recalled(checkpoint, text, held_out, device, saved, out, seconds, begun)
     settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)
     if settings.steps * settings.rows * settings.context <= EPOCHS * len(text):
         # Too seldom to learn it by heart; dropout would only make learning slower.
         config = dataclasses.replace(config, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
-    start = dataclasses.replace(checkpoint, config=config)
-    model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
-    if lora:
-        add_low_rank(model, ranks_within(config), seed)
-    model = model.to(device)
+    model = learner(checkpoint, config, device, lora, seed)
     most = CACHED_TOKENS if device.type == "cpu" else math.inf
     settings = with_micro_batch(settings, config, free_memory(device), most)
-    windows = held_out_windows(held_out, settings)
     plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
-    windows = some_of(windows, plan, seconds)
+    windows = some_of(held_out_windows(held_out, plan.settings), plan, seconds)
     measuring = time.monotonic()
     before = measured(model, windows, plan.settings)
     # It is measured once more at the end.
     left = max(0.5 * seconds, seconds - (time.monotonic() - begun) - (time.monotonic() - measuring))
-    tuning = Tuning(model, checkpoint, text, held_out, windows, settings, plan, left, before, best=before)
+    tuning = Tuning(
+        model, checkpoint, text, held_out, windows, settings, plan, left, before, best=before,
+        asked=seconds, identity=identity,
+    )  # fmt: skip
     tuning.settings = within_time(plan.settings, plan, tuning.looked_at, left)
     return tuning
+
+
+def recalled(
+    checkpoint: Checkpoint,
+    text: Part,
+    held_out: Part,
+    device: torch.device,
+    saved: Mapping[str, Any],
+    out: Path,
+    seconds: float,
+    begun: float,
+) -> Tuning:
+    """The tuning as it was saved. The time until then counts, and so does the time since `begun`."""
+    try:
+        settings = settings_of(saved["settings"])
+        plan = Plan(**{**saved["plan"], "settings": settings_of(saved["plan"]["settings"])})
+        config = Config.from_dict(saved["config"])
+        windows = some_of(held_out_windows(held_out, plan.settings), plan, saved["seconds"])
+        lora, seed = saved["identity"]["--lora"], saved["identity"]["--seed"]
+    except (UserError, KeyError, TypeError):
+        raise damaged(out) from None
+    model = learner(checkpoint, config, device, lora, seed)
+    left = saved["left"] + (seconds - saved["seconds"]) - (time.monotonic() - begun)
+    return Tuning(
+        model, checkpoint, text, held_out, windows, settings, plan, max(0.0, left), saved["before"],
+        best=saved["before"], asked=seconds, identity=saved["identity"], resumed=True,
+    )  # fmt: skip
+
+
+def learner(checkpoint: Checkpoint, config: Config, device: torch.device, lora: bool, seed: int) -> GPT2:
+    """The model that learns, with the dropout of `config`."""
+    start = dataclasses.replace(checkpoint, config=config)
+    model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
+    if lora:
+        add_low_rank(model, ranks_within(config), seed)
+    return model.to(device)
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """Tells models apart by their config and their vectors; no two that learned have the same."""
+    made = hashlib.sha256(json.dumps(checkpoint.config.to_dict()).encode())
+    for name in ("wpe.weight", "ln_f.weight", "ln_f.bias"):
+        made.update(np.ascontiguousarray(checkpoint.tensors[name], np.float32).tobytes())
+    return made.hexdigest()
 
 
 def measured(model: GPT2, windows: list[Tensor], settings: TrainSettings) -> float:
@@ -264,26 +353,63 @@ def tune(
     """Learn, and write the model to `out` whenever it is better than ever; a record for each step.
 
     It ends when the steps are done, the time is over, or the held-out part has not become likelier for some
-    time. `out` is not written if nothing made it likelier than it was before.
+    time. `out` is not written if nothing made it likelier than it was before. If `stop()` ends it, or a kill,
+    or any mishap, what it takes to go on stays beside `out`.
     """
     settings, device = tuning.settings, tuning.model.wte.weight.device
     loader = Loader(tuning.text, settings.context, settings.rows, settings.seed)
-    deadline = time.monotonic() + seconds
-    looks_without = 0
-    with scratch(out) as run, loader.prefetch(0, device=device) as batches:
-        for record in train(
-            tuning.model, lambda step: iter(batches), tuning.windows, run, settings,
-            lambda: stop() or time.monotonic() > deadline,
-        ):  # fmt: skip
+    folder = state_folder(out)
+    with ExitStack() as stack:
+        stack.enter_context(alone_in(folder, "tune"))
+        settle(out)
+        if not tuning.resumed:
+            empty(folder)
+        deadline = time.monotonic() + seconds
+        tuning.save(folder, seconds)
+
+        def batches(first: int) -> Iterator[Tensor]:
+            tuning.recall(read_records(folder / LOG), first)
+            if tuning.best_step == first > 0:  # a kill may have come between the save and the writing
+                write(tuning, out)
+            return stack.enter_context(loader.prefetch(first, device=device))
+
+        found = checkpoints(folder)
+        tuning.recall(read_records(folder / LOG), step_of(found[-1]) if found else 0)
+        if tuning.looks_without < PATIENCE:
+            steps = train(
+                tuning.model, batches, tuning.windows, folder, settings,
+                lambda: stop() or time.monotonic() > deadline, data=loader.identity,
+            )  # fmt: skip
+            with closing(steps):
+                yield from looking(tuning, steps, out, deadline)
+        over = tuning.steps >= settings.steps or tuning.looks_without >= PATIENCE
+        if over or not stop():
+            tuning.finished = True
+            clear(folder)
+
+
+def looking(
+    tuning: Tuning, records: Iterable[dict[str, Any]], out: Path, deadline: float
+) -> Iterator[dict[str, Any]]:
+    """The records, while the model is written whenever a look says so."""
+    try:
+        for record in records:
             tuning.steps = record["step"]
+            if "micro_rows" in record:  # memory ran out
+                tuning.settings = dataclasses.replace(tuning.settings, micro_rows=record["micro_rows"])
             if "val_loss" in record:
-                looks_without += tuning.steps > settings.warmup
-                if record["val_loss"] < tuning.best:
-                    tuning.best, tuning.best_step, looks_without = record["val_loss"], tuning.steps, 0
+                if tuning.look(tuning.steps, record["val_loss"]):
                     write(tuning, out)
+                tuning.save(state_folder(out), deadline - time.monotonic())
             yield record
-            if looks_without >= PATIENCE:
+            if tuning.looks_without >= PATIENCE:
                 return
+    except NonFiniteLossError as error:
+        clear(state_folder(out))  # it would come to the same
+        kept = "nothing was written" if tuning.best_step == 0 else f"the best so far is kept in {out}"
+        raise NonFiniteLossError(
+            f"{str(error).partition(';')[0]}; {kept}. Try another --seed, or another --model."
+        ) from None
 
 
 def write(tuning: Tuning, out: Path) -> None:
@@ -291,14 +417,3 @@ def write(tuning: Tuning, out: Path) -> None:
     tensors = {name: tensor.numpy() for name, tensor in merged_state(tuning.model).items()}
     start = tuning.checkpoint
     save_checkpoint(Checkpoint(start.config, tensors, start.tokenizer, source=str(out)), out)
-
-
-@contextmanager
-def scratch(out: Path) -> Iterator[Path]:
-    """A folder beside `out` for what the loop keeps; gone afterwards."""
-    folder = out.with_name(f".{out.name}.tuning")
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
