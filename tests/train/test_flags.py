@@ -10,11 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from glassgpt.cli import VERBS, main
 from glassgpt.cli.parse import parse
+from glassgpt.config import Config
 from glassgpt.errors import SettingError
+from glassgpt.model import GPT2
 from glassgpt.train.job import Request, checked, fresh_model
+from glassgpt.train.memory import OutOfMemory, activation_bytes
+from glassgpt.train.plan import make_plan
 from glassgpt.train.settings import RECIPES, TrainSettings, divisors
 
 SMALL = ["--shape", "1x16x2", "--context", "16", "--rows", "4", "--eval-rows", "4", "--warmup", "2"]
@@ -112,6 +117,20 @@ def test_what_agrees_with_the_run_is_accepted_and_some_things_may_change(shards:
     assert train(shards, run, "--resume", "--micro-rows", "2") == 0  # nothing else needs saying
     kept = json.loads((run / "settings.json").read_text())
     assert (kept["keep"], kept["micro_rows"], kept["lr"], kept["start"]) == (3, 2, 6e-4, None)
+
+
+def test_a_switch_that_was_on_may_be_typed_again(run: Path) -> None:
+    saved = json.loads((run / "settings.json").read_text())
+    (run / "settings.json").write_text(json.dumps({**saved, "auto": True, "recompute": True}))
+
+    def resumed(*words: str) -> TrainSettings:
+        call = parse("train", VERBS["train"], ["--data", "d", "--out", str(run), "--resume", *words])
+        return call.keywords["settings"]  # type: ignore[attr-defined, no-any-return]
+
+    for words in ([], ["--auto"], ["--recompute", "--auto"]):
+        found = resumed(*words)
+        assert (found.auto, found.recompute, found.compile) == (True, True, False)
+    assert not resumed("--no-auto").auto
 
 
 def test_torchrun_repeats_the_command(
@@ -226,6 +245,15 @@ def test_sizes_that_no_memory_holds(shards: Path, tmp_path: Path) -> None:
     large = Request(data=str(shards), out=tmp_path, settings=settings, shape="1000x65536x1")
     with pytest.raises(SettingError, match=r"this machine has .* GiB of memory"):
         fresh_model(large, None)
+
+
+def test_rows_that_no_memory_holds_at_once_are_not_even_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = GPT2(Config(vocab_size=257, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+    settings = TrainSettings(steps=1, rows=2**23, context=16, precision="float32")
+    assert activation_bytes(model.config, settings, 2**23) > 2**36
+    monkeypatch.setattr("glassgpt.train.plan.total_memory", lambda: 2**36)
+    with pytest.raises(OutOfMemory, match="Try --micro-rows"):
+        make_plan(model, settings, torch.zeros(1, 17, dtype=torch.long))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.0])

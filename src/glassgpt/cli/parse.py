@@ -93,8 +93,11 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
     def bind(*args: Any, **kwargs: Any) -> Callable[[], int]:
         return functools.partial(command, **checked_paths(command, args, kwargs))
 
-    if not helping:
-        bind.__signature__ = _signature(command, words)  # type: ignore[attr-defined]
+    find = getattr(sys.modules[command.__module__], "defaults", None)
+    found: Mapping[str, Any] = {} if find is None or helping else find(words)
+    bind.__signature__ = _with_defaults(command, found)  # type: ignore[attr-defined]
+    # A switch that is on by such a default may still be typed: --compile, and not --no-compile alone.
+    markers = MARKERS[1:] if found else MARKERS
     said, complaint = _Page(), _Page()
     width = min(MOST_WIDTH, max(LEAST_WIDTH, shutil.get_terminal_size().columns)) if helping else WIDTH
     try:
@@ -104,7 +107,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
                 prog=f"glassgpt {name}",
                 args=list(words),
                 description=_DESCRIPTION,
-                config=MARKERS,
+                config=markers,
                 registry=RULES,
             )
         return bound
@@ -118,14 +121,12 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
         raise UserError(f"{name}: {what} See glassgpt {name} --help") from None
 
 
-def _signature(command: Callable[..., int], words: Sequence[str]) -> inspect.Signature:
-    """The command's, with the defaults that its module's `defaults` finds for these words, if it has one.
+def _with_defaults(command: Callable[..., int], found: Mapping[str, Any]) -> inspect.Signature:
+    """The command's signature with the defaults that its module's `defaults` found for the words, if any.
 
     So what is typed is never compared with a default: it simply replaces it.
     """
     signature = inspect.signature(command)
-    find = getattr(sys.modules[command.__module__], "defaults", None)
-    found: Mapping[str, Any] = {} if find is None else find(words)
     changed = [p.replace(default=found.get(p.name, p.default)) for p in signature.parameters.values()]
     return signature.replace(parameters=changed)
 

@@ -120,7 +120,7 @@ def free_target(
     resume: bool = False,
     force: bool = False,
 ) -> Path:
-    """Where the tuned model goes: a place where nothing is yet, a tuning that goes on, or by force a model."""
+    """Where the tuned model goes: where nothing is yet, where a tuning goes on, or by force over a model."""
     from glassgpt.weights.registry import refuse_foreign_files
     from glassgpt.weights.safe import check_target, settle
 

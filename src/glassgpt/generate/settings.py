@@ -18,7 +18,7 @@ from glassgpt.ranges import SEEDS, check_number, check_whole
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
 LARGEST_SHIFT = 1_000_000
 MOST_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
-MOST_TOKENS = 10_000_000  # of one text: with all that is kept of each, a gigabyte
+MOST_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 tokens a second
 MOST_TEXTS = 10_000  # of one prompt: they are all kept until the last is finished
 MOST_BEAMS = 1024  # they are all computed at once
 MOST_RANKS = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out

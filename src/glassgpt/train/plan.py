@@ -11,7 +11,15 @@ from torch import Tensor
 
 from glassgpt.model import GPT2
 from glassgpt.train.loop import learn
-from glassgpt.train.memory import Pieces, activation_bytes, free_memory, largest, rows_at_once, too_many
+from glassgpt.train.memory import (
+    Pieces,
+    activation_bytes,
+    free_memory,
+    largest,
+    rows_at_once,
+    too_many,
+    total_memory,
+)
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
 from glassgpt.train.way import Way
@@ -67,6 +75,9 @@ def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: floa
     pieces = Pieces(settings)
     if 0 < most < rows_at_once(settings) and device.type == "cuda" and not settings.auto:
         raise too_many(settings, most)
+    at_once = activation_bytes(config, settings, rows_at_once(settings), device.type)
+    if device.type == "cpu" and not settings.auto and at_once > total_memory():
+        raise too_many(settings, max(1, most))  # here the system would not say no, but end the program
     if 0 < most < rows_at_once(settings) and settings.auto:
         pieces.settings = dataclasses.replace(settings, micro_rows=most)
     # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head
