@@ -88,7 +88,7 @@ def measured(arguments: argparse.Namespace, setting: dict[str, str]) -> dict[str
     command = [sys.executable, __file__, "--child"]
     for name in ("seconds", "threads", "width", "rows"):
         command += [f"--{name}", str(getattr(arguments, name))]
-    limit = 60 + 10 * arguments.seconds
+    limit = 180 + 10 * arguments.seconds
     try:
         done = subprocess.run(
             command, env={**unset, **setting}, capture_output=True, text=True, check=True, timeout=limit
@@ -124,7 +124,7 @@ def main() -> None:
         for name in arguments.settings:
             setting = SETTINGS[name]
             found[name]["alone"].append(measured(arguments, setting))
-            with neighbours(cores, seconds=120 + 20 * arguments.seconds):
+            with neighbours(cores, seconds=200 + 20 * arguments.seconds):
                 found[name]["beside"].append(measured(arguments, setting))
     print(
         f"{cores} cores, {arguments.threads} threads, beside {cores} busy loops: tokens/s, all and at worst"
