@@ -240,6 +240,10 @@ def test_ctrl_c_keeps_the_best_so_far(diary: Path, blank: str, tmp_path: Path) -
     assert "stopping after this step" in told
     assert "stopped after" in told
     assert f"kept in {out}" in told
+    assert "go on with the same command and --resume" in told
     before, after = perplexities(said)
     assert after < before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".mine.tuning", "mine"]
+    # A limit that is all but used up leaves one step to do; what was picked before stays.
+    assert main([*command[3:], "--minutes", "0.001", "--model", blank, "--resume"]) == 0
     assert list(tmp_path.iterdir()) == [out]
