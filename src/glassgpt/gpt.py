@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import warnings
 from collections import deque
@@ -18,7 +19,7 @@ from glassgpt.generate.backend import Backend
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine import Engine, checked_prompt
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
-from glassgpt.generate.settings import FIELDS, MOST_RANKS, Settings
+from glassgpt.generate.settings import MOST_RANKS, Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.generate.turns import Turns
 from glassgpt.openmp import spin_briefly
@@ -433,7 +434,8 @@ def _tie(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
 def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
     if settings is None:
         return Settings.of(**changes)
-    return Settings.of(**{**{name: getattr(settings, name) for name in FIELDS}, **changes})
+    Settings.of(**changes)  # what is given here
+    return dataclasses.replace(settings, **changes)
 
 
 def _check_sizes(tokenizer: Tokenizer, vocab_size: int, name: str) -> None:

@@ -102,3 +102,19 @@ def test_beams_that_memory_does_not_hold(tiny, monkeypatch):
     assert gpt.generate("a", beams=5, max_new_tokens=2).tokens
     with pytest.raises(SettingError, match=r"beams is 6; write a whole number from 1 to 5 \(what memory"):
         gpt.generate("a", beams=6, max_new_tokens=2)
+
+
+def test_a_default_of_drawing_typed_beside_beams_is_refused_too(glassgpt, tiny):
+    words = ("generate", "a", "--model", tiny, "--max-new-tokens", "2", "--beams", "2")
+    assert glassgpt(*words).code == 0
+    assert glassgpt(*words, "--temperature", "0").code == 0
+    for flag, value in (("--temperature", "0.8"), ("--top-k", "40")):
+        glassgpt(*words, flag, value).is_one_line_error(f"{value} has no meaning with beams 2")
+    drawn = ("generate", "a", "--model", tiny, "--max-new-tokens", "9", "--seed", "1")
+    assert glassgpt(*drawn, "--beams", "none").out == glassgpt(*drawn).out
+    gpt = package.load(tiny)
+    assert gpt.generate("a", beams=2, max_new_tokens=2).tokens
+    assert gpt.generate("a", settings=Settings(beams=2), max_new_tokens=2).tokens
+    for change in ({"temperature": 0.8}, {"top_k": 40}):
+        with pytest.raises(SettingError, match="has no meaning with beams 2"):
+            gpt.generate("a", beams=2, **change)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as jsonlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.parse import flag, peek
 from glassgpt.cli.text import checked_prompt, given_ids
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
@@ -19,6 +21,23 @@ from glassgpt.generate.settings import Settings
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
     from glassgpt.gpt import GPT
+
+NOTHING_DRAWN: dict[str, Any] = {"temperature": 1.0, "top_k": None}
+
+
+def defaults(words: Sequence[str]) -> dict[str, Any]:
+    """A beam search draws nothing, so those of drawing do not hold: what is then typed of it is a mistake."""
+    if not any(word.startswith("--beams") for word in words):  # to look closely takes its time
+        return {}
+    said = peek(Said, words)
+    return {} if said is None or said.beams is None else {"settings": Settings(**NOTHING_DRAWN)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Said:
+    """What decides the defaults of all else."""
+
+    beams: int | None = None
 
 
 def command(
@@ -40,6 +59,8 @@ def command(
     json: Annotated[bool, flag("one JSON object a line, for each sample", default="")] = False,
 ) -> int:
     """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
+    if settings.beams is not None:
+        Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NOTHING_DRAWN})
     prompt = checked_prompt(prompt, "generate")
     gpt = load(model, device, dtype, rows=settings.candidates if settings.beams is None else settings.beams)
     given = given_ids(prompt, gpt, ids, "generate", allow_special)

@@ -132,15 +132,11 @@ class Settings:
         drawing = [
             name for name in ("top_p", "min_p", "typical_p", "best_of") if getattr(self, name) is not None
         ]
-        if self.temperature not in (0, 1, DEFAULTS["temperature"]):
-            drawing.append("temperature")
-        if self.top_k not in (None, 1, DEFAULTS["top_k"]):
-            drawing.append("top_k")
+        drawing += [
+            name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])
+        ]
         if drawing:
-            raise SettingError(
-                f"{drawing[0]} {getattr(self, drawing[0])} has no meaning with beams {beams}: a search draws "
-                f"nothing at random. Leave out {drawing[0]} or beams."
-            )
+            raise _draws(drawing[0], getattr(self, drawing[0]), beams)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is frozen; this happens only while it is made
@@ -160,11 +156,24 @@ class Settings:
         unknown = sorted(set(given) - set(FIELDS))
         if unknown:
             raise SettingError(f"there is no setting {unknown[0]!r}. There are: {', '.join(FIELDS)}.")
-        return cls(**given)
+        made = cls(**given)
+        if made.beams is not None:  # here a default that was given is told from one that was not
+            for name in NOT_DRAWING:
+                if name in given and given[name] not in NOT_DRAWING[name]:
+                    raise _draws(name, given[name], made.beams)
+        return made
 
 
+NOT_DRAWING: dict[str, tuple[float | None, ...]] = {"temperature": (0, 1), "top_k": (None, 1)}
 FIELDS = tuple(field.name for field in dataclasses.fields(Settings))
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings) if f.default is not dataclasses.MISSING}
+
+
+def _draws(name: str, value: object, beams: int) -> SettingError:
+    return SettingError(
+        f"{name} {value} has no meaning with beams {beams}: a search draws nothing at random. "
+        f"Leave out {name} or beams."
+    )
 
 
 def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:
