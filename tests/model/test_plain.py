@@ -15,9 +15,7 @@ from glassgpt.errors import SettingError
 from glassgpt.evaluate.reading import can_leave_out, plain_sheet, read
 from glassgpt.evaluate.rows import Row
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.explorer.export import carried_json
 from glassgpt.gpt import GPT
-from glassgpt.http.errors import Refusal
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.model.gpt2 import Attention, Projection
 from glassgpt.model.graph import can_record
@@ -160,6 +158,9 @@ def test_what_a_logit_is_owed_to_counts_loras_corrections() -> None:
 
 
 def test_a_page_that_would_compute_another_attention_is_refused() -> None:
+    from glassgpt.explorer.export import carried_json  # here: a machine with a GPU may have no fastapi
+    from glassgpt.http.errors import Refusal
+
     for make, allowed in ((with_lora, True), (lambda: another_attention(plain(), Normed), False)):
         gpt = GPT(TorchBackend(make()))
         held = SimpleNamespace(gpt=gpt, trace=gpt.trace(range(5, 9)), id="x")
