@@ -242,6 +242,8 @@ def test_every_command_can_be_parsed() -> None:
         verb, *words = shlex.split(command)
         if pages.DOTS in words:  # something is left out
             continue
+        if verb == "train":  # there is no run here to take the settings from
+            words = [word for word in words if word != "--resume"]
         try:
             parse(verb, VERBS[verb], words)
         except UserError as error:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.train.chart import Point, linear_ticks, number_form, smoothed, thinned
-from glassgpt.train.report import curve, read_lines
-from glassgpt.train.run import LOG
+from glassgpt.train.report import curve
+from glassgpt.train.run import LOG, read_records
 from glassgpt.train.session import SESSIONS
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ STYLE = """text{font:13px system-ui,sans-serif;fill:#555}path{fill:none}.grid{st
 
 
 def keep(run: Path, out: Path) -> None:
-    records = read_lines(run / LOG)
+    records = read_records(run / LOG)
     every = max(1, len(records) // KEPT)
     kept = [record for record in records if "val_loss" in record or record["step"] % every == 0]
     lines = [json.dumps({name: v for name, v in record.items() if name != "sample"}) for record in kept]
@@ -91,7 +91,7 @@ def main() -> None:
     runs = {}
     for log in sorted(given.out.glob("*.log.jsonl")):
         name = log.name.removesuffix(".log.jsonl")
-        runs[name] = read_lines(log), read_lines(given.out / f"{name}.sessions.jsonl")
+        runs[name] = read_records(log), read_records(given.out / f"{name}.sessions.jsonl")
     (given.out / "curve.svg").write_text(drawing(runs), "utf-8")
 
 

@@ -124,7 +124,7 @@ def test_a_jsonl_is_scored_document_by_document(evaluate, random_bytes, tmp_path
 def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
     for words, say in (
         (["--suite", "papers"], "Did you mean 'paper'?"),
-        (["--limit", "0"], "--limit 0"),
+        (["--limit", "0"], "--limit is 0"),
         (["--suite", "perplexity"], "is no file"),
         (["--suite", "paper", "--data", str(tmp_path / "no")], "is not a folder"),
         (["b", "c"], "3 models are too many"),

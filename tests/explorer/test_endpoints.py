@@ -261,7 +261,11 @@ def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None
     for step in (10, 20):
         folder = checkpoint_folder(run, step)
         folder.mkdir(parents=True)
-        save_file({f"model.{name}": x for name, x in weights.items()}, folder / STATE, {"step": str(step)})
+        save_file(
+            {f"model.{name}": x for name, x in weights.items()},
+            folder / STATE,
+            {"step": str(step), "scaler": "{}"},
+        )
         done = {"bytes": (folder / STATE).stat().st_size, "crc32": checksum(folder / STATE)}
         (folder / "DONE").write_text(json.dumps(done))
     save_file(weights, run / "model.safetensors", {"format": "pt"})

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,8 @@ def _live(work: Callable[[], int], folder: Path, log: Path) -> None:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for target, source in ((0, null), (1, file), (2, file)):
             os.dup2(source, target)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))  # not pytest's
+        warnings.resetwarnings()  # nor its way of making errors of them
         os.chdir(folder)
         code = work()
     except SystemExit as end:

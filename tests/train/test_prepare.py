@@ -589,10 +589,10 @@ def test_what_is_there_stays_unless_forced(tmp_path: Path) -> None:
 def test_settings_out_of_range(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     for options, message in [
-        ({"val_share": 1.0}, "--val-share 1.0"),
-        ({"val_share": -0.1}, "--val-share -0.1"),
-        ({"val_share": float("nan")}, "--val-share nan"),
-        ({"workers": 0}, "--workers 0"),
+        ({"val_share": 1.0}, "--val-share is 1.0"),
+        ({"val_share": -0.1}, "--val-share is -0.1"),
+        ({"val_share": float("nan")}, "--val-share is nan"),
+        ({"workers": 0}, "--workers is 0"),
     ]:
         with pytest.raises(SettingError, match=message):
             prepare([tmp_path / "a.txt"], tmp_path / "out", BYTES, **options)
