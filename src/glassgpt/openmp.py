@@ -7,8 +7,9 @@ import sys
 
 # GNU's OpenMP, which torch's wheels for Linux bring along, lets a waiting thread spin for 300,000 turns (some
 # 3 to 15 ms) before it sleeps. Where another program wants that core, it spins in the time of the very thread
-# it waits for: beside much other work on two cores training made 300 tokens/s so, and 1,600 with 1,000 turns
-# (benchmarks/busy.py). Those still bridge the gap between two products of matrices.
+# it waits for: beside two busy loops on two cores training made 3,200 tokens/s so (456 at worst), and 7,100
+# (6,200) with 1,000 turns (benchmarks/busy.py). Those still bridge the gap between two products of matrices:
+# alone it is as fast as before, while with 100 turns or none a tenth is lost.
 SPINS = "1000"
 
 
