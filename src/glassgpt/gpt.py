@@ -20,7 +20,7 @@ from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine import Engine, checked_prompt
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import MOST_RANKS, Settings
-from glassgpt.generate.text import Tokenizer
+from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.generate.turns import Turns
 from glassgpt.openmp import spin_briefly
 from glassgpt.ranges import check_whole
@@ -97,8 +97,14 @@ class GPT:
     """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
-        if tokenizer is not None:
-            _check_sizes(tokenizer, backend.config.vocab_size, name or "this model")
+        if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
+            size = backend.config.vocab_size
+            tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
+            raise UserError(
+                f"the tokenizer of {name or 'this model'} has {tokens:,} tokens and the model {size:,}: they "
+                "do not belong together. Put the model's own tokenizer.json beside its weights, or take its "
+                "tokenizer away and give token ids."
+            )
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
@@ -436,24 +442,6 @@ def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
         return Settings.of(**changes)
     Settings.of(**changes)  # what is given here
     return dataclasses.replace(settings, **changes)
-
-
-def _check_sizes(tokenizer: Tokenizer, vocab_size: int, name: str) -> None:
-    """Refuse a tokenizer that cannot be the model's own.
-
-    A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
-    a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304
-    embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have 384. If more is missing, it is
-    another's tokenizer, and what it lacks would be lost to every text.
-    """
-    padding = vocab_size - tokenizer.vocab_size
-    if tokenizer.text_size > vocab_size or padding > min(1023, max(127, tokenizer.vocab_size // 8)):
-        tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, vocab_size))
-        raise UserError(
-            f"the tokenizer of {name} has {tokens:,} tokens and the model {vocab_size:,}: they do not belong "
-            "together. Put the model's own tokenizer.json beside its weights, or take its tokenizer away and "
-            "give token ids."
-        )
 
 
 def _is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:

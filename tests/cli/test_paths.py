@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,47 @@ def test_tune_replaces_a_tuned_model_by_force_alone(glassgpt, tiny):
     words = ["tune", "notes.txt", "--model", tiny, "--dry-run"]
     assert glassgpt(*words).is_one_line_error("notes-tuned exists already", "--force")
     assert glassgpt(*words, "--force").code == 0
+
+
+PREPARE = ["prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1"]
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(glassgpt):
+    prepare = [*PREPARE[:3], "link", *PREPARE[4:]]
+    Path("elsewhere").mkdir()
+    Path("link").symlink_to("elsewhere")
+    assert glassgpt(*prepare).code == 0
+    first = Path("elsewhere/shards.json").read_bytes()
+    Path("notes.txt").write_text("others, and longer. " * 80)
+    assert glassgpt(*prepare, "--force").code == 0
+    assert Path("link").is_symlink()
+    assert Path("elsewhere/shards.json").read_bytes() != first
+    assert sorted(os.listdir()) == ["elsewhere", "link", "notes.txt"]
+
+
+def test_somebodys_tokenizer_is_not_replaced_by_ours(glassgpt):
+    Path("mine").mkdir()
+    theirs = '{"model": {"type": "WordPiece", "vocab": {"a": 0}}}'
+    Path("mine/tokenizer.json").write_text(theirs)
+    done = glassgpt("convert", SHIPPED, "mine/tiny.bin", "--format", "llmc")
+    assert done.code == 0
+    assert "move the file to a folder of its own" in done.out + done.err
+    assert Path("mine/tokenizer.json").read_text() == theirs
+
+
+def test_where_no_file_can_be_locked_work_is_done_all_the_same(glassgpt, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    assert (
+        glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1").code == 0
+    )
+    assert Path("shards/shards.json").is_file()
+
+
+def test_a_folder_with_hidden_files_alone_is_as_good_as_empty(glassgpt):
+    assert (
+        glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1").code == 0
+    )
+    Path("run").mkdir()
+    Path("run/.DS_Store").write_text("")
+    size = ["--shape", "1x16x2", "--context", "16", "--rows", "2", "--eval-rows", "2"]
+    assert glassgpt("train", "--data", "shards", "--out", "run", "--steps", "1", *size, "--dry-run").code == 0

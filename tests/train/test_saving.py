@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from glassgpt.errors import UserError
 from glassgpt.train import loop
-from glassgpt.train.run import checkpoints, read_checkpoint, tidy
+from glassgpt.train.run import checkpoint_folder, checkpoints, read_checkpoint, tidy
 from glassgpt.train.saving import Saver
 from glassgpt.weights.safe import remove, unfinished
 
@@ -185,3 +186,13 @@ def test_a_copy_from_a_gpu_stands_between_the_steps() -> None:
             weight += 1
             assert copy.is_pinned(), step
     assert sums == [0, 1, 2, 3, 4]
+
+
+def test_what_the_last_save_had_no_time_to_remove_goes_when_the_run_is_opened(tmp_path: Path) -> None:
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100, "save_every": 2})
+    run(fresh(), tmp_path, settings)
+    last = checkpoints(tmp_path)[-1]
+    shutil.copytree(last, checkpoint_folder(tmp_path, 1))  # as if a kill had come before its removal
+    assert len(checkpoints(tmp_path)) == 2
+    run(fresh(), tmp_path, settings)
+    assert checkpoints(tmp_path) == [last]

@@ -156,7 +156,7 @@ def test_a_start_that_knows_fewer_tokens_than_the_data(
 ) -> None:
     data = shards_of(tmp_path)
     assert train(data, tmp_path / "run", "--start", str(small_model(tmp_path / "small", 200))) == 2
-    assert "holds the id 256, but the vocabulary has 200" in told(capsys)
+    assert "a tokenizer of 257 tokens, and" in told(capsys)
 
 
 def test_foreign_tokens_that_changed_in_place_end_a_resume(
@@ -219,7 +219,7 @@ def test_a_data_file_that_is_shortened_in_use_is_named(tmp_path: Path, make: Cal
     loader.batch(0)
     for file in shards.files:
         os.truncate(file, 2)
-    with pytest.raises(FileFormatError, match=r"\.bin became shorter while it was in use"):
+    with pytest.raises(FileFormatError, match=r"\.bin became shorter while it was being read"):
         loader.batch(1)
     assert issubclass(FileFormatError, UserError)
 
@@ -244,3 +244,21 @@ def test_words_beyond_the_embeddings_are_not_banned() -> None:
     settings = Settings(banned_words=("cab",))
     with pytest.raises(SettingError, match="spelled with token 2; this model's vocabulary ends at 1"):
         Wishes(settings, [0], Words(settings, tokenizer), vocab_size=2)
+
+
+def test_a_start_whose_tokenizer_cannot_be_read_is_not_trained_on_other_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one and two and three. " * 50)
+    assert main(["prepare", "a.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1"]) == 0
+    assert main(["convert", "tiny", "start"]) == 0
+    Path("start/tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0}}}')
+    capsys.readouterr()
+    words = "train --data shards --start start --out run --steps 1 --context 16".split()
+    assert main([*words, "--rows", "2"]) == 2
+    assert "the tokenizer of start cannot be read" in capsys.readouterr().err
+    for name in ("tokenizer.json", "vocab.json", "merges.txt"):
+        Path("start", name).unlink(missing_ok=True)
+    assert main([*words, "--rows", "2"]) == 2
+    assert "a tokenizer of 257 tokens, and start has 16,384" in capsys.readouterr().err

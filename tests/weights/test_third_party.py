@@ -291,3 +291,13 @@ def test_an_index_that_names_an_index_is_refused(target: str, tmp_path: Path) ->
     change(index, weight_map={"wte.weight": target})
     with pytest.raises(FileFormatError, match="another index, as a shard"):
         load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"eos_token_id": 1', "[]", '{"eos_token_id": -1}', '{"eos_token_id": ""}'])
+def test_a_damaged_generation_config_does_not_block_the_weights(
+    text: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    folder = tmp_path / "m"
+    save_checkpoint(random_checkpoint(), folder)
+    (folder / "generation_config.json").write_text(text)
+    assert load_checkpoint(folder).config.vocab_size == random_checkpoint().config.vocab_size

@@ -138,9 +138,12 @@ def refuse_foreign_folder(out: Path) -> None:
     if out.is_file():
         raise SettingError(f"--out {out} is a file. Name a folder.")
     ours = {"settings.json", "checkpoints", *(path.name for _, path in unfinished(out))}
-    held = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if held and not ours.intersection(held):
-        raise SettingError(f"--out {out} holds {held[0]!r}, which is no part of a run. Name another folder.")
+    held = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
+    foreign = sorted(name for name in held if not name.startswith("."))  # .DS_Store and its like
+    if foreign and not ours & held:
+        raise SettingError(
+            f"--out {out} holds {foreign[0]!r}, which is no part of a run. Name another folder."
+        )
 
 
 def tell_plan(job: Job) -> Plan | None:

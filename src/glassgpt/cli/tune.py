@@ -122,12 +122,13 @@ def free_target(
 ) -> Path:
     """Where the tuned model goes: where nothing is yet, where a tuning goes on, or by force over a model."""
     from glassgpt.weights.registry import refuse_foreign_files
-    from glassgpt.weights.safe import check_target, settle
+    from glassgpt.weights.safe import check_target, followed, settle
 
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
+    target = followed(target)
     check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
     settle(target)
     if resume:

@@ -26,6 +26,18 @@ class Tokenizer(Protocol):
     def stream(self) -> Stream: ...
 
 
+def belongs(tokenizer: Tokenizer, vocab_size: int) -> bool:
+    """Whether a tokenizer can be that of a model with so many embeddings.
+
+    A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
+    a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304
+    embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have 384. If more is missing, it is
+    another's tokenizer, and what it lacks would be lost to every text.
+    """
+    padding = vocab_size - tokenizer.vocab_size
+    return tokenizer.text_size <= vocab_size and padding <= min(1023, max(127, tokenizer.vocab_size // 8))
+
+
 class Ids:
     """The text of a model without a tokenizer: its ids, each after a space."""
 

@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -36,7 +37,7 @@ from glassgpt.train.shards import (
     train_and_held_out,
 )
 from glassgpt.train.team import group_of
-from glassgpt.weights import load_checkpoint, load_config
+from glassgpt.weights import Checkpoint, load_checkpoint, load_config
 from glassgpt.weights.safe import writing
 
 MOST_BLOCKS = 1_000  # the deepest that was published (DeepNet, 2022)
@@ -261,15 +262,8 @@ def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
                 f"shape {shape} differs from {shape_of(checkpoint.config)} of {start}. "
                 "Leave out --shape or --start."
             )
-        if (
-            tokenizer is not None
-            and checkpoint.tokenizer is not None
-            and tokenizer.hash != checkpoint.tokenizer.hash
-        ):
-            raise SettingError(
-                f"the data was cut with another vocabulary than {start}'s. "
-                f"Prepare it again with --tokenizer {start}."
-            )
+        if tokenizer is not None:
+            check_vocabulary(tokenizer, checkpoint, start)
         config = dataclasses.replace(
             checkpoint.config, embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout
         )
@@ -291,6 +285,28 @@ def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
             "memory. Choose a smaller --shape or --context."
         )
     return GPT2(config)
+
+
+def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, start: str) -> None:
+    """Refuse data that was cut with another tokenizer than the model's, as far as that is known."""
+    why_not = checkpoint.notes.get("tokenizer")
+    if why_not is not None:
+        raise SettingError(
+            f"the tokenizer of {start} cannot be read ({why_not.rstrip('.')}): it is not known whether the "
+            "data was cut with it. Put the model's own tokenizer.json beside its weights."
+        )
+    if checkpoint.tokenizer is None:  # weights alone: the sizes must do
+        size = checkpoint.config.vocab_size
+        if not belongs(tokenizer, size):
+            raise SettingError(
+                f"the data was cut with a tokenizer of {tokenizer.vocab_size:,} tokens, and {start} has "
+                f"{size:,}. Prepare it again with the model's own."
+            )
+    elif tokenizer.hash != checkpoint.tokenizer.hash:
+        raise SettingError(
+            f"the data was cut with another vocabulary than {start}'s. "
+            f"Prepare it again with --tokenizer {start}."
+        )
 
 
 def shaped(shape: str) -> Config:

@@ -22,7 +22,16 @@ from glassgpt.train.loss import IGNORED
 from glassgpt.train.memory import Pieces, rows_at_once
 from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.parallel import check_division, check_plan
-from glassgpt.train.run import LOG, Identity, checkpoints, load_run, read_records, save_run, staying
+from glassgpt.train.run import (
+    LOG,
+    Identity,
+    checkpoints,
+    load_run,
+    read_records,
+    remove_superfluous,
+    save_run,
+    staying,
+)
 from glassgpt.train.saving import Saver
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.team import Team
@@ -66,6 +75,8 @@ def train(
     log = out / LOG
     if team.leads:
         keep_log_until(log, first)
+        # Those that the last save had no time to remove: a run that is finished will never save again.
+        remove_superfluous(out, first, None if best is None else best[1], settings.keep)
     pieces = Pieces(settings, team.world)
 
     stream = batches(first)

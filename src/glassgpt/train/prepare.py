@@ -19,7 +19,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import signal
 import threading
 from array import array
@@ -42,7 +41,16 @@ from glassgpt.tokenizer.files import write_files
 from glassgpt.train.documents import SECTION, OnRead, Piece, read_pieces
 from glassgpt.train.shards import FORMAT, INDEX, VERSION, token_dtype
 from glassgpt.train.sources import Source, Unit, divide, find_sources, order_key
-from glassgpt.weights.safe import alone_in, check_target, put_in_place, read_json, settle, writing
+from glassgpt.weights.safe import (
+    alone_in,
+    check_target,
+    followed,
+    put_in_place,
+    read_json,
+    remove,
+    settle,
+    writing,
+)
 
 UNIT = 1 << 26  # bytes of a unit and characters of a chunk: what is in memory at most, as tokens
 LONGEST = 1 << 24  # characters of a .txt that may still be one document
@@ -98,7 +106,7 @@ def prepare(
 
     `begin` is told how many bytes there are to read, `advance` how many more were read.
     """
-    out = Path(out).expanduser()
+    out = followed(Path(out).expanduser())
     check_number("--val-share", val_share, 0, 1, "0.01 is usual", below=True)
     check_whole("--seed", seed, 0, SEEDS)
     if workers is not None:
@@ -170,7 +178,7 @@ def _working_in(job: Job, sources: Sequence[Source]) -> Iterator[None]:
         if not _is_plan(folder, plan):
             for entry in folder.iterdir():
                 if entry.name != "lock":
-                    _remove(entry)
+                    remove(entry)
             with writing(folder / "plan.json") as part:
                 part.write_text(json.dumps(plan), "utf-8")
         try:
@@ -282,7 +290,7 @@ def do_unit(job: Job, number: int, on_read: OnRead) -> None:
         chunks += 1
         if _record(job, number, chunk) is None:
             # What is written now undoes what that record, left by a kill in the clean-up, tells of.
-            _remove(job.folder / _record_name(number, chunk, again=True))
+            remove(job.folder / _record_name(number, chunk, again=True))
             write_chunk(job, number, chunk, pieces, threshold(job.val_share))
     with writing(job.folder / f"unit-{number:05d}.json") as part:
         part.write_text(json.dumps({"chunks": chunks}), "utf-8")
@@ -464,8 +472,8 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
     keep = {INDEX, "plan.json", *names, *starts, *tokenizer_files}
     for entry in list(folder.iterdir()):
         if entry.name not in keep:
-            _remove(entry)
-    _remove(folder / "plan.json")
+            remove(entry)
+    remove(folder / "plan.json")
     try:
         replaced = put_in_place(folder, out)
     except OSError as error:
@@ -478,12 +486,5 @@ def _discard(folder: Path) -> None:
     """Remove a folder of ours, last of all what tells that it is: a kill may come at any time."""
     with suppress(OSError):  # nobody needs it: what cannot be removed stays
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name in MARKS):
-            _remove(entry)
+            remove(entry)
         folder.rmdir()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -125,6 +125,11 @@ def write_run(
     """
     with contextlib.ExitStack() if shares is None else shares:
         write_model(out, config, state, facts, step, plain=shares is None)
+    remove_superfluous(out, step, best, keep)
+
+
+def remove_superfluous(out: Path, step: int, best: int | None, keep: int) -> None:
+    """Of the checkpoints up to this step, keep the newest ones and the best."""
     # One of a later step was found damaged when this run went on from an earlier one: it does not count.
     upto = [folder for folder in checkpoints(out) if folder <= checkpoint_folder(out, step)]
     for old in upto[:-keep]:
@@ -240,9 +245,7 @@ def load_run(
                 memory.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = share(parameter, value, like)
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
-    if (
-        rng_name("cpu", team.rank) not in state
-    ):  # the run had fewer processes: this one begins a row of its own
+    if rng_name("cpu", team.rank) not in state:  # there were fewer processes: it begins a row of its own
         torch.manual_seed(int(facts["step"]) * 1009 + team.rank)
     else:
         torch.set_rng_state(state[rng_name("cpu", team.rank)])

@@ -11,8 +11,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,6 +22,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.train.kinds import kind_of_content
+from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.safe import file_size, inside, read_json
 
 if TYPE_CHECKING:
@@ -59,31 +58,15 @@ class TokenFile:
 
     def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
         self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
-        try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with this object)
-        except OSError as error:
-            raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-        weakref.finalize(self, self._file.close)
-        self._lock = threading.Lock()  # a prefetching thread and the loop may read at once
+        self._bytes = FileBytes(path)
 
     def __len__(self) -> int:
         return self.count
 
     def read(self, start: int, count: int) -> np.ndarray:
         """Up to `count` ids from `start` on: fewer where the file ends as it did when it was opened."""
-        ids = np.empty(max(0, min(count, self.count - start)), self.dtype)
-        left = memoryview(ids.view(np.uint8))  # type: ignore[arg-type]  # numpy's types hide that it is one
-        with self._lock:
-            self._file.seek(self.offset + start * self.dtype.itemsize)
-            while left:
-                got = self._file.readinto(left)
-                if not got:
-                    raise FileFormatError(
-                        f"{self.path} became shorter while it was in use: {self.count:,} tokens were there. "
-                        "Restore it, and let nobody write to it."
-                    )
-                left = left[got:]
-        return ids
+        ids = max(0, min(count, self.count - start))
+        return self._bytes.array(self.offset + start * self.dtype.itemsize, (ids,), self.dtype)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         """All ids, a stretch at a time, each with its place."""

@@ -254,7 +254,7 @@ def prepare_tuning(
     seconds: float = 600.0,
     seed: int = 0,
     saved: Mapping[str, Any] | None = None,
-    out: Path = Path("it"),
+    out: Path | None = None,
 ) -> Tuning:
     """Read the text, pick the settings, try a few steps, and measure where it starts from.
 
@@ -263,8 +263,10 @@ def prepare_tuning(
     check_number("seconds", seconds, 0, MOST_SECONDS, "600 is usual", above=True)
     check_whole("seed", seed, 0, TRAINING_SEEDS)
     if checkpoint.tokenizer is None:
+        why_not = checkpoint.notes.get("tokenizer")
+        reason = "has no tokenizer" if why_not is None else f"has no tokenizer that can be read ({why_not})"
         raise SettingError(
-            f"{checkpoint.source} has no tokenizer, so no text can be cut for it. Name a folder with one."
+            f"{checkpoint.source} {reason}, so no text can be cut for it. Name a folder with one."
         )
     begun = time.monotonic()
     config = checkpoint.config
@@ -275,6 +277,7 @@ def prepare_tuning(
     text, held_out = split(tokens, min(config.n_positions, 1024))
     identity = {"text": tokens.identity, "--model": fingerprint(checkpoint), "--lora": lora, "--seed": seed}
     if saved is not None:
+        assert out is not None, "a tuning that goes on is named by its folder"
         check_same(out, saved["identity"], identity)
         return recalled(checkpoint, text, held_out, device, saved, out, seconds, begun)
     settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)

@@ -40,9 +40,8 @@ class Checkpoint:
     tokenizer: Tokenizer | None = None
     format: str = "memory"  # the format it was read from: hf, gguf, openai, nanogpt, llmc, packed
     source: str = ""  # the path or name it was read from
-    notes: dict[str, str] = field(
-        default_factory=dict
-    )  # tensor name, or "tokenizer" -> what reading did to it
+    # Tensor name, or "tokenizer" -> what reading did to it.
+    notes: dict[str, str] = field(default_factory=dict)
 
     def packed(self, name: str) -> tuple[Array, Array] | None:
         """The int8 values and scales of a tensor kept that way in its file, else None."""

@@ -15,7 +15,7 @@ import numpy as np
 from glassgpt.errors import SettingError
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
 from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
-from glassgpt.weights.safe import check_target, settle, writing
+from glassgpt.weights.safe import check_target, followed, settle, writing
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def convert(
         raise SettingError("the target's name is empty. Name a folder or a file.")
     if "\0" in str(dst):
         raise SettingError(f"the target's name {str(dst)!r} holds a zero byte. Name a folder or a file.")
-    target = Path(dst).expanduser()
+    target = followed(Path(dst).expanduser())
     format = format_for(target) if format is None else format
     module = writer(format)
     _check_target(src, target, force)
@@ -88,12 +88,12 @@ def convert(
 
 def _tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:
     """A single file of most formats has no room for a tokenizer: it goes beside it, unless one lies there."""
-    if found is None:
-        file = target.parent / "tokenizer.json"
+    file = target.parent / "tokenizer.json"
+    if found is None and not file.exists():
         with writing(file) as part:
             part.write_text(ours.files()["tokenizer.json"], "utf-8")
         return [f"a file of {format} holds no tokenizer; it was written beside it: {file}"]
-    if target.is_file() and format != "gguf" and found.hash != ours.hash:
+    if found is None or (target.is_file() and format != "gguf" and found.hash != ours.hash):
         return [
             f"a file of {format} holds no tokenizer, and the one that lies beside {target} is another: "
             "move the file to a folder of its own, with the source's tokenizer.json"

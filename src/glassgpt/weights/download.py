@@ -23,9 +23,7 @@ from glassgpt.errors import FileFormatError, UserError
 
 ATTEMPTS = 5  # in a row without a single new byte
 TIMEOUT = 10.0  # seconds without an answer
-ANSWER = (
-    1 << 24
-)  # bytes of an answer that is no file; a model of ten thousand files is described in 4 million
+ANSWER = 1 << 24  # bytes of an answer that is no file: ten thousand files are described in 4 million
 PATIENCE = 60.0  # seconds for all of it
 _CHUNK = 1 << 20
 

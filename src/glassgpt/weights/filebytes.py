@@ -1,4 +1,4 @@
-"""The bytes of a weight file, read when they are asked for.
+"""The bytes of a file of weights or tokens, read when they are asked for.
 
 Read, not mapped: where a mapped file is cut short by another program (a download begun anew, a training run
 that saves), touching what is gone ends the process by a signal, without a word. A read can say what happened.
@@ -38,8 +38,8 @@ class FileBytes:
                     got = self._file.readinto(rest)
                     if not got:
                         raise FileFormatError(
-                            f"{self.path} became shorter while it was being read. Wait until whatever writes "
-                            "it is done, and load it again."
+                            f"{self.path} became shorter while it was being read. Let whatever writes "
+                            "it end, restore it, and try again."
                         )
                     rest = rest[got:]
             except OSError as error:

@@ -116,12 +116,21 @@ def read_config(file: Path) -> Config:
 
     Tokens that end a text only by `generation_config.json` beside it are taken from there.
     """
-    values, beside = read_json(file), file.parent / GENERATION_CONFIG
-    if beside.is_file():
-        ends = (values.get("eos_token_id"), read_json(beside).get("eos_token_id"))
-        listed = [each if isinstance(each, list) else [each] for each in ends]
-        values["eos_token_id"] = [*listed[0], *listed[1]]
+    values = read_json(file)
+    if (file.parent / GENERATION_CONFIG).is_file():
+        ends = values.get("eos_token_id")
+        values["eos_token_id"] = [*(ends if isinstance(ends, list) else [ends]), *_more_ends(file.parent)]
     return _config(values, str(file))
+
+
+def _more_ends(folder: Path) -> list[int]:
+    """What ends a text by `generation_config.json`. A model needs none, so a damaged one is not heeded."""
+    try:
+        ends = read_json(folder / GENERATION_CONFIG).get("eos_token_id")
+    except FileFormatError:
+        return []
+    listed = ends if isinstance(ends, list) else [ends]
+    return [each for each in listed if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
 
 
 def config_from_text(text: str, where: str) -> Config:

@@ -90,6 +90,11 @@ def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
             raise SettingError(f"{target} is where the source {given} lies. Name another target.")
 
 
+def followed(target: Path) -> Path:
+    """Where a link leads: what it stands for is replaced, not the link."""
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
 def refuse_device(path: Path) -> None:
     """A file is renamed to its name: a device or a pipe of that name would be gone."""
     if path.exists() and not path.is_dir() and not path.is_file():
@@ -139,13 +144,14 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
 
     The system lets go of the lock after any death.
     """
+    with explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
     with explaining(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / "lock", "wb")  # noqa: SIM115
     with lock:
         try:

@@ -1,8 +1,7 @@
 """The safetensors file: 8 bytes of header length, a JSON header, then the arrays end to end.
 
-A tensor is read when it is asked for. The
-header is checked against the file in full before the first view is made, because a header can lie: about
-its own length, about where arrays lie (past the end, over each other), about how large they are.
+A tensor is read when it is asked for. The header is checked against the file in full before, because it can
+lie: about its own length, about where arrays lie (past the end, over each other), about how large they are.
 Writing streams one tensor at a time, so a 6 GB model needs the memory of its largest tensor only.
 """
 
