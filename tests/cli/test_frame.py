@@ -252,3 +252,12 @@ def test_a_terminal_of_no_width_still_gets_lines(monkeypatch):
     terminal.show("some words and others", stream=stream)
     assert "words" in stream.getvalue()
     assert terminal.console(stream).width == terminal.LEAST_WIDTH
+
+
+def test_a_process_that_lost_its_peers_says_so(glassgpt, monkeypatch):
+    def lost(*words):
+        raise RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:57048.")
+
+    monkeypatch.setattr("glassgpt.cli.run", lost)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert glassgpt("train").is_one_line_error("another process of this run has ended", "--resume")

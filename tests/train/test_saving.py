@@ -196,3 +196,12 @@ def test_what_the_last_save_had_no_time_to_remove_goes_when_the_run_is_opened(tm
     assert len(checkpoints(tmp_path)) == 2
     run(fresh(), tmp_path, settings)
     assert checkpoints(tmp_path) == [last]
+
+
+def test_ctrl_c_before_the_thread_has_started_is_only_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Saver() as saver:
+        saver.start(lambda: None)

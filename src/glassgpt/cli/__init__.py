@@ -226,6 +226,8 @@ def explain(error: Exception) -> str | None:
         return 'this needs PyTorch, which is not installed. Type: pip install "glassgpt[torch]"'
     if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
         return "out of memory. Try a smaller model, fewer samples, or --dtype bfloat16."
+    if "TORCHELASTIC_RUN_ID" in os.environ and _is_lost_peer(error):
+        return "another process of this run has ended, which see; then go on with --resume."
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename is not None else ""
         advice = {
@@ -236,6 +238,13 @@ def explain(error: Exception) -> str | None:
         reason = error.strerror if error.strerror is not None else str(error)
         return f"{reason[:1].lower()}{reason[1:]}{where}.{advice}"
     return None
+
+
+def _is_lost_peer(error: Exception) -> bool:
+    """What torch.distributed makes of a process that is gone: gloo's words, or a class of its own (NCCL)."""
+    lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+    gloo = isinstance(error, RuntimeError) and any(words in str(error) for words in lost)
+    return gloo or any(kind.__name__ == "DistError" for kind in type(error).__mro__)
 
 
 def _is_torch_out_of_memory(error: Exception) -> bool:

@@ -64,9 +64,11 @@ class Saver:
 
     def wait(self) -> None:
         """Until nothing is being written."""
-        if self._thread is not None:
+        if (
+            self._thread is not None and self._thread.is_alive()
+        ):  # it is not, where Ctrl-C came before its start
             self._thread.join()
-            self._thread = None
+        self._thread = None
         self.check()
 
     def __enter__(self) -> Saver:
