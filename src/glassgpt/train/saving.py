@@ -64,9 +64,7 @@ class Saver:
 
     def wait(self) -> None:
         """Until nothing is being written."""
-        if (
-            self._thread is not None and self._thread.is_alive()
-        ):  # it is not, where Ctrl-C came before its start
+        if self._thread is not None and self._thread.is_alive():  # Ctrl-C may have come before its start
             self._thread.join()
         self._thread = None
         self.check()
