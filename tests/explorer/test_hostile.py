@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassgpt.explorer.app import BODY_LIMIT, make_app
+from glassgpt.explorer.shapes import GenerateWanted
+from glassgpt.explorer.writing import MOST_WRITERS
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import Refusal
 from glassgpt.http.guard import Guard, same_origin
@@ -378,3 +381,15 @@ def test_no_query_breaks_the_server(client: Client, part: str, query: dict[str, 
     answer = client.http.get(f"{API}/trace/{client.trace()['id']}/{part}", params=query)
     if answer.status_code != 200:
         refusal(answer)
+
+
+def test_texts_that_are_asked_for_at_once_share_the_places_there_are(gpt: GPT) -> None:
+    app = make_app(gpt)
+    generate = next(route.endpoint for route in app.routes if getattr(route, "path", "") == f"{API}/generate")
+    wanted = GenerateWanted(ids=[1], max_new_tokens=1)
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(generate(wanted) for _ in range(8)), return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    assert sum(isinstance(answer, Refusal) for answer in answers) == 8 - MOST_WRITERS

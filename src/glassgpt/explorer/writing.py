@@ -32,21 +32,20 @@ def install(app: FastAPI, explorer: Explorer) -> None:
         model = explorer.models[wanted.model]
         ids = traces.checked_ids(model, wanted.ids, "ids")
         settings = Settings(**{name: getattr(wanted, name) for name in SETTINGS})
-        if len(writers) >= MOST_WRITERS:
-            raise Refusal(
-                503, f"{MOST_WRITERS} texts are being written already.", headers={"retry-after": "1"}
-            )
 
         def begin() -> Engine:
+            if len(writers) >= MOST_WRITERS:  # here, where one request follows the other
+                raise Refusal(
+                    503, f"{MOST_WRITERS} texts are being written already.", headers={"retry-after": "1"}
+                )
             gpt = model.at(wanted.checkpoint)
             engine = Engine(gpt.backend.with_rows(1), model.tokenizer)
             engine.add(ids, settings)
+            writers.add(engine)
             return engine
 
         # Before the answer begins, so that what cannot be done is still told as an error.
-        engine = await explorer.worker.run(begin)
-        writers.add(engine)
-        return events(tokens(explorer, engine, model))
+        return events(tokens(explorer, await explorer.worker.run(begin), model))
 
 
 async def tokens(explorer: Explorer, engine: Engine, model: Model) -> AsyncIterator[dict[str, Any]]:
