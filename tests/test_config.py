@@ -39,8 +39,8 @@ GOOD = {"vocab_size": 100, "n_embd": 12, "n_layer": 2, "n_head": 3}
         ({"adapters": {"adapters": {"mine": "houlsby"}}}, "adapters is "),
         ({"hidden_size": 64}, "hidden_size 64 and n_embd 12 contradict"),
         ({"intermediate_size": 64}, "intermediate_size is 64"),
-        ({"n_layer": 10**100}, "n_layer is 1000"),
-        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon 1000"),
+        ({"n_layer": 10**100}, "n_layer is a whole number of about 101 digits"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon a whole number of about 401 digits"),
         ({"eos_token_id": [3, "end"]}, "eos_token_id is 'end'"),
     ],
 )

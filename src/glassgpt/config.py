@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import ConfigError
+from glassgpt.errors import ConfigError, shown
 
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
@@ -221,15 +220,6 @@ def _listed_ids(name: str, value: Any) -> list[Any]:
     for each in ids:
         _check_token_id(name, each)
     return list(dict.fromkeys(ids)) if ids else [None]
-
-
-def shown(value: Any) -> str:
-    """What stands in a file, short enough for a message: it may be a megabyte, or nested a thousand deep."""
-    return _BRIEF.repr(value)
-
-
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = 80
 
 
 SIZES = {

@@ -4,6 +4,9 @@ Everything derived from `UserError` is printed by the command line as one line o
 anything else is a bug of ours, whose traceback goes into a file.
 """
 
+import math
+import reprlib
+
 
 class UserError(Exception):
     """A mistake in what the user asked for or gave us, never a bug of ours."""
@@ -35,3 +38,15 @@ class NonFiniteLossError(UserError):
     """The loss became NaN or infinite; the weights were not moved."""
 
     exit_code = 3
+
+
+def shown(value: object) -> str:
+    """A value short enough for a message: it may be a megabyte, nested very deep, or a number that fills
+    lines."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    return _BRIEF.repr(value)
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80

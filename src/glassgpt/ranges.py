@@ -5,9 +5,7 @@ An error names the value, the range and, where that helps, what is usual.
 
 from __future__ import annotations
 
-import math
-
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, shown
 
 SEEDS = 2**64 - 1  # the largest that fits the generators
 # Of training. Each process adds its number to it, and a sum must fit, too.
@@ -43,14 +41,6 @@ def check_number(
     span = f"above {least:,}" if above else f"from {least:,}"
     span += f" to below {most:,}" if below else f" to {most:,}"
     raise SettingError(f"{name} is {shown(value)}; write a number {span}{_aside(hint)}.")
-
-
-def shown(value: object) -> str:
-    """As Python writes it; a whole number that fills lines is told by its length."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        digits = int(value.bit_length() * math.log10(2)) + 1
-        return f"a whole number of about {digits:,} digits"
-    return repr(value)
 
 
 def _aside(hint: str) -> str:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # No --no-json beside every --json; `--top-k None` is not a thing a person types.
 # A flag that may be given more than once takes one value each time: `--stop a --stop b`.
-MARKERS = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
+PLAIN = (tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
+MARKERS = (tyro.conf.FlagCreatePairsOff, *PLAIN)
 
 Peeked = TypeVar("Peeked")
 
@@ -97,7 +98,7 @@ def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
     found: Mapping[str, Any] = {} if find is None or helping else find(words)
     bind.__signature__ = _with_defaults(command, found)  # type: ignore[attr-defined]
     # A switch that is on by such a default may still be typed: --compile, and not --no-compile alone.
-    markers = MARKERS[1:] if found else MARKERS
+    markers = PLAIN if found else MARKERS
     said, complaint = _Page(), _Page()
     width = min(MOST_WIDTH, max(LEAST_WIDTH, shutil.get_terminal_size().columns)) if helping else WIDTH
     try:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.config import shown
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, shown
 from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
 from glassgpt.tokenizer.files import read_json, read_text

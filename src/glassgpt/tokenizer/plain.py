@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.config import shown
-from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.errors import FileFormatError, SettingError, shown
 from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text
 from glassgpt.tokenizer.base import PathLike, Tokenizer, checked_id
 

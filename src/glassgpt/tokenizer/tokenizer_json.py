@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.config import shown
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, shown
 from glassgpt.tokenizer.alphabet import END_OF_TEXT
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary

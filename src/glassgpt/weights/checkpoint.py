@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from glassgpt.config import Config, shown
-from glassgpt.errors import ConfigError, FileFormatError, SettingError
+from glassgpt.config import Config
+from glassgpt.errors import ConfigError, FileFormatError, SettingError, shown
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.config import SIZES, Config, shown
-from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError
+from glassgpt.config import SIZES, Config
+from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, shown
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
     Array,

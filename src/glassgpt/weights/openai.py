@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.config import Config, shown
-from glassgpt.errors import ConfigError, FileFormatError
+from glassgpt.config import Config
+from glassgpt.errors import ConfigError, FileFormatError, shown
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,

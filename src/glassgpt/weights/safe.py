@@ -19,8 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from glassgpt.config import shown
-from glassgpt.errors import FileFormatError, SettingError, UserError
+from glassgpt.errors import FileFormatError, SettingError, UserError, shown
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
 JSON_LIMIT = 2**20

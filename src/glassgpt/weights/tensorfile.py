@@ -18,8 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glassgpt.config import shown
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, shown
 from glassgpt.weights.checkpoint import LazyTensor
 from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.safe import file_size
