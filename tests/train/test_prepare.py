@@ -344,9 +344,10 @@ def test_killed_after_any_amount_of_work_it_goes_on_to_the_same_bits(tmp_path: P
         kills += ended != 0
         went_on += any(part.glob("done-*.json"))
         most = most * 8 // 5
-    # The last life alone removes two records of each unit, more than the 32 changes of the fifth.
-    assert kills >= 5
-    assert went_on >= 3
+    # One process alone removes two records of each unit at the end, more than the first three lives have
+    # changes in all; how many more lives there are depends on which of the workers comes first.
+    assert kills >= (5 if workers == 1 else 3)
+    assert went_on >= (3 if workers == 1 else 1)
     assert bits(out) == expected
 
 
