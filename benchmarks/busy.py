@@ -39,12 +39,12 @@ def train(seconds: float, threads: int, width: int, rows: int) -> None:
 
     from glassgpt.config import Config
     from glassgpt.model import GPT2
+    from glassgpt.train.distributed.process_group import Team
     from glassgpt.train.loop import update
     from glassgpt.train.memory import Pieces
     from glassgpt.train.optim import make_optimizers
     from glassgpt.train.settings import TrainSettings
-    from glassgpt.train.team import Team
-    from glassgpt.train.way import Way
+    from glassgpt.train.step import Way
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)

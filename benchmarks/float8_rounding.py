@@ -16,7 +16,7 @@ from torch.nn.functional import cosine_similarity
 
 from glassgpt.model import load_model
 from glassgpt.train import float8, loss
-from glassgpt.train.way import Way, summed_loss
+from glassgpt.train.step import Way, summed_loss
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 

@@ -22,7 +22,7 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.backend import arrange
+from glassgpt.model.torch_backend import arrange
 
 PROMPT = 32
 

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgpt.train.chart import linear_ticks, number_form
+from glassgpt.train.report.chart import linear_ticks, number_form
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 48, 16, 16, 36

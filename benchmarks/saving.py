@@ -25,7 +25,7 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train import loop
-from glassgpt.train.saving import Saver
+from glassgpt.train.checkpoint.asynchronous import Saver
 from glassgpt.train.settings import TrainSettings
 
 EVERY = 4  # steps between saves

@@ -24,13 +24,13 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
+from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.environment import device_name, quick_precision
 from glassgpt.train.loop import update
 from glassgpt.train.memory import Pieces
 from glassgpt.train.optim import make_optimizers
-from glassgpt.train.session import device_name, quick_precision
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.team import Team
-from glassgpt.train.way import Way
+from glassgpt.train.step import Way
 
 CONFIG = Config(
     vocab_size=4096, n_positions=256, n_embd=384, n_layer=6, n_head=6,

@@ -26,14 +26,14 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.train.loader import Loader
+from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.shards import Shards
+from glassgpt.train.distributed.process_group import Team
 from glassgpt.train.loop import update
 from glassgpt.train.memory import Pieces
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.shards import Shards
-from glassgpt.train.team import Team
-from glassgpt.train.way import Way
+from glassgpt.train.step import Way
 
 PADDED, CONTEXT = 50304, 1024
 RATE = 6e-4

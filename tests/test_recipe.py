@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import glassgpt
-from glassgpt.train.run import LOG
+from glassgpt.train.checkpoint.run_folder import LOG
 from tests.evaluate import texts
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,10 +14,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from glassgpt.train.chart import Point, linear_ticks, number_form, smoothed, thinned
-from glassgpt.train.report import curve
-from glassgpt.train.run import LOG, read_records
-from glassgpt.train.session import SESSIONS
+from glassgpt.train.checkpoint.run_folder import LOG, read_records
+from glassgpt.train.environment import SESSIONS
+from glassgpt.train.report.chart import Point, linear_ticks, number_form, smoothed, thinned
+from glassgpt.train.report.html import curve
 
 HERE = Path(__file__).parent
 KEPT = 1500  # records of a run's log

@@ -30,7 +30,7 @@ from glassgpt.evaluate.datasets import LAMBADA, find_file
 from glassgpt.evaluate.lambada import read_passages
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.reading import read_texts
-from glassgpt.train.shards import Shards
+from glassgpt.train.data.shards import Shards
 
 # As much as a laptop reads in minutes; the errors say whether it is enough.
 BOOK = 150_000  # characters from the beginning of each held-out book

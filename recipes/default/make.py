@@ -17,7 +17,7 @@ from typing import Any
 
 from glassgpt.cli import main as glassgpt
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.run import checkpoints
+from glassgpt.train.checkpoint.run_folder import checkpoints
 
 CONFIG = Path(__file__).with_name("config.json")
 

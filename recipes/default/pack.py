@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 
 from glassgpt.model import load_model
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.loader import Loader
-from glassgpt.train.shards import Shards
+from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.shards import Shards
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 

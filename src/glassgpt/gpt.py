@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from glassgpt.backend import Backend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.backend import Backend
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine import Engine, checked_prompt
+from glassgpt.generate.fair_lock import Turns
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import MOST_RANKS, Settings
 from glassgpt.generate.text import Tokenizer, belongs
-from glassgpt.generate.turns import Turns
 from glassgpt.openmp import spin_briefly
 from glassgpt.ranges import check_whole
 

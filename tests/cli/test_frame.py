@@ -13,7 +13,8 @@ import tempfile
 import pytest
 
 import glassgpt as package
-from glassgpt.cli import VERBS, info, main
+from glassgpt.cli import VERBS, main
+from glassgpt.cli.commands import info
 
 from .conftest import SRC, program, run_program
 

@@ -8,8 +8,8 @@ import os
 import pytest
 
 import glassgpt as package
+from glassgpt.cli.commands.next import candidates
 from glassgpt.cli.keyboard import Keyboard
-from glassgpt.cli.next import candidates
 from glassgpt.weights import save_checkpoint
 
 from .conftest import program, random_checkpoint

@@ -12,7 +12,7 @@ import pytest
 from glassgpt.cli import VERBS
 from glassgpt.cli.parse import command_of
 from glassgpt.cli.paths import METAVARS
-from glassgpt.weights.safe import writing
+from glassgpt.files import writing
 from tests.conftest import SHIPPED
 
 EMPTY = {

@@ -11,8 +11,8 @@ import glassgpt as package
 from glassgpt import gpt as gpt_room
 from glassgpt.errors import SettingError
 from glassgpt.generate.settings import Settings
-from glassgpt.train.prepare import prepare
-from glassgpt.train.vocabulary import learn_vocabulary
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.vocabulary import learn_vocabulary
 
 HUGE = str(10**25)
 FLOATS = [

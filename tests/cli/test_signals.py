@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from glassgpt.cli import info, main
+from glassgpt.cli import main
+from glassgpt.cli.commands import info
 from glassgpt.cli.signals import Signals
 
 from .conftest import program
@@ -87,7 +88,7 @@ def _own_handlers():
 @pytest.mark.usefixtures("_own_handlers")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, number, code):
-    from glassgpt.weights import safe
+    from glassgpt import files
 
     def flush(part):
         assert part.is_dir()

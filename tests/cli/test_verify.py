@@ -115,7 +115,7 @@ def test_a_way_that_breaks_off_fails_and_says_why(glassgpt, tiny, monkeypatch):
 
 
 def test_texts_for_a_gpu_reach_every_recording():
-    from glassgpt.model.graph import LONG_PROMPT, SHORT
+    from glassgpt.model.cuda_graphs import LONG_PROMPT, SHORT
 
     texts = verify.sample_texts(random_checkpoint(n_positions=1024), verify.CUDA_LENGTH)
     prompts = [len(text) - verify.STEPS for text in texts]

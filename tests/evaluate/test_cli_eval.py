@@ -169,7 +169,7 @@ def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tm
 
     from glassgpt.evaluate import Scorer
     from glassgpt.evaluate.compare import agreement
-    from glassgpt.evaluate.rows import rolling_rows
+    from glassgpt.evaluate.windows import rolling_rows
     from glassgpt.model import TorchBackend
 
     checkpoint = load_checkpoint(random_bytes.folder)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glassgpt.evaluate import detokenise
-from glassgpt.evaluate.measure import ACCURACY, BITS, PERPLEXITY, Measure, paired_bootstrap
+from glassgpt.evaluate.metrics import ACCURACY, BITS, PERPLEXITY, Measure, paired_bootstrap
 from glassgpt.evaluate.perplexity import lines_as_hub_rows, pages, words_and_line_ends
 from glassgpt.evaluate.published import PAPER, published
 from tests.evaluate import texts

@@ -9,9 +9,9 @@ import pytest
 
 from glassgpt.evaluate import datasets, detokenise
 from glassgpt.evaluate.perplexity import BitsPerByte, TokenPerplexity, WholeText
-from glassgpt.evaluate.rows import rolling_rows, strided_rows
 from glassgpt.evaluate.run import prepare, run
 from glassgpt.evaluate.suites import HARNESS, PAPER
+from glassgpt.evaluate.windows import rolling_rows, strided_rows
 from tests.evaluate import texts
 from tests.evaluate.plain import Plain, expected
 

@@ -10,11 +10,11 @@ import torch
 
 from glassgpt.config import SIZES
 from glassgpt.evaluate import Scorer, Store
-from glassgpt.evaluate.cores import over_cores
-from glassgpt.evaluate.reading import plain_sheet, read, tree_sheet
-from glassgpt.evaluate.rows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
+from glassgpt.evaluate.batching import plain_sheet, read, tree_sheet
+from glassgpt.evaluate.score_cache import key_of
 from glassgpt.evaluate.scorer import CPU, TREE_ENDINGS, Pace, fingerprint, gpu_pace, pace_of
-from glassgpt.evaluate.store import key_of
+from glassgpt.evaluate.threads import over_cores
+from glassgpt.evaluate.windows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
 from tests.generate.tiny import TinyBackend
 
 

@@ -64,7 +64,7 @@ def served(app: Any, limits: Any = None) -> Iterator[str]:
     """The app on a free port of 127.0.0.1."""
     import uvicorn
 
-    from glassgpt.cli.explore import listen
+    from glassgpt.cli.commands.explore import listen
     from glassgpt.http.connections import config
 
     listener = listen("127.0.0.1", 0)

@@ -254,7 +254,7 @@ def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
 def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from glassgpt.train.run import STATE, checkpoint_folder, checksum
+    from glassgpt.train.checkpoint.run_folder import STATE, checkpoint_folder, checksum
 
     run = tmp_path / "run"
     weights = gpt.backend.model.state_dict()

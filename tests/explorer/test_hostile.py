@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassgpt.explorer.app import BODY_LIMIT, make_app
-from glassgpt.explorer.shapes import GenerateWanted
-from glassgpt.explorer.writing import MOST_WRITERS
+from glassgpt.explorer.routes.generate import MOST_WRITERS
+from glassgpt.explorer.schemas import GenerateWanted
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import Refusal
 from glassgpt.http.guard import Guard, same_origin

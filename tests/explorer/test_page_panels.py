@@ -234,7 +234,7 @@ def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
     import torch
     from safetensors.torch import save_file
 
-    from glassgpt.train.run import STATE, checkpoint_folder, checksum
+    from glassgpt.train.checkpoint.run_folder import STATE, checkpoint_folder, checksum
 
     weights = gpt.backend.model.state_dict()  # type: ignore[attr-defined]
     for step in steps:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import glassgpt
+from glassgpt.generate.rng import Uniforms
 from glassgpt.generate.sampling import draw_tokens, knobs
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.uniforms import Uniforms
 from tests.generate import naive
 
 PAGE = Path(glassgpt.__file__).parent / "explorer" / "page"

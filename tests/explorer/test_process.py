@@ -130,7 +130,8 @@ def test_mistakes_are_told_in_one_line(
 def test_who_lets_the_network_in_is_told_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
 ) -> None:
-    from glassgpt.cli import explore, main
+    from glassgpt.cli import main
+    from glassgpt.cli.commands import explore
 
     monkeypatch.setattr(explore, "serve", lambda app, listener, url, open_browser: listener.close())
     assert main(["explore", "--model", SHIPPED, "--no-browser", "--host", host, "--port", "0"]) == 0

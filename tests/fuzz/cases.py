@@ -60,7 +60,7 @@ USUAL = {
 @lru_cache
 def flags(verb: str) -> dict[str, type]:
     """The options of a verb and the kind of value each takes."""
-    command = importlib.import_module(f"glassgpt.cli.{verb}").command
+    command = importlib.import_module(f"glassgpt.cli.commands.{verb}").command
     hints = typing.get_type_hints(command)
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(command).parameters.items():

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from glassgpt.generate.rng import Uniforms
 from glassgpt.generate.sampling import NOTHING, Edits, draw_tokens, edited, knobs, ranked
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.uniforms import Uniforms
 from tests.generate import naive
 
 # Away from a threshold by more than float64 rounding of at most a few hundred terms.

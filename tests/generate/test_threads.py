@@ -12,7 +12,7 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError
-from glassgpt.generate.turns import Turns
+from glassgpt.generate.fair_lock import Turns
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend

@@ -11,9 +11,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.logits_processors import Wishes, Words, collect
 from glassgpt.generate.sampling import edited
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.wishes import Wishes, Words, collect
 from tests.generate.tiny import VOCAB, LetterTokenizer
 
 TOKENIZER = LetterTokenizer()

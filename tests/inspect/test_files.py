@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import Patch, Trace
-from glassgpt.inspect.places import all_steps
+from glassgpt.inspect.taps import all_steps
 
 from .conftest import SMALL, random_model, some_ids
 

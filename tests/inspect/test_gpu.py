@@ -11,7 +11,7 @@ import torch
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, DirectLogit, Patch, SteerToken, TokenScores
 from glassgpt.model import TorchBackend
-from glassgpt.model.backend import arrange
+from glassgpt.model.torch_backend import arrange
 
 from .conftest import some_ids
 

@@ -27,7 +27,7 @@ from glassgpt.inspect import (
     Trace,
     edit_from_dict,
 )
-from glassgpt.inspect.places import BLOCK_STEPS, all_steps
+from glassgpt.inspect.taps import BLOCK_STEPS, all_steps
 from glassgpt.model import GPT2
 
 from .conftest import SMALL, random_model, some_ids

@@ -22,7 +22,7 @@ import glassgpt
 from glassgpt.errors import UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateBlock, AblateHead, Patch, Steer
-from glassgpt.inspect.picture import Picture, coloured, cut, png, visible
+from glassgpt.inspect.svg import Picture, coloured, cut, png, visible
 
 TEXT = 'The old house <script>alert("x")</script> & $a$ é\u202e漢\x01'
 

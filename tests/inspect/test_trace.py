@@ -13,8 +13,8 @@ import torch
 from glassgpt.config import Config
 from glassgpt.errors import PlaceError, SettingError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import live
-from glassgpt.inspect.places import all_steps
+from glassgpt.inspect import activations as live
+from glassgpt.inspect.taps import all_steps
 from glassgpt.inspect.trace import Trace
 from glassgpt.model import TorchBackend
 

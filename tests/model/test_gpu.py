@@ -12,8 +12,8 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.backend import arrange
-from glassgpt.model.graph import can_record
+from glassgpt.model.cuda_graphs import can_record
+from glassgpt.model.torch_backend import arrange
 from tests.generate.test_threads import together
 from tests.model.conftest import noisy
 from tests.model.test_plain import MODELS

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.evaluate.reading import can_leave_out, plain_sheet, read
-from glassgpt.evaluate.rows import Row
+from glassgpt.evaluate.batching import can_leave_out, plain_sheet, read
 from glassgpt.evaluate.scorer import Scorer
+from glassgpt.evaluate.windows import Row
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model.cuda_graphs import can_record
 from glassgpt.model.gpt2 import Attention, Projection
-from glassgpt.model.graph import can_record
 from glassgpt.model.plain import attends_plainly, fits_kernels, is_just
+from glassgpt.train.distributed.parallelize import check_dividable
 from glassgpt.train.float8 import use_float8
 from glassgpt.train.lora import Ranks, add_low_rank, merged_state
-from glassgpt.train.parallel import check_dividable
 from tests.model.conftest import noisy
 
 SMALL = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4}
@@ -158,7 +158,7 @@ def test_what_a_logit_is_owed_to_counts_loras_corrections() -> None:
 
 
 def test_a_page_that_would_compute_another_attention_is_refused() -> None:
-    from glassgpt.explorer.export import carried_json  # here: a machine with a GPU may have no fastapi
+    from glassgpt.explorer.routes.export import carried_json  # here: a machine with a GPU may have no fastapi
     from glassgpt.http.errors import Refusal
 
     for make, allowed in ((with_lora, True), (lambda: another_attention(plain(), Normed), False)):

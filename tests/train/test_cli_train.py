@@ -14,7 +14,7 @@ import pytest
 
 from glassgpt.cli import main
 from glassgpt.config import Config
-from glassgpt.train.shards import Shards, train_and_held_out
+from glassgpt.train.data.shards import Shards, train_and_held_out
 from glassgpt.weights import load_config
 from tests.conftest import SHIPPED
 

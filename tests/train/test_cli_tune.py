@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from glassgpt.cli import main
-from glassgpt.cli.tune import free_target, opening
+from glassgpt.cli.commands.tune import free_target, opening
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.shards import Part, Shards
+from glassgpt.train.data.shards import Part, Shards
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
 
@@ -65,7 +65,7 @@ def test_a_model_learns_a_diary(
 ) -> None:
     out = tmp_path / "mine"
     for name in ("EPOCHS", "MOST_EPOCHS"):  # an end by work, not by the clock
-        monkeypatch.setattr(f"glassgpt.train.tune.{name}", 1)
+        monkeypatch.setattr(f"glassgpt.train.finetune.{name}", 1)
     ample = ["--device", "cpu", "--minutes", "60"]
     words = ["tune", str(diary), "--model", blank, "--out", str(out), *ample, *more, "--prompt", "Day 8."]
     assert main(words) == 0

@@ -18,12 +18,12 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, UserError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import loop
-from glassgpt.train.documents import read_pieces
-from glassgpt.train.prepare import prepare
-from glassgpt.train.report import write_report
-from glassgpt.train.run import checkpoints
+from glassgpt.train.checkpoint.run_folder import checkpoints
+from glassgpt.train.data.find_files import Stretch, divide, find_sources
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.readers import read_pieces
+from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.sources import Stretch, divide, find_sources
 
 DEEP = "[" * 100_000
 SETTINGS = TrainSettings(steps=6, rows=2, context=8, warmup=1, eval_every=2, eval_rows=2, save_every=2)
@@ -32,8 +32,8 @@ SETTINGS = TrainSettings(steps=6, rows=2, context=8, warmup=1, eval_every=2, eva
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.plan.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.plan.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def train(data: Path, run: Path, *more: str) -> int:
 def half_done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two steps left to do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glassgpt.train.plan.trial", lambda *of: 1e4)
-        patch.setattr("glassgpt.train.plan.measured_peak", lambda *of: 1e12)
+        patch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
+        patch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
         run = tmp_path_factory.mktemp("runs") / "run"
         assert train(data, run) == 0
     shutil.rmtree(run / "checkpoints" / "step-00000006")

@@ -17,10 +17,10 @@ from glassgpt.cli.parse import parse
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.train.job import Request, checked, fresh_model
+from glassgpt.train.estimate import make_plan
 from glassgpt.train.memory import OutOfMemory, activation_bytes
-from glassgpt.train.plan import make_plan
 from glassgpt.train.settings import RECIPES, TrainSettings, divisors
+from glassgpt.train.trainer import Request, checked, fresh_model
 
 SMALL = ["--shape", "1x16x2", "--context", "16", "--rows", "4", "--eval-rows", "4", "--warmup", "2"]
 
@@ -38,7 +38,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _no_plan() -> Iterator[None]:
     """It tries a few steps first, which is not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glassgpt.cli.train.tell_plan", lambda job: None)
+        patch.setattr("glassgpt.cli.commands.train.tell_plan", lambda job: None)
         yield
 
 
@@ -251,7 +251,7 @@ def test_rows_that_no_memory_holds_at_once_are_not_even_tried(monkeypatch: pytes
     model = GPT2(Config(vocab_size=257, n_positions=16, n_embd=16, n_layer=1, n_head=2))
     settings = TrainSettings(steps=1, rows=2**23, context=16, precision="float32")
     assert activation_bytes(model.config, settings, 2**23) > 2**36
-    monkeypatch.setattr("glassgpt.train.plan.total_memory", lambda: 2**36)
+    monkeypatch.setattr("glassgpt.train.estimate.total_memory", lambda: 2**36)
     with pytest.raises(OutOfMemory, match="Try --micro-rows"):
         make_plan(model, settings, torch.zeros(1, 17, dtype=torch.long))
 

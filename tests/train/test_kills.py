@@ -27,17 +27,17 @@ import torch
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import UserError
+from glassgpt.files import unfinished
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import plan
-from glassgpt.train.job import Request, checked, prepare_job
+from glassgpt.train import estimate as plan
+from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint
+from glassgpt.train.finetune import paced, prepare_tuning, tune
+from glassgpt.train.finetune_state import STATE, read_state, state_folder
 from glassgpt.train.loop import train
-from glassgpt.train.run import checkpoint_folder, checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.tune import paced, prepare_tuning, tune
-from glassgpt.train.tune_state import STATE, read_state, state_folder
+from glassgpt.train.trainer import Request, checked, prepare_job
 from glassgpt.weights import Checkpoint, load_checkpoint
-from glassgpt.weights.safe import unfinished
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks and /proc")
 
@@ -94,7 +94,7 @@ def limit_files(out: Path) -> None:
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[..., BaseProcess]]:
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["pytest", "torch._dynamo", "glassgpt.cli", "glassgpt.train.job"])
+    server.set_forkserver_preload(["pytest", "torch._dynamo", "glassgpt.cli", "glassgpt.train.trainer"])
     threads, os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS"), "1"
 
     def started(work: Callable[..., None], *arguments: object) -> BaseProcess:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.train.loader import Anchors, Loader, permuted
-from glassgpt.train.shards import Shards
+from glassgpt.train.data.loader import Anchors, Loader, permuted
+from glassgpt.train.data.shards import Shards
 
 few = settings(max_examples=60, deadline=None)
 

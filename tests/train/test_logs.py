@@ -11,7 +11,7 @@ import pytest
 
 from glassgpt.cli import dashboard
 from glassgpt.errors import SettingError
-from glassgpt.train.logs import check_listeners, listening
+from glassgpt.train.report.trackers import check_listeners, listening
 
 RECORDS = [
     {"step": 5, "loss": 2.5, "lr": 1e-3, "val_loss": 2.6, "sample": "Once upon\na time"},

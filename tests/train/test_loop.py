@@ -14,18 +14,18 @@ import torch
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
+from glassgpt.files import writing
 from glassgpt.model import GPT2
 from glassgpt.train import loss
+from glassgpt.train.checkpoint.run_folder import checkpoints, read_checkpoint
+from glassgpt.train.distributed.process_group import Team
 from glassgpt.train.float8 import LOGIT_STRETCH
 from glassgpt.train.loop import evaluate, train, update
 from glassgpt.train.memory import Pieces
 from glassgpt.train.optim import MuonTogether, make_optimizers
-from glassgpt.train.run import checkpoints, read_checkpoint
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.team import Team
-from glassgpt.train.way import Way, summed_loss
+from glassgpt.train.step import Way, summed_loss
 from glassgpt.weights import load_checkpoint
-from glassgpt.weights.safe import writing
 
 SETTINGS = TrainSettings(
     steps=12, rows=4, context=16, lr=1e-2, muon_lr=0.02, warmup=3, eval_every=4, eval_rows=6, save_every=4
@@ -129,7 +129,7 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
         if checkpoints(tmp_path):
             moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
 
-    monkeypatch.setattr("glassgpt.train.run.writing", watched)
+    monkeypatch.setattr("glassgpt.train.checkpoint.run_folder.writing", watched)
     run(fresh(), tmp_path, stop=4)
     assert moments
     assert all(moments)

@@ -14,8 +14,8 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.lora import LowRank, Ranks, add_low_rank, learned_parameters, merged_state, ranks_within
-from glassgpt.train.samples import sample
-from glassgpt.train.way import summed_loss
+from glassgpt.train.report.samples import sample
+from glassgpt.train.step import summed_loss
 
 CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
 RANK = 3

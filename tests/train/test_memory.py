@@ -13,6 +13,8 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
+from glassgpt.train.distributed.parallelize import Surprise
+from glassgpt.train.estimate import make_plan
 from glassgpt.train.loop import train
 from glassgpt.train.memory import (
     OutOfMemory,
@@ -23,10 +25,8 @@ from glassgpt.train.memory import (
     largest,
     with_fewer_rows,
 )
-from glassgpt.train.parallel import Surprise
-from glassgpt.train.plan import make_plan
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.way import Way, summed_loss
+from glassgpt.train.step import Way, summed_loss
 from tests.train.test_loop import HELD_OUT, Windows, strip
 
 SETTINGS = TrainSettings(

@@ -27,11 +27,11 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.train import loop
-from glassgpt.train.loader import Loader
-from glassgpt.train.parallel import check_division
+from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.shards import Shards
+from glassgpt.train.distributed.parallelize import check_division
+from glassgpt.train.distributed.process_group import group_of, joined, leave, made_mesh
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.shards import Shards
-from glassgpt.train.team import group_of, joined, leave, made_mesh
 
 # The real model, small: tied head, fused c_attn, and a vocabulary and a batch that 2 does not divide.
 CONFIG = Config(

@@ -13,7 +13,7 @@ import pytest
 import glassgpt
 from glassgpt.config import SIZES
 from glassgpt.errors import SettingError
-from glassgpt.train.parallel import check_division
+from glassgpt.train.distributed.parallelize import check_division
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = sorted((ROOT / "examples" / "launch").iterdir())

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
-from glassgpt.train import documents as reading
-from glassgpt.train.prepare import lot, prepare
-from glassgpt.train.shards import Shards
+from glassgpt.train.data import readers as reading
+from glassgpt.train.data.prepare import lot, prepare
+from glassgpt.train.data.shards import Shards
 
 from .test_shards import llmc
 
@@ -297,7 +297,7 @@ PROGRAM = """
 import os, signal, sys
 from multiprocessing import parent_process
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.prepare import prepare
+from glassgpt.train.data.prepare import prepare
 
 source, out, workers, most = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 changes = 0
@@ -397,7 +397,7 @@ def test_stopped_before_and_after_every_change_on_the_disk(
 
 
 def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glassgpt.train import prepare as module
+    from glassgpt.train.data import prepare as module
 
     (tmp_path / "in").mkdir()
     files = corpus(tmp_path / "in")
@@ -425,7 +425,7 @@ def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_changed_file_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glassgpt.train import prepare as module
+    from glassgpt.train.data import prepare as module
 
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
 
@@ -451,7 +451,7 @@ def test_memory_is_bounded(tmp_path: Path, suffix: str) -> None:
 import re, sys
 from pathlib import Path
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.prepare import prepare
+from glassgpt.train.data.prepare import prepare
 prepare([sys.argv[1]], sys.argv[2], ByteTokenizer(), workers=1, unit_bytes=4 << 20)
 print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])  # not ru_maxrss: that
 # is never less than what the parent had when it started us

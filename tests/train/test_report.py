@@ -12,8 +12,8 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.train.chart import Chart, Curve, linear_ticks, log_ticks, number_form, smoothed, thinned
-from glassgpt.train.report import clock, closed_up, short, write_report
+from glassgpt.train.report.chart import Chart, Curve, linear_ticks, log_ticks, number_form, smoothed, thinned
+from glassgpt.train.report.html import clock, closed_up, short, write_report
 from glassgpt.train.settings import TrainSettings
 
 NASTY = "<script>alert(1)</script> & <img src=x onerror=alert(2)>"

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from glassgpt.errors import UserError
+from glassgpt.files import remove, unfinished
 from glassgpt.train import loop
-from glassgpt.train.run import checkpoint_folder, checkpoints, read_checkpoint, tidy
-from glassgpt.train.saving import Saver
-from glassgpt.weights.safe import remove, unfinished
+from glassgpt.train.checkpoint.asynchronous import Saver
+from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint, tidy
 
 from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train
 
@@ -67,7 +67,7 @@ def test_what_ended_the_run_is_raised_and_the_failed_save_remarked() -> None:
 
 def test_a_failed_save_ends_the_run_at_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three. The first is there to go on from."""
-    from glassgpt.train import run as run_module
+    from glassgpt.train.checkpoint import run_folder as run_module
 
     write = run_module.write_run
 

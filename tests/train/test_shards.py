@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
-from glassgpt.train.prepare import prepare
-from glassgpt.train.shards import INDEX, OPEN_FILES, Shards
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.shards import INDEX, OPEN_FILES, Shards
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,11 @@ from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.train import finetune as tuning_room
 from glassgpt.train import loop
-from glassgpt.train import tune as tuning_room
-from glassgpt.train.loop import evaluate
-from glassgpt.train.lora import Ranks
-from glassgpt.train.plan import Plan
-from glassgpt.train.shards import Shards
-from glassgpt.train.tune import (
+from glassgpt.train.data.shards import Shards
+from glassgpt.train.estimate import Plan
+from glassgpt.train.finetune import (
     Tuning,
     held_out_windows,
     measured,
@@ -34,7 +32,9 @@ from glassgpt.train.tune import (
     with_micro_batch,
     within_time,
 )
-from glassgpt.train.tune_state import STATE, is_interrupted, read_state, state_folder
+from glassgpt.train.finetune_state import STATE, is_interrupted, read_state, state_folder
+from glassgpt.train.loop import evaluate
+from glassgpt.train.lora import Ranks
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 CONTEXT = 32
@@ -48,8 +48,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick this machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.plan.trial", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.plan.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 from glassgpt.cli import main
 from glassgpt.errors import SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
-from glassgpt.train import vocabulary
-from glassgpt.train.sources import find_sources
-from glassgpt.train.vocabulary import learn_vocabulary, read_some
+from glassgpt.train.data import vocabulary
+from glassgpt.train.data.find_files import find_sources
+from glassgpt.train.data.vocabulary import learn_vocabulary, read_some
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 TEXTS = ["The tide was out.\n", "The tide was in — naïve.\n", "The mill stood still.\n"] * 30

@@ -16,17 +16,17 @@ import torch
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
-from glassgpt.evaluate.rows import Row
 from glassgpt.evaluate.scorer import Scorer
+from glassgpt.evaluate.windows import Row
+from glassgpt.generate.logits_processors import Wishes, Words
 from glassgpt.generate.settings import Settings
-from glassgpt.generate.wishes import Wishes, Words
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
-from glassgpt.train.kinds import kind_of_content
-from glassgpt.train.loader import Loader
-from glassgpt.train.prepare import prepare
-from glassgpt.train.shards import Shards
-from glassgpt.train.tune import prepare_tuning
+from glassgpt.train.data.file_kinds import kind_of_content
+from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.shards import Shards
+from glassgpt.train.finetune import prepare_tuning
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 SMALL = ["--shape", "1x16x1", "--context", "8", "--rows", "2", "--eval-rows", "2", "--warmup", "2"]
@@ -36,8 +36,8 @@ NOVEL = "It was a wet night; nobody came, and the lamps went out.\n" * 200
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.plan.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.plan.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
 
 
 def train(data: Path, run: Path, *more: str) -> int:

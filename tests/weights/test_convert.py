@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.files import writing
 from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
 from glassgpt.weights.convert import max_abs_error
 from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.registry import format_for
-from glassgpt.weights.safe import writing
 from tests.weights.conftest import assert_same, random_checkpoint
 
 EXACT = {"hf": "m", "nanogpt": "m.pt", "llmc": "m.bin", "gguf": "m.gguf", "openai": "m"}

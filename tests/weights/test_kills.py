@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt import files
+from glassgpt.files import settle, unfinished, writing
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.prepare import prepare
-from glassgpt.train.shards import Shards
-from glassgpt.weights import convert, load_checkpoint, safe, save_checkpoint
-from glassgpt.weights.safe import settle, unfinished, writing
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.shards import Shards
+from glassgpt.weights import convert, load_checkpoint, save_checkpoint
 from tests.weights.conftest import random_checkpoint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt import files
 from glassgpt.errors import SettingError, UserError
-from glassgpt.weights import safe
-from glassgpt.weights.safe import alone_in, explaining, unfinished, writing
+from glassgpt.files import alone_in, explaining, unfinished, writing
 
 
 def test_what_a_kill_leaves_is_known_by_its_name(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_names_are_on_the_disk_before_it_ends(tmp_path: Path, monkeypatch: pytes
         events.append("rename")
         replace(old, new)
 
-    monkeypatch.setattr(safe.os, "fsync", fsync)
-    monkeypatch.setattr(safe.os, "replace", renamed)
+    monkeypatch.setattr(files.os, "fsync", fsync)
+    monkeypatch.setattr(files.os, "replace", renamed)
     with writing(tmp_path / "new" / "folder", folder=True) as part:
         (part / "file").write_text("x")
     assert events == ["file", "part", "rename", "new", tmp_path.name]

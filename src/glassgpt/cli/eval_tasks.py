@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from glassgpt.cli import terminal
-from glassgpt.cli.eval import Settings, cache_folder, markdown_row
+from glassgpt.cli.commands.eval import Settings, cache_folder, markdown_row
 from glassgpt.cli.loading import load
 from glassgpt.errors import SettingError, UserError
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.eval import Bench, Settings, as_json, exit_code, shown, working
+from glassgpt.cli.commands.eval import Bench, Settings, as_json, exit_code, shown, working
 
 if TYPE_CHECKING:
-    from glassgpt.evaluate.measure import Difference, Measure
+    from glassgpt.evaluate.metrics import Difference, Measure
     from glassgpt.evaluate.task import Task
 
 
@@ -49,7 +49,7 @@ def compare(a: str, b: str, tasks: Sequence[Task], settings: Settings, json: boo
 
 def difference(a: Measure, b: Measure) -> Difference | None:
     """None where the two were cut into different units: windows of models with other vocabularies."""
-    from glassgpt.evaluate.measure import paired_bootstrap
+    from glassgpt.evaluate.metrics import paired_bootstrap
 
     return paired_bootstrap(a, b) if len(a.totals) == len(b.totals) > 1 else None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from glassgpt.cli import terminal
-from glassgpt.cli.next import candidates, listing, token_bytes
+from glassgpt.cli.commands.next import candidates, listing, token_bytes
 from glassgpt.cli.text import visible
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ def checked_verb(word: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def command_of(verb: str) -> Callable[..., int]:
-    command: Callable[..., int] = importlib.import_module(f"glassgpt.cli.{verb}").command
+    command: Callable[..., int] = importlib.import_module(f"glassgpt.cli.commands.{verb}").command
     return command
 
 

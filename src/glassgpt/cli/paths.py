@@ -1,6 +1,6 @@
 """The gate for paths: whatever is typed where --help says DIR, FILE, RUN or MODEL passes here first.
 
-What may be written over is decided where it is written: `check_target` of `glassgpt.weights.safe`.
+What may be written over is decided where it is written: `check_target` of `glassgpt.files`.
 """
 
 from __future__ import annotations

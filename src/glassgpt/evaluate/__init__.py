@@ -7,9 +7,9 @@ compare.py (two models), published.py (what others measured). Beside them: harne
 itself) and generated.py (texts that a model wrote).
 """
 
-from glassgpt.evaluate.measure import Measure
+from glassgpt.evaluate.metrics import Measure
+from glassgpt.evaluate.score_cache import Scores, Store
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.store import Scores, Store
 from glassgpt.evaluate.task import Reader
 
 __all__ = ["Measure", "Reader", "Scorer", "Scores", "Store"]

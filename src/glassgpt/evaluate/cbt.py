@@ -14,8 +14,8 @@ from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.choice import Question, prepare_questions
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import childrens_books
-from glassgpt.evaluate.measure import ACCURACY, Measure
-from glassgpt.evaluate.store import Scores
+from glassgpt.evaluate.metrics import ACCURACY, Measure
+from glassgpt.evaluate.score_cache import Scores
 from glassgpt.evaluate.task import Prepared, Reader, lines_of
 
 BLANK = "XXXXX"

@@ -17,10 +17,10 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.measure import ACCURACY, Measure
-from glassgpt.evaluate.rows import Group
-from glassgpt.evaluate.store import Scores
+from glassgpt.evaluate.metrics import ACCURACY, Measure
+from glassgpt.evaluate.score_cache import Scores
 from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
+from glassgpt.evaluate.windows import Group
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from glassgpt.errors import SettingError
-from glassgpt.evaluate.cores import over_cores
-from glassgpt.evaluate.measure import ACCURACY, MEAN, Measure
-from glassgpt.evaluate.reading import plain_sheet, read
-from glassgpt.evaluate.rows import Row
+from glassgpt.evaluate.batching import plain_sheet, read
+from glassgpt.evaluate.metrics import ACCURACY, MEAN, Measure
 from glassgpt.evaluate.scorer import Scorer
+from glassgpt.evaluate.threads import over_cores
+from glassgpt.evaluate.windows import Row
 from glassgpt.model import TorchBackend
 
 

@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.evaluate.rows import Group, continuation_rows
+from glassgpt.evaluate.score_cache import Store
 from glassgpt.evaluate.scorer import Scorer, fingerprint
-from glassgpt.evaluate.store import Store
+from glassgpt.evaluate.windows import Group, continuation_rows
 from glassgpt.generate.engine import Engine, end_of_text
 from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT, load
-from glassgpt.model.backend import choose_device
+from glassgpt.model.torch_backend import choose_device
 
 try:
     from lm_eval import simple_evaluate, utils

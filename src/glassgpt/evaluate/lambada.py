@@ -15,8 +15,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.measure import ACCURACY, PERPLEXITY, Kind, Measure
-from glassgpt.evaluate.store import Scores
+from glassgpt.evaluate.metrics import ACCURACY, PERPLEXITY, Kind, Measure
+from glassgpt.evaluate.score_cache import Scores
 from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
 from glassgpt.generate.text import Tokenizer
 

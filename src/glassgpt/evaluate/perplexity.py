@@ -17,10 +17,10 @@ import numpy as np
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import harness_wikitext
 from glassgpt.evaluate.lambada import read_passages
-from glassgpt.evaluate.measure import BITS, PERPLEXITY, Kind, Measure
-from glassgpt.evaluate.rows import Row, rolling_rows, strided_rows
-from glassgpt.evaluate.store import Scores
+from glassgpt.evaluate.metrics import BITS, PERPLEXITY, Kind, Measure
+from glassgpt.evaluate.score_cache import Scores
 from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
+from glassgpt.evaluate.windows import Row, rolling_rows, strided_rows
 
 if TYPE_CHECKING:
     from glassgpt.generate.text import Tokenizer

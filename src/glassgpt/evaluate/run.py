@@ -9,11 +9,11 @@ from pathlib import Path
 
 from glassgpt.errors import UserError
 from glassgpt.evaluate import datasets
-from glassgpt.evaluate.measure import Measure
-from glassgpt.evaluate.rows import Group
+from glassgpt.evaluate.metrics import Measure
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.suites import data_folder
 from glassgpt.evaluate.task import Prepared, Reader, Task
+from glassgpt.evaluate.windows import Group
 
 
 @dataclass

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgpt.backend import Backend
 from glassgpt.config import Config
 from glassgpt.errors import UserError
-from glassgpt.evaluate.cores import over_cores
-from glassgpt.evaluate.reading import plain_sheet, read, tree_length, tree_sheet
-from glassgpt.evaluate.rows import Group, Row, shared_length
-from glassgpt.evaluate.store import Scores, Store, key_of
-from glassgpt.generate.backend import Backend
+from glassgpt.evaluate.batching import plain_sheet, read, tree_length, tree_sheet
+from glassgpt.evaluate.score_cache import Scores, Store, key_of
+from glassgpt.evaluate.threads import over_cores
+from glassgpt.evaluate.windows import Group, Row, shared_length
 from glassgpt.model import TorchBackend
 from glassgpt.model.plain import all_attend_plainly
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from glassgpt.errors import UserError
-from glassgpt.evaluate.measure import Measure
-from glassgpt.evaluate.rows import Group, continuation_rows, encode_pair
-from glassgpt.evaluate.store import Scores
+from glassgpt.evaluate.metrics import Measure
+from glassgpt.evaluate.score_cache import Scores
+from glassgpt.evaluate.windows import Group, continuation_rows, encode_pair
 
 if TYPE_CHECKING:
     from glassgpt.evaluate.datasets import Dataset

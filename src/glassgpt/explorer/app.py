@@ -6,13 +6,12 @@ from importlib.resources import files
 
 from fastapi import FastAPI
 
-from glassgpt.explorer import changing, export, questions, writing
 from glassgpt.explorer.models import Model, Models
-from glassgpt.explorer.questions import API, Explorer
+from glassgpt.explorer.routes import export, generate, intervene, trace
+from glassgpt.explorer.routes.trace import API, Explorer
 from glassgpt.explorer.traces import MOST_TRACES, Traces
 from glassgpt.gpt import GPT
-from glassgpt.http import errors
-from glassgpt.http import files as page_files
+from glassgpt.http import errors, static_files
 from glassgpt.http.guard import Guard
 from glassgpt.http.worker import Worker
 
@@ -29,9 +28,9 @@ def make_app(
     errors.install(app)
     models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]))
     explorer = Explorer(models, Traces(models, most_traces), Worker())
-    questions.install(app, explorer)
-    changing.install(app, explorer)
-    writing.install(app, explorer)
+    trace.install(app, explorer)
+    intervene.install(app, explorer)
+    generate.install(app, explorer)
     export.install(app, explorer, PAGE)
-    page_files.install(app, PAGE)
+    static_files.install(app, PAGE)
     return app

@@ -112,7 +112,7 @@ def checkpoints_of(name: str) -> dict[int, Path]:
     """The states that a training run kept, by step."""
     if not (Path(name) / "checkpoints").is_dir():
         return {}
-    from glassgpt.train.run import checkpoints
+    from glassgpt.train.checkpoint.run_folder import checkpoints
 
     return {int(folder.name.removeprefix("step-")): folder for folder in checkpoints(Path(name))}
 
@@ -122,8 +122,8 @@ def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     import torch
 
     from glassgpt.model import GPT2, TorchBackend
-    from glassgpt.model.backend import Undrawn, arrange
-    from glassgpt.train.run import read_checkpoint
+    from glassgpt.model.torch_backend import Undrawn, arrange
+    from glassgpt.train.checkpoint.run_folder import read_checkpoint
 
     state, _ = read_checkpoint(folder)
     like: torch.Tensor = gpt.backend.model.wte.weight  # type: ignore[attr-defined]

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.backend import Array, Backend
 from glassgpt.generate.engine import checked_prompt, kept_length, n_tokens, stop_tokens
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
+from glassgpt.generate.logits_processors import Wishes, Words, collect
 from glassgpt.generate.sampling import edited, log_sum_exp, ranked
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
-from glassgpt.generate.wishes import Wishes, Words, collect
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 import array_api_compat
 import numpy as np
 
+from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.backend import Array, Backend
 from glassgpt.generate.generation import Event
+from glassgpt.generate.logits_processors import Words, collect
 from glassgpt.generate.request import Request, Sample
 from glassgpt.generate.sampling import NOTHING, Edits, Knobs, draw_tokens, knobs
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
-from glassgpt.generate.wishes import Words, collect
 from glassgpt.ranges import check_whole
 
 UNIFORMS_AHEAD = 64  # random numbers are moved to the device this many steps at a time

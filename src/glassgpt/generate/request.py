@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from glassgpt.generate.backend import Array
+from glassgpt.backend import Array
 from glassgpt.generate.generation import Alternatives, Generation
+from glassgpt.generate.logits_processors import Wishes, Words
+from glassgpt.generate.rng import Uniforms
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
-from glassgpt.generate.uniforms import Uniforms
-from glassgpt.generate.wishes import Wishes, Words
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import array_api_compat
 import numpy as np
 
-from glassgpt.generate.backend import Array
+from glassgpt.backend import Array
 from glassgpt.generate.settings import Settings
 
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from glassgpt.errors import UserError
-from glassgpt.http.answers import json_response
+from glassgpt.http.responses import json_response
 
 log = logging.getLogger("glassgpt.http")
 

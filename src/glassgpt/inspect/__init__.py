@@ -1,10 +1,9 @@
-"""Model -> insight. Read places.py (the steps by name), live.py and trace.py, then edits.py and intervene.py,
-attribute.py, and drawings.py for how it all looks; tally.py and verify.py stand by themselves."""
+"""Model -> insight. Read taps.py (the steps by name), activations.py and trace.py, then edits.py and
+intervene.py, attribute.py, and plots.py for how it all looks; tally.py and verify.py stand by themselves."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.answers import Lens, Surprise
     from glassgpt.inspect.attribute import DirectLogit, TokenScores
     from glassgpt.inspect.edit_data import edit_from_dict
     from glassgpt.inspect.edits import (
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         SteerToken,
     )
     from glassgpt.inspect.intervene import Intervention
+    from glassgpt.inspect.lens import Lens, Surprise
     from glassgpt.inspect.tally import Tally
     from glassgpt.inspect.trace import Trace
 
@@ -31,11 +31,11 @@ _HOME = {
     "DirectLogit": "attribute",
     "Edit": "edits",
     "Intervention": "intervene",
-    "Lens": "answers",
+    "Lens": "lens",
     "Patch": "edits",
     "Steer": "edits",
     "SteerToken": "edits",
-    "Surprise": "answers",
+    "Surprise": "lens",
     "Tally": "tally",
     "TokenScores": "attribute",
     "Trace": "trace",

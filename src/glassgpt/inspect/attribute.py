@@ -18,19 +18,19 @@ import torch
 from torch import Tensor, nn
 
 from glassgpt.errors import SettingError
+from glassgpt.inspect.activations import Live
+from glassgpt.inspect.display import Shown
+from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.intervene import fresh
-from glassgpt.inspect.live import Live
 from glassgpt.inspect.of_gpt import model_of
-from glassgpt.inspect.places import checked_index
-from glassgpt.inspect.shown import Shown
+from glassgpt.inspect.taps import checked_index
 from glassgpt.inspect.trace import Trace
-from glassgpt.inspect.views import Array
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
 from glassgpt.model.plain import is_just
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
-    from glassgpt.inspect.picture import Picture
+    from glassgpt.inspect.svg import Picture
 
 GAP = 0.002  # integrated gradients stop here: a fifth of the 1 % that one may rely on
 MOST_POINTS = 1000
@@ -53,7 +53,7 @@ class TokenScores(Shown):
     points: int | None = None  # integrated: how many gradients it took
 
     def picture(self) -> Picture:
-        from glassgpt.inspect.drawings import of_token_scores
+        from glassgpt.inspect.plots import of_token_scores
 
         return of_token_scores(self)
 
@@ -96,7 +96,7 @@ class DirectLogit(Shown):
         return float(self.embedding + parts + self.rest)
 
     def picture(self) -> Picture:
-        from glassgpt.inspect.drawings import of_direct
+        from glassgpt.inspect.plots import of_direct
 
         return of_direct(self)
 

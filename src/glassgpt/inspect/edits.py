@@ -18,7 +18,7 @@ from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import PlaceError, SettingError
-from glassgpt.inspect.places import checked_index, letters
+from glassgpt.inspect.taps import checked_index, letters
 from glassgpt.inspect.trace import Trace
 from glassgpt.model.gpt2 import GPT2, Tap
 

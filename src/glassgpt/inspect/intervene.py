@@ -11,18 +11,18 @@ import numpy as np
 import torch
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.answers import Lens
+from glassgpt.inspect.display import Shown
 from glassgpt.inspect.edit_data import edit_from_dict
 from glassgpt.inspect.edits import Edit, Scene, compose
+from glassgpt.inspect.indexing import Array
+from glassgpt.inspect.lens import Lens
 from glassgpt.inspect.of_gpt import model_of
-from glassgpt.inspect.places import checked_index, split_name
-from glassgpt.inspect.shown import Shown
+from glassgpt.inspect.taps import checked_index, split_name
 from glassgpt.inspect.trace import Trace
-from glassgpt.inspect.views import Array
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
-    from glassgpt.inspect.picture import Picture
+    from glassgpt.inspect.svg import Picture
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Intervention(Shown):
         return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{what})"
 
     def picture(self) -> Picture:
-        from glassgpt.inspect.drawings import of_intervention
+        from glassgpt.inspect.plots import of_intervention
 
         return of_intervention(self)
 

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
-from glassgpt.inspect.shown import Shown
+from glassgpt.inspect.display import Shown
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.picture import Picture
+    from glassgpt.inspect.svg import Picture
 
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -91,7 +91,7 @@ class Tally(Shown):
         return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_NUMBER[dtype]
 
     def picture(self) -> Picture:
-        from glassgpt.inspect.drawings import of_tally
+        from glassgpt.inspect.plots import of_tally
 
         return of_tally(self)
 

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.answers import Lens, Surprise, Tops, Vocabulary, joined, surprised
-from glassgpt.inspect.live import ROWS, Live
-from glassgpt.inspect.places import checked_index, letters
-from glassgpt.inspect.shown import Shown
-from glassgpt.inspect.views import Array, Heads, Layers, MLPs, Streams
+from glassgpt.inspect.activations import ROWS, Live
+from glassgpt.inspect.display import Shown
+from glassgpt.inspect.indexing import Array, Heads, Layers, MLPs, Streams
+from glassgpt.inspect.lens import Lens, Surprise, Tops, Vocabulary, joined, surprised
+from glassgpt.inspect.taps import checked_index, letters
 from glassgpt.model.gpt2 import Tap
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
-    from glassgpt.inspect.picture import Picture
+    from glassgpt.inspect.svg import Picture
 
 
 class Trace(Shown):
@@ -82,7 +82,7 @@ class Trace(Shown):
         return f"Trace({start!r}, {len(self)} tokens, {self.config.n_layer} layers, {self.name!r})"
 
     def picture(self) -> Picture:
-        from glassgpt.inspect.drawings import of_trace
+        from glassgpt.inspect.plots import of_trace
 
         return of_trace(self)
 
@@ -308,14 +308,14 @@ class Trace(Shown):
 
     def save(self, path: str | Path, steps: str | Sequence[str] = "*") -> None:
         """Write one safetensors file that `Trace.load` opens, with the steps that the patterns name."""
-        from glassgpt.inspect.files import save
+        from glassgpt.inspect.trace_file import save
 
         save(self, path, steps)
 
     @classmethod
     def load(cls, path: str | Path, gpt: GPT | None = None) -> Trace:
         """Open a saved trace. With its model, what was not saved is computed."""
-        from glassgpt.inspect.files import load
+        from glassgpt.inspect.trace_file import load
 
         return load(path, gpt)
 

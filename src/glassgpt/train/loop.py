@@ -17,12 +17,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from glassgpt.errors import NonFiniteLossError
+from glassgpt.files import explaining, writing
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORED
-from glassgpt.train.memory import Pieces, rows_at_once
-from glassgpt.train.optim import make_optimizers, set_rate
-from glassgpt.train.parallel import check_division, check_plan
-from glassgpt.train.run import (
+from glassgpt.train.checkpoint.asynchronous import Saver
+from glassgpt.train.checkpoint.run_folder import (
     LOG,
     Identity,
     checkpoints,
@@ -32,11 +30,13 @@ from glassgpt.train.run import (
     save_run,
     staying,
 )
-from glassgpt.train.saving import Saver
+from glassgpt.train.distributed.parallelize import check_division, check_plan
+from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.loss import IGNORED
+from glassgpt.train.memory import Pieces, rows_at_once
+from glassgpt.train.optim import make_optimizers, set_rate
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.team import Team
-from glassgpt.train.way import Way
-from glassgpt.weights.safe import explaining, writing
+from glassgpt.train.step import Way
 
 # The batches of (rows, context + 1) ids from a step on: a function of that step and nothing else. Of many
 # processes each has its own rows.

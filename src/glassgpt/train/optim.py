@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from glassgpt.train.parallel import share, whole
+from glassgpt.train.distributed.parallelize import share, whole
 from glassgpt.train.settings import TrainSettings
 
 

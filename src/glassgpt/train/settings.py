@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.files import read_json
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
-from glassgpt.weights.safe import read_json
 
 MOST_STEPS = 10**9  # ten thousand times those of GPT-3
 MOST_TOKENS = 2**27  # of an update, and held out: their ids are in memory, a gigabyte of them

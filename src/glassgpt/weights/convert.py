@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.errors import SettingError
+from glassgpt.files import check_target, followed, settle, writing
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
 from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
-from glassgpt.weights.safe import check_target, followed, settle, writing
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer

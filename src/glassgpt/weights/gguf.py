@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
+from glassgpt.files import writing
 from glassgpt.weights.checkpoint import (
     Checkpoint,
     LazyTensor,
@@ -36,7 +37,6 @@ from glassgpt.weights.gguf_file import (
 )
 from glassgpt.weights.gguf_vocabulary import read_vocabulary, vocabulary_settings
 from glassgpt.weights.linear import is_linear, turned
-from glassgpt.weights.safe import writing
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.errors import FileFormatError
+from glassgpt.files import file_size
 from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.ggml_types import TYPES, Bytes, GGMLType
-from glassgpt.weights.safe import file_size
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

@@ -20,9 +20,9 @@ from typing import Any
 from urllib.parse import quote
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
+from glassgpt.files import inside, read_json, writing
 from glassgpt.weights.download import RemoteFile, ask, download, is_network_error
 from glassgpt.weights.huggingface import PICKLE, PICKLE_INDEX, SAFETENSORS, SAFETENSORS_INDEX, read_config
-from glassgpt.weights.safe import inside, read_json, writing
 
 KNOWN = {
     "gpt2": "openai-community/gpt2",

@@ -16,6 +16,7 @@ import numpy as np
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, shown
+from glassgpt.files import inside, read_json, writing
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
     Array,
@@ -28,7 +29,6 @@ from glassgpt.weights.checkpoint import (
     dtype_of,
     shape_of,
 )
-from glassgpt.weights.safe import inside, read_json, writing
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -18,6 +18,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
+from glassgpt.files import file_size, writing
 from glassgpt.weights.checkpoint import (
     DTYPES,
     Array,
@@ -31,7 +32,6 @@ from glassgpt.weights.checkpoint import (
 )
 from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.linear import is_linear, turned
-from glassgpt.weights.safe import file_size, writing
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 MAGIC = 20240326

@@ -19,6 +19,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, UserError
+from glassgpt.files import writing
 from glassgpt.weights import pickled
 from glassgpt.weights.checkpoint import (
     Array,
@@ -31,7 +32,6 @@ from glassgpt.weights.checkpoint import (
 )
 from glassgpt.weights.huggingface import config_from_text
 from glassgpt.weights.linear import is_linear, turned
-from glassgpt.weights.safe import writing
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 FILE = "ckpt.pt"

@@ -17,6 +17,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, shown
+from glassgpt.files import file_size, inside, read_json, writing
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
@@ -27,7 +28,6 @@ from glassgpt.weights.checkpoint import (
     require_published_design,
     shape_of,
 )
-from glassgpt.weights.safe import file_size, inside, read_json, writing
 from glassgpt.weights.tf_bundle import read_bundle, write_bundle
 from glassgpt.weights.tokenizers import tokenizer_beside
 

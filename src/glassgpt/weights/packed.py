@@ -16,6 +16,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.files import writing
 from glassgpt.weights import tensorfile
 from glassgpt.weights.checkpoint import (
     Array,
@@ -26,7 +27,6 @@ from glassgpt.weights.checkpoint import (
     dtype_named,
 )
 from glassgpt.weights.huggingface import read_config, write_config
-from glassgpt.weights.safe import writing
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 FILE = "model.int8.safetensors"

@@ -20,10 +20,10 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError, UserError
+from glassgpt.files import file_size
 from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.pickle_check import DTYPES, OLD_START, check_instructions, instructions
-from glassgpt.weights.safe import file_size
 
 if TYPE_CHECKING:
     import torch

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
+from glassgpt.files import refuse_device
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
 from glassgpt.weights.huggingface import read_config
-from glassgpt.weights.safe import refuse_device
 from glassgpt.weights.tokenizers import tokenizer_beside
 
 if TYPE_CHECKING:

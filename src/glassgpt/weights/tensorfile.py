@@ -19,9 +19,9 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError, shown
+from glassgpt.files import file_size
 from glassgpt.weights.checkpoint import LazyTensor
 from glassgpt.weights.filebytes import FileBytes
-from glassgpt.weights.safe import file_size
 
 # The header of GPT-2 XL is 60 kB. Parsed JSON takes up to thirty times its own size in memory.
 HEADER_LIMIT = 2**20

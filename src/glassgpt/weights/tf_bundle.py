@@ -19,10 +19,10 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError
+from glassgpt.files import file_size
 from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.crc32c import crc32c, masked
 from glassgpt.weights.filebytes import FileBytes
-from glassgpt.weights.safe import file_size
 from glassgpt.weights.sstable import FILE_LIMIT, read_table, read_varint, varint, write_table
 
 # TensorFlow's numbers for the dtypes (types.proto) that weights come in.

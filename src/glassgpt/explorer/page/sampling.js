@@ -117,7 +117,7 @@ export function ranked(logits) {
 const WORD = (1n << 64n) - 1n;
 
 /**
- * The random number of a step under a seed: the same as Python's generate/uniforms.py (Philox 4x64, ten rounds),
+ * The random number of a step under a seed: the same as Python's generate/rng.py (Philox 4x64, ten rounds),
  * so that a sample drawn here can be drawn again on the command line.
  * @param {number|bigint} seed
  * @param {number} step

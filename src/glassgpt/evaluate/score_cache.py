@@ -1,0 +1,99 @@
+"""Scores on the disk: a run that was killed goes on where it was, and no row is ever computed twice.
+
+One file for each model, dtype and kind of device, to which records are appended: a row's key, its number of
+scored tokens, a checksum, their log-probabilities (float64) and flags (uint8). A record that was cut off by a
+kill is dropped when the file is next opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from glassgpt.evaluate.windows import Row
+
+MAGIC = b"glassgpt scores 2\n"
+HEAD = struct.Struct("<16sII")  # key, number of tokens, checksum
+
+
+class Scores(NamedTuple):
+    """What the model said about a row's scored tokens."""
+
+    logprobs: np.ndarray  # float64
+    greedy: np.ndarray  # bool: was it the likeliest token?
+    unbarred: np.ndarray  # bool: was it the likeliest of those not barred? Only for the first of some rows.
+
+    @property
+    def total(self) -> float:
+        return float(self.logprobs.sum())
+
+
+def key_of(row: Row, barred_list: bytes = b"") -> bytes:
+    hasher = hashlib.blake2b(row.ids.astype("<i8").tobytes(), digest_size=16)
+    hasher.update(b"%d" % row.first)
+    if row.barred:
+        hasher.update(barred_list)
+    return hasher.digest()
+
+
+class Store:
+    """Scores by key. Without a path they are kept in memory only."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._known: dict[bytes, Scores] = {}
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._read(path)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: bytes) -> Scores:
+        return self._known[key]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, found: list[tuple[bytes, Scores]]) -> None:
+        """Keep some scores; once this returns, a kill does not lose them."""
+        self._known.update(found)
+        if self.path is None:
+            return
+        records = b"".join(_record(key, scores) for key, scores in found)
+        # One write at the file's end: two runs on the same model do not tear each other's records.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(file, records)
+        finally:
+            os.close(file)
+
+    def _read(self, path: Path) -> None:
+        data = path.read_bytes() if path.exists() else b""
+        place = len(MAGIC)
+        if not data.startswith(MAGIC):
+            path.write_bytes(MAGIC)
+            return
+        while place + HEAD.size <= len(data):
+            key, n, checksum = HEAD.unpack_from(data, place)
+            payload = data[place + HEAD.size : place + HEAD.size + 9 * n]
+            if len(payload) < 9 * n or zlib.crc32(payload) != checksum:
+                break
+            flags = np.frombuffer(payload, np.uint8, n, 8 * n)
+            logprobs = np.frombuffer(payload, "<f8", n)
+            self._known[key] = Scores(logprobs, (flags & 1) > 0, (flags & 2) > 0)
+            place += HEAD.size + 9 * n
+        if place < len(data):
+            os.truncate(path, place)
+
+
+def _record(key: bytes, scores: Scores) -> bytes:
+    flags = scores.greedy.astype(np.uint8) | scores.unbarred.astype(np.uint8) << 1
+    payload = scores.logprobs.astype("<f8").tobytes() + flags.tobytes()
+    return HEAD.pack(key, len(scores.logprobs), zlib.crc32(payload)) + payload

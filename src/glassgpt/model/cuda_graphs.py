@@ -1,0 +1,263 @@
+"""The forward pass recorded as CUDA graphs, so that a GPU is not kept waiting for Python.
+
+GPT-2 small takes some hundred kernels a token, each a few microseconds: launching them one by one takes
+longer than running them. So the ordinary forward pass is recorded with fixed buffers for its inputs and
+outputs, once for one new token in every row of the cache and once for a stretch of a prompt, and replayed.
+
+Shapes never change between replays: a row is computed by the same kernels whether it is alone or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from glassgpt.model.cache import Cache
+from glassgpt.model.gpt2 import GPT2
+from glassgpt.model.plain import KERNEL_DTYPES, all_attend_plainly, fits_kernels, is_just
+
+FEW_ROWS = 4  # up to here our own vector kernels beat matrix products and their launches
+SHORT, LONG = (8, 64), (1, 512)  # (prompts read side by side, tokens of each at once)
+LONG_PROMPT = 128  # from more tokens than this on a prompt is read by itself
+
+# A recording takes some 20 ms to make and holds on to memory: it must be worth it, and there must be an end.
+WORTH_RECORDING = 4  # calls of one kind
+MOST_RECORDINGS = 16
+
+recording_turn = threading.Lock()  # torch records on one stream of its own, whichever thread asks
+
+
+def can_record(model: GPT2) -> bool:
+    """A recording multiplies by the head's matrix itself, and runs a block's Python once, for all steps:
+    blocks other than ours may decide something anew at each."""
+    return is_just(model, GPT2) and all_attend_plainly(model)
+
+
+class Recordings:
+    """Decoding for all rows of a cache, and prefilling on desks from which rows are copied."""
+
+    def __init__(self, model: GPT2, cache: Cache) -> None:
+        self.model = model
+        self.cache = cache
+        rows, device = cache.kv.shape[2], cache.kv.device
+        head = (model.wte.weight if model.lm_head is None else model.lm_head.weight).detach()  # (V, C)
+        # Rows of logits that are not a whole number of 16 bytes make cuBLAS take a kernel six times slower.
+        self.head = F.pad(head, (0, 0, 0, -len(head) % 64)).t()  # (C, V or a few more)
+        self.expected = np.full(rows, -1, np.int64)  # what the device will have in self.positions
+        self.ids = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+        self.positions = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
+        self.decoding: Recording | None = None
+        self.prefilling: dict[tuple[int, int], Recording] = {}
+        self.desks: dict[tuple[int, int], Cache] = {}
+
+    def decode(self, ids: Tensor, positions: np.ndarray) -> Tensor:
+        """Read one token per row; the logits (rows, V), which are the caller's to keep. -1: an idle row."""
+        if self.decoding is None:
+            self.decoding = self.record_decoding()
+        self.ids.copy_(ids[:, None])
+        if not np.array_equal(positions, self.expected):
+            self.positions.copy_(on_device(positions[:, None], self.positions.device))
+        self.expected = positions + (positions >= 0)
+        return self.decoding.replay()[:, : self.model.config.vocab_size].clone()
+
+    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Read each prompt into its row; the logits (len(rows), V) after their last tokens.
+
+        Short prompts are read several side by side, a long one by itself in longer stretches. Which recording
+        reads a prompt, and so its numbers, depends on its own length alone.
+        """
+        logits: dict[int, Tensor] = {}
+        for shape in (SHORT, LONG):
+            mine = [i for i, ids in enumerate(prompts) if (len(ids) > LONG_PROMPT) == (shape is LONG)]
+            for first in range(0, len(mine), shape[0]):
+                some = mine[first : first + shape[0]]
+                found = self._prefill([rows[i] for i in some], [prompts[i] for i in some], shape)
+                logits.update(zip(some, found, strict=True))
+        return torch.stack([logits[i] for i in range(len(rows))])
+
+    def _prefill(
+        self, rows: Sequence[int], prompts: Sequence[Sequence[int]], shape: tuple[int, int]
+    ) -> list[Tensor]:
+        if shape not in self.prefilling:
+            self.prefilling[shape] = self.record_prefilling(shape)
+        recording, stretch = self.prefilling[shape], shape[1]
+        logits: dict[int, Tensor] = {}
+        for start in range(0, max(map(len, prompts)), stretch):
+            tokens, positions = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+            last = np.zeros((shape[0], 1), np.int64)
+            for place, ids in enumerate(prompts):
+                part = ids[start : start + stretch]
+                tokens[place, : len(part)] = part
+                positions[place, : len(part)] = start + np.arange(len(part))
+                last[place] = max(0, len(part) - 1)
+            recording.inputs.copy_(on_device(np.hstack([tokens, positions, last]), self.head.device))
+            out = recording.replay()[:, : self.model.config.vocab_size].clone()
+            for place, ids in enumerate(prompts):
+                if start < len(ids) <= start + stretch:
+                    logits[place] = out[place]
+        for place, (row, ids) in enumerate(zip(rows, prompts, strict=True)):
+            self.cache.kv[:, :, row, :, : len(ids)] = self.desks[shape].kv[:, :, place, :, : len(ids)]
+        return [logits[place] for place in range(len(rows))]
+
+    def record_decoding(self) -> Recording:
+        view, run_block = self.cache, torch.compile(nn.Module.__call__, fullgraph=True, dynamic=False)
+        # Triton comes with torch for CUDA on Linux.
+        if importlib.util.find_spec("triton") is not None and self.cache.kv.dtype in KERNEL_DTYPES:
+            from glassgpt.model import triton_kernels as kernels
+
+            view = dataclasses.replace(self.cache, attend_one=kernels.attend_one)
+            if len(self.positions) <= FEW_ROWS and all(map(fits_kernels, self.model.h)):
+                run_block = kernels.run_block
+        self.positions.fill_(-1)  # trying it out must not write into rows that are in use
+
+        def forward() -> Tensor:
+            x = self.model.hidden(self.ids, self.positions, view, run_block=run_block)  # (rows, 1, C)
+            logits = self.logits(x[:, 0])  # (rows, V)
+            self.positions.add_((self.positions >= 0).long())  # ready for the next token
+            return logits
+
+        # One compiled block serves all layers, but each shape of cache and model counts as a recompilation.
+        with torch._dynamo.config.patch(recompile_limit=256):
+            recording = Recording(self.positions, forward)
+        self.expected = np.full(len(self.positions), -1, np.int64)
+        return recording
+
+    def record_prefilling(self, shape: tuple[int, int]) -> Recording:
+        places, stretch = shape
+        inputs = torch.zeros(places, 2 * stretch + 1, dtype=torch.int64, device=self.head.device)
+        ids, positions, last = inputs[:, :stretch], inputs[:, stretch:-1], inputs[:, -1]
+        place = torch.arange(places, device=inputs.device)
+        context = self.cache.context if shape == LONG else min(LONG_PROMPT, self.cache.context)
+        desk = Cache.empty(self.model.config, places, context, inputs.device, self.cache.kv.dtype)
+        self.desks[shape] = desk
+
+        def forward() -> Tensor:
+            x = self.model.hidden(ids, positions, desk)  # (places, stretch, C)
+            return self.logits(x[place, last])  # (places, V): only the last meets the head
+
+        return Recording(inputs, forward)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(rows, C) -> (rows, V or a few more), summed and kept in float32."""
+        if x.dtype in (torch.float32, torch.float64):
+            return (x @ self.head).float()
+        return torch.mm(x, self.head, out_dtype=torch.float32)
+
+
+class Recording:
+    """One forward pass, its input buffer and its output buffer."""
+
+    def __init__(self, inputs: Tensor, forward: Callable[[], Tensor]) -> None:
+        self.inputs = inputs
+        self.forward = forward  # holds on to every tensor that the recording reads
+        with recording_turn, torch.cuda.device(inputs.device):
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):  # compiles, and lets cuBLAS take its workspace outside the recording
+                    forward()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            # Thread-local: what other threads ask of the device meanwhile does not break the recording.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.output = forward()
+
+    def replay(self) -> Tensor:
+        with torch.cuda.device(self.inputs.device):
+            self.graph.replay()
+        return self.output
+
+
+def on_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """Host values on the GPU, without waiting for them to arrive."""
+    return torch.from_numpy(values).pin_memory().to(device, non_blocking=True)
+
+
+class Recorded:
+    """A function of arrays with one row per sequence, recorded once for each of a few numbers of rows.
+
+    `function(*arguments)` gets tensors, tuples of them, and other values that are the same at every call of
+    the same kind; it returns a tuple of tensors. Rows must not depend on each other: the recording is for a
+    power of two of them, and what the unused ones hold is left from earlier calls. A kind that comes a few
+    times only is not recorded, and of those that are, the ones not used for longest are dropped.
+    """
+
+    def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
+        self.function = function
+        self.calls: Counter[tuple[Any, ...]] = Counter()
+        self.kinds: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], Recording, list[Tensor]]] = {}
+
+    def __call__(self, *arguments: Any) -> list[Tensor]:
+        leaves: list[Any] = []
+        flatten(arguments, leaves)
+        given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        rows = len(given[0])
+        width = 1 << (rows - 1).bit_length()
+        kind = (
+            width,
+            *((leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+        )
+        if kind not in self.kinds:
+            if len(self.calls) > 100 * MOST_RECORDINGS:
+                self.calls.clear()  # kinds that came once and never again
+            self.calls[kind] += 1
+            if self.calls[kind] < WORTH_RECORDING:
+                return list(self.function(*arguments))
+            self.make_room(given[0].device)
+            self.kinds[kind] = self.record(arguments, given, width)
+        self.kinds[kind] = buffers, latest, recording, outputs = self.kinds.pop(kind)  # the last used is last
+        for i, tensor in enumerate(given):
+            if latest[i] is not tensor:  # settings stay the same for many steps
+                buffers[i][:rows].copy_(tensor)
+                latest[i] = tensor
+        recording.replay()
+        return [output[:rows].clone() for output in outputs]
+
+    def make_room(self, device: torch.device) -> None:
+        self.calls.clear()
+        if len(self.kinds) >= MOST_RECORDINGS:
+            if device.type == "cuda":
+                with recording_turn:
+                    torch.cuda.synchronize(device)  # it may still be running
+            self.kinds.pop(next(iter(self.kinds)))
+
+    def record(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, Recording, Any]:
+        buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in given]
+        for buffer, tensor in zip(buffers, given, strict=True):
+            buffer.copy_(tensor[torch.arange(width, device=tensor.device) % len(tensor)])
+        replaced = replace_tensors(arguments, iter(buffers))
+        outputs: list[Tensor] = []
+
+        def forward() -> Tensor:
+            outputs[:] = self.function(*replaced)
+            return outputs[0]
+
+        recording = Recording(buffers[0], forward)
+        return buffers, list(given), recording, list(outputs)
+
+
+def flatten(value: Any, leaves: list[Any]) -> None:
+    """The leaves of nested tuples, in order."""
+    if isinstance(value, tuple):
+        leaves.append(type(value))
+        for part in value:
+            flatten(part, leaves)
+    else:
+        leaves.append(value)
+
+
+def replace_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The same nested tuples with other tensors in them."""
+    if isinstance(value, tuple):
+        parts = [replace_tensors(part, tensors) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return next(tensors) if isinstance(value, Tensor) else value
