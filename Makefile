@@ -30,6 +30,7 @@ style: .venv/installed-dev page-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 	@if [ -d node_modules/typescript ]; then npm run --silent check; \
 	else echo "SKIPPED: types and style of the Explorer's page (tsc, eslint), for want of npm or its registry"; fi
 

@@ -1,0 +1,34 @@
+"""What importing the package costs: the rooms that run without torch do not import it. The order of the rooms
+is import-linter's (`make style`, pyproject.toml)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+TORCH_ROOMS = ("model", "train", "inspect", "evaluate")
+SCRIPT = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    if "torch" in sys.modules:
+        sys.exit(f"import {name} imports torch: import it inside the function that needs it")
+"""
+
+
+def modules() -> list[str]:
+    """Every module of the package but those that may import torch, and the program itself."""
+    names = []
+    for path in sorted((SOURCE / "glassgpt").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if parts[1] not in (*TORCH_ROOMS, "__main__"):
+            names.append(".".join(parts).removesuffix(".__init__"))
+    return names
+
+
+def test_only_rooms_that_compute_with_torch_import_it() -> None:
+    names = modules()
+    assert {"glassgpt", "glassgpt.gpt", "glassgpt.cli.commands.train", "glassgpt.explorer.app"} <= set(names)
+    subprocess.run([sys.executable, "-c", SCRIPT, *names], check=True, timeout=600)
