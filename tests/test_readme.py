@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import glassgpt
-from glassgpt.cli import VERBS, main
+from glassgpt.cli import COMMANDS, main
 from glassgpt.cli.parse import parse
 from glassgpt.errors import UserError
 
@@ -226,7 +226,7 @@ def typed_commands() -> list[tuple[str, str]]:
         if language != "python"
         for line in re.sub(r"\\\n", " ", block).splitlines()
     ]
-    lines += [(f"{verb} --help", line) for verb, found in VERBS.items() for line in found.examples]
+    lines += [(f"{verb} --help", line) for verb, found in COMMANDS.items() for line in found.examples]
     before = r"(?:\$ )?(?:eval \"\$\()?(?:torchrun .* -m )?"
     after = r"(?:\s#.*|\s[<>|].*|\)\".*)?"
     found = [(name, re.fullmatch(f"{before}glassgpt (?!-)(.*?){after}", line)) for name, line in lines]
@@ -237,7 +237,7 @@ def test_every_command_can_be_parsed() -> None:
     """Nothing is run: each flag is one that the verb has, and its value one that it takes."""
     typed = typed_commands()
     assert len(typed) > 80
-    assert {command.split()[0] for _, command in typed} == set(VERBS)
+    assert {command.split()[0] for _, command in typed} == set(COMMANDS)
     for page, command in typed:
         verb, *words = shlex.split(command)
         if pages.DOTS in words:  # something is left out
@@ -245,7 +245,7 @@ def test_every_command_can_be_parsed() -> None:
         if verb == "train":  # there is no run here to take the settings from
             words = [word for word in words if word != "--resume"]
         try:
-            parse(verb, VERBS[verb], words)
+            parse(verb, COMMANDS[verb], words)
         except UserError as error:
             pytest.fail(f"{page}: glassgpt {command}: {error}")
 
@@ -253,7 +253,7 @@ def test_every_command_can_be_parsed() -> None:
 @pytest.fixture(scope="module")
 def help_pages() -> dict[str, str]:
     found = {}
-    for name, verb in VERBS.items():
+    for name, verb in COMMANDS.items():
         with contextlib.redirect_stdout(io.StringIO()) as page:
             parse(name, verb, ["--help"])()
         found[name] = page.getvalue()

@@ -22,7 +22,7 @@ from glassgpt.generate.fair_lock import Turns
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import MOST_RANKS, Settings
 from glassgpt.generate.text import Tokenizer, belongs
-from glassgpt.openmp import spin_briefly
+from glassgpt.openmp import shorten_spin_wait
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def load(
         raise SettingError(f"backend {backend!r} is not known. Use 'torch', or leave it out.")
     from glassgpt.weights import load_checkpoint
 
-    spin_briefly()
+    shorten_spin_wait()
     with _no_collecting():
         checkpoint = load_checkpoint(str(name_or_path))
         for remark in checkpoint.remarks:

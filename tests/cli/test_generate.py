@@ -40,7 +40,7 @@ def test_a_text_of_white_space_alone_is_explained(glassgpt, tiny, words):
     answer = glassgpt("generate", "def f(x):", "--model", tiny, *blanks, *words)
     assert answer.code == 0
     told = [line for line in answer.err.splitlines() if "only white space" in line]
-    assert told == ["note: the continuation is only white space; try a sentence of prose, another --seed"]
+    assert told == ["note: the generated text is only white space; try a sentence of prose, another --seed"]
     for tokens in "4", "0":
         seen = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", tokens, "--seed", "1")
         assert "white space" not in seen.err
@@ -51,7 +51,8 @@ def test_the_shipped_model_says_that_it_has_not_read_code(glassgpt):
     answer = glassgpt("generate", prompt, "--model", "tiny", "--max-new-tokens", "8", "--temperature", "0")
     assert answer.out.strip() == prompt.strip()  # if a new model writes something here, take another prompt
     assert (
-        "this model has read books and encyclopedia articles, not code; try a sentence of prose" in answer.err
+        "this model was trained on books and encyclopedia articles, not code; try a sentence of prose"
+        in answer.err
     )
     assert "--model gpt2" in answer.err
 

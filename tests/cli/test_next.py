@@ -8,7 +8,7 @@ import os
 import pytest
 
 import glassgpt as package
-from glassgpt.cli.commands.next import candidates
+from glassgpt.cli.commands.next import next_candidates
 from glassgpt.cli.keyboard import Keyboard
 from glassgpt.weights import save_checkpoint
 
@@ -46,7 +46,7 @@ def test_mistakes(glassgpt, tiny):
 def test_the_keys(tiny):
     gpt = package.load(tiny)
     board = Keyboard(gpt, gpt.encode("Hi"))
-    found = [token_id for token_id, _ in candidates(gpt, board.ids)]
+    found = [token_id for token_id, _ in next_candidates(gpt, board.ids)]
     board.press("3", found)
     board.press("0", found)
     board.press("\n", found)
@@ -76,7 +76,7 @@ def test_the_keyboard_on_a_terminal(tiny):
 
     gpt = package.load(tiny)
     ids = gpt.encode("Hi you")
-    expected = gpt.decode([*ids, candidates(gpt, ids)[0][0]])
+    expected = gpt.decode([*ids, next_candidates(gpt, ids)[0][0]])
     command, env = program("next", "Hi", "--model", tiny, TERM="xterm", COLUMNS="80", LINES="24")
     leader, follower = pty.openpty()
     process = subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower)
@@ -92,10 +92,10 @@ def test_the_keyboard_on_a_terminal(tiny):
             except OSError:
                 pytest.fail(f"it left early: {screen.decode()}")
 
-    read_until(b"q done")
+    read_until(b"q quit")
     for keys in (b"2", b"u", b"\x1b[3~", b"\x1b[A", b"\xc3\xa9", b"+ you\n", b"\n"):
         os.write(leader, keys)
-        read_until(b"is no key here" if keys[0] in b"\x1b\xc3" else b"q done")
+        read_until(b"unknown key" if keys[0] in b"\x1b\xc3" else b"q quit")
     os.write(leader, b"q")
     rest = b""
     try:

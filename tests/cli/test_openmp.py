@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from glassgpt.openmp import SPINS
+from glassgpt.openmp import SPIN_COUNT
 
 # Ends the process where torch would be loaded, and says what torch would have found in the environment.
 AT_TORCH = """
@@ -29,9 +29,9 @@ LOAD = "import glassgpt; glassgpt.load('tiny')"
 @pytest.mark.parametrize(
     ("code", "said", "found"),
     [
-        (COMMAND, {}, f"{SPINS},"),
-        (TRAINING, {}, f"{SPINS},"),
-        (LOAD, {}, f"{SPINS},"),
+        (COMMAND, {}, f"{SPIN_COUNT},"),
+        (TRAINING, {}, f"{SPIN_COUNT},"),
+        (LOAD, {}, f"{SPIN_COUNT},"),
         (COMMAND, {"GOMP_SPINCOUNT": "7"}, "7,"),
         (LOAD, {"OMP_WAIT_POLICY": "active"}, ",active"),
     ],
@@ -48,10 +48,10 @@ def test_what_torch_finds(code, said, found, tmp_path):
 
 
 def test_where_torch_is_loaded_already_nothing_is_said(monkeypatch):
-    from glassgpt.openmp import spin_briefly
+    from glassgpt.openmp import shorten_spin_wait
 
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setitem(sys.modules, "torch", sys)
-    spin_briefly()
+    shorten_spin_wait()
     assert "GOMP_SPINCOUNT" not in os.environ

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from glassgpt.cli import VERBS
-from glassgpt.cli.parse import command_of
-from glassgpt.cli.paths import METAVARS
+from glassgpt.cli import COMMANDS
+from glassgpt.cli.parse import load_command
+from glassgpt.cli.paths import PATH_METAVARS
 from glassgpt.files import writing
 from tests.conftest import SHIPPED
 
@@ -72,16 +72,16 @@ def test_no_option_slips_by_the_gate():
         "dst",
         "tokenizer",
     }
-    for verb in VERBS:
-        for name, hint in typing.get_type_hints(command_of(verb), include_extras=True).items():
+    for verb in COMMANDS:
+        for name, hint in typing.get_type_hints(load_command(verb), include_extras=True).items():
             if name in paths:
                 shown = {getattr(note, "metavar", None) for note in hint.__metadata__}
-                assert shown & METAVARS, (verb, name)
+                assert shown & PATH_METAVARS, (verb, name)
 
 
 WRONG = {
-    "nobody's home": ("~nosuchuser/x", "~nosuchuser is nobody's home here"),
-    "zero byte": ("a\0b", "holds a zero byte"),
+    "nobody's home": ("~nosuchuser/x", "there is no user nosuchuser"),
+    "zero byte": ("a\0b", "contains a null byte"),
     "too long": ("x" * 300, "is too long"),
 }
 

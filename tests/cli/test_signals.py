@@ -137,7 +137,7 @@ def test_the_third_ends_it_wherever_it_is(monkeypatch):
                 signal.raise_signal(signal.SIGTERM)
             except KeyboardInterrupt:
                 assert ended == []
-    assert (ended, signals.seen) == ([143], signal.SIGTERM)
+    assert (ended, signals.received) == ([143], signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("_own_handlers")

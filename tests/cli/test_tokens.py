@@ -71,7 +71,7 @@ def test_stdin_bytes(vocabulary):
 
 
 def test_mistakes(glassgpt, tmp_path, vocabulary):
-    assert glassgpt("tokens", "", "--model", vocabulary).is_one_line_error("no text")
+    assert glassgpt("tokens", "", "--model", vocabulary).is_one_line_error("the text is empty")
     assert glassgpt("tokens", "a", "--model", tmp_path / "missing").is_one_line_error("missing")
 
 

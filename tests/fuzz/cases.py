@@ -17,7 +17,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from glassgpt.cli import VERBS, main
+from glassgpt.cli import COMMANDS, main
 from tests.fuzz import mutate
 
 Case = tuple[str, Callable[[], int]]  # what is done, for the report, and how
@@ -93,7 +93,7 @@ def argument(rng: random.Random, name: str, kind: Any) -> list[str]:
 
 def command_line(rng: random.Random, folder: Path) -> Case:
     """A verb with usual arguments, some of them replaced, and some of its flags with hostile values."""
-    verb = rng.choice([verb for verb in USUAL if verb in VERBS])
+    verb = rng.choice([verb for verb in USUAL if verb in COMMANDS])
     words = list(USUAL[verb])
     if rng.random() < 0.4:
         spots = [i for i, word in enumerate(words) if not word.startswith("-")]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassgpt.cli import VERBS, main
+from glassgpt.cli import COMMANDS, main
 from glassgpt.cli.parse import parse
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
@@ -61,7 +61,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def settings_of(*words: str) -> TrainSettings:
-    call = parse("train", VERBS["train"], ["--data", "d", "--out", "nowhere", *words])
+    call = parse("train", COMMANDS["train"], ["--data", "d", "--out", "nowhere", *words])
     return call.keywords["settings"]  # type: ignore[attr-defined, no-any-return]
 
 
@@ -124,7 +124,7 @@ def test_a_switch_that_was_on_may_be_typed_again(run: Path) -> None:
     (run / "settings.json").write_text(json.dumps({**saved, "auto": True, "recompute": True}))
 
     def resumed(*words: str) -> TrainSettings:
-        call = parse("train", VERBS["train"], ["--data", "d", "--out", str(run), "--resume", *words])
+        call = parse("train", COMMANDS["train"], ["--data", "d", "--out", str(run), "--resume", *words])
         return call.keywords["settings"]  # type: ignore[attr-defined, no-any-return]
 
     for words in ([], ["--auto"], ["--recompute", "--auto"]):

@@ -197,7 +197,7 @@ def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest
     data = shards_of(tmp_path)
     count = len(list(data.glob("*.bin")))
     assert main(["verify", str(data)]) == 0
-    assert f"all {count} token files are as they were prepared" in told(capsys)
+    assert f"all {count} token files are unchanged" in told(capsys)
     file = change_one_token(data)
     assert main(["verify", str(data)]) == 1
     said = capsys.readouterr()

@@ -51,7 +51,7 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     from rich.text import Text
 
     # Asked now: what rich puts in the place of stderr has no encoding.
-    signs = "▁▂▃▄▅▆▇█" if terminal.speaks_unicode(sys.stderr) else "_.-=+*#@"
+    signs = "▁▂▃▄▅▆▇█" if terminal.supports_unicode(sys.stderr) else "_.-=+*#@"
     losses: list[float] = []
     latest: dict[str, Any] = {}
 

@@ -36,12 +36,12 @@ def run_tasks(
         raise SettingError(
             f"--data {settings.folder} is no folder. With --tasks it holds task files (.yaml)."
         )
-    with terminal.waiting("starting lm-evaluation-harness"):
+    with terminal.spinner("starting lm-evaluation-harness"):
         from glassgpt.evaluate.harness import Harness, TaskManager, simple_evaluate, unknown
 
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         manager = TaskManager(include_path=None if settings.folder is None else str(settings.folder))
-    gpt = load(models[0], settings.device, settings.dtype, rows=256)
+    gpt = load(models[0], settings.device, settings.dtype, batch_size=256)
     model = Harness(gpt, cache=cache_folder(settings.cache))
     figures: list[Figure] = []
     problems = []

@@ -1,4 +1,4 @@
-"""`glassgpt --help`: one screen that teaches."""
+"""`glassgpt --help`: every command with an example, on one screen."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from glassgpt import __version__
 from glassgpt.cli import terminal
 
 if TYPE_CHECKING:
-    from glassgpt.cli import Verb
+    from glassgpt.cli import Command
 
 
-def overview(verbs: Mapping[str, Verb]) -> None:
+def print_overview(commands: Mapping[str, Command]) -> None:
     from rich.text import Text
 
     page = Text()
     page.append("glassgpt", style="title")
-    page.append(
-        f" {__version__}  GPT-2 made of glass: run it and see what happens inside.\n\n", style="quiet"
-    )
-    for name, verb in verbs.items():
+    page.append(f" {__version__}  GPT-2 made of glass: run it, look inside it, train it.\n\n", style="quiet")
+    for name, command in commands.items():
         page.append(f"  {name:<12}", style="accent")
-        page.append(f"{verb.does}\n")
-        page.append(f"  {'':<12}$ {verb.examples[0]}\n", style="quiet")
-    page.append("\nglassgpt VERB --help", style="accent")
-    page.append(" shows a verb's options and more examples.\n")
+        page.append(f"{command.summary}\n")
+        page.append(f"  {'':<12}$ {command.examples[0]}\n", style="quiet")
+    page.append("\nglassgpt COMMAND --help", style="accent")
+    page.append(" lists a command's options, with more examples.\n")
     page.append("A MODEL is a name (default, tiny, gpt2, owner/name), a folder or a file.\n")
-    page.append("Results go to stdout, all else to stderr; --json is for programs.")
+    page.append("Results go to stdout, everything else to stderr; --json is for scripts.")
     terminal.show(page)

@@ -1,4 +1,4 @@
-"""A model for a command: the facade's `load`, with a sign of life while it takes its time."""
+"""Loading a model for a command, with a spinner meanwhile, and the options that such commands share."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from glassgpt.cli.parse import flag
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
-# The flags of every command that runs a model.
+# The options of every command that runs a model.
 Model = Annotated[str, flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "MODEL")]
-Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")]
-Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default="what suits the device")]
+Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best available")]
+Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default="depends on the device")]
 
-# Numbers multiplied per step below which a second CPU thread costs more in meeting than it saves in work, and
-# ruins the speed where another program wants that core (measured on two busy cores: 337 tokens/s became 30).
-WORK_FOR_ONE_THREAD = 30_000_000
+# Multiply-adds per step below which a second CPU thread costs more in synchronization than it saves, and
+# ruins the speed when another program wants that core (measured on two busy cores: 337 tokens/s became 30).
+SINGLE_THREAD_WORK = 30_000_000
 
 
-def load(model: str, device: str | None, dtype: str | None, rows: int = 1) -> GPT:
-    """The model, ready for steps of about so many rows."""
+def load(model: str, device: str | None, dtype: str | None, batch_size: int = 1) -> GPT:
+    """Load the model for decoding steps of about `batch_size` sequences."""
     from glassgpt.weights import shipped_names
 
-    local = model in shipped_names() or Path(model).exists()
-    # A model that may have to be fetched draws a progress bar of its own.
-    with terminal.waiting(f"loading {model}") if local else contextlib.nullcontext():
+    is_local = model in shipped_names() or Path(model).exists()
+    # A download shows a progress bar of its own.
+    with terminal.spinner(f"loading {model}") if is_local else contextlib.nullcontext():
         gpt = glassgpt.load(model, device=device, dtype=dtype)
-    if rows * gpt.config.n_parameters < WORK_FOR_ONE_THREAD and "OMP_NUM_THREADS" not in os.environ:
+    if batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""From words on the command line to a function ready to be called. tyro reads the function's signature."""
+"""Turns the arguments of a command line into a bound function call; tyro reads the function's signature."""
 
 from __future__ import annotations
 
@@ -21,35 +21,34 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from glassgpt.cli.paths import checked_paths
+from glassgpt.cli.paths import resolve_paths
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
-    from glassgpt.cli import Verb
+    from glassgpt.cli import Command
 
-# No --no-json beside every --json; `--top-k None` is not a thing a person types.
-# A flag that may be given more than once takes one value each time: `--stop a --stop b`.
-PLAIN = (tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
-MARKERS = (tyro.conf.FlagCreatePairsOff, *PLAIN)
+# No `--top-k None`; a repeatable option takes one value each time: `--stop a --stop b`.
+BASE_MARKERS = (tyro.conf.DisallowNone, tyro.conf.UseAppendAction)
+MARKERS = (tyro.conf.FlagCreatePairsOff, *BASE_MARKERS)  # and no --no-json beside every --json
 
-Peeked = TypeVar("Peeked")
+Parsed = TypeVar("Parsed")
 
-WIDTH = 80  # of a terminal that does not say; complaints are taken apart, so they always have this one
-LEAST_WIDTH, MOST_WIDTH = 60, 1000  # of --help: in fewer columns its words would be broken
+ERROR_WIDTH = 80  # tyro's error boxes are parsed, so they always have this width
+MIN_WIDTH, MAX_WIDTH = 60, 1000  # of --help; narrower, tyro would break words
 
-RULES = ConstructorRegistry()
+REGISTRY = ConstructorRegistry()
 
 
-@RULES.primitive_rule
-def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """`--top-k 40`, or `--top-k none` to switch a thing off that is on by default."""
-    kinds = set(typing.get_args(wanted.type))
+@REGISTRY.primitive_rule
+def optional_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`--top-k 40`, or `--top-k none` to turn off what is on by default."""
+    kinds = set(typing.get_args(info.type))
     if kinds not in ({int, NoneType}, {float, NoneType}):
         return None
     kind = int if int in kinds else float
 
-    def read(words: list[str]) -> int | float | None:
-        return None if words[0].lower() == "none" else kind(words[0])
+    def read(args: list[str]) -> int | float | None:
+        return None if args[0].lower() == "none" else kind(args[0])
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -63,7 +62,7 @@ def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] |
 def flag(
     help: str, metavar: str | None = None, *, default: str | None = None, short: str | None = None
 ) -> Any:
-    """How one argument looks in --help. `default` replaces the shown default; "" shows none."""
+    """How --help shows an argument. `default` replaces the default shown; "" shows none."""
     return tyro.conf.arg(
         help=help,
         metavar=metavar,
@@ -72,85 +71,84 @@ def flag(
     )
 
 
-def checked_verb(word: str, verbs: Mapping[str, Verb]) -> str:
-    if word in verbs:
-        return word
-    near = difflib.get_close_matches(word, verbs, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(verbs)}."
-    raise UserError(f"there is no command {word!r}. {hint} See glassgpt --help")
+def find_command(name: str, commands: Mapping[str, Command]) -> str:
+    """The name itself; raises UserError with a suggestion if there is no such command."""
+    if name in commands:
+        return name
+    matches = difflib.get_close_matches(name, commands, n=1)
+    hint = f"Did you mean {matches[0]!r}?" if matches else f"Choose one of {', '.join(commands)}."
+    raise UserError(f"unknown command {name!r}. {hint} See glassgpt --help")
 
 
-def command_of(verb: str) -> Callable[..., int]:
-    command: Callable[..., int] = importlib.import_module(f"glassgpt.cli.commands.{verb}").command
+def load_command(name: str) -> Callable[..., int]:
+    command: Callable[..., int] = importlib.import_module(f"glassgpt.cli.commands.{name}").command
     return command
 
 
-def parse(name: str, verb: Verb, words: Sequence[str]) -> Callable[[], int]:
-    """The verb's function with its arguments bound, not yet called: its own exits and prints are its own."""
-    command = command_of(name)
-    helping = bool({"-h", "--help"} & set(words))
+def parse(name: str, entry: Command, args: Sequence[str]) -> Callable[[], int]:
+    """The command's function with its arguments bound, not called yet, so that its output is its own."""
+    command = load_command(name)
+    wants_help = bool({"-h", "--help"} & set(args))
 
     @functools.wraps(command)
     def bind(*args: Any, **kwargs: Any) -> Callable[[], int]:
-        return functools.partial(command, **checked_paths(command, args, kwargs))
+        return functools.partial(command, **resolve_paths(command, args, kwargs))
 
-    find = getattr(sys.modules[command.__module__], "defaults", None)
-    found: Mapping[str, Any] = {} if find is None or helping else find(words)
-    bind.__signature__ = _with_defaults(command, found)  # type: ignore[attr-defined]
-    # A switch that is on by such a default may still be typed: --compile, and not --no-compile alone.
-    markers = PLAIN if found else MARKERS
-    said, complaint = _Page(), _Page()
-    width = min(MOST_WIDTH, max(LEAST_WIDTH, shutil.get_terminal_size().columns)) if helping else WIDTH
+    # A module's `defaults(args)` may change defaults depending on what was typed (a recipe, a resumed run).
+    find_defaults = getattr(sys.modules[command.__module__], "defaults", None)
+    defaults: Mapping[str, Any] = {} if find_defaults is None or wants_help else find_defaults(args)
+    bind.__signature__ = _with_defaults(command, defaults)  # type: ignore[attr-defined]
+    # A switch that such a default turns on may still be typed: --compile, not only --no-compile.
+    markers = BASE_MARKERS if defaults else MARKERS
+    out, err = _Capture(), _Capture()
+    width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size().columns)) if wants_help else ERROR_WIDTH
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint), _columns(width):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _columns(width):
             bound: Callable[[], int] = tyro.cli(
                 bind,
                 prog=f"glassgpt {name}",
-                args=list(words),
+                args=list(args),
                 description=_DESCRIPTION,
                 config=markers,
-                registry=RULES,
+                registry=REGISTRY,
             )
         return bound
     except SystemExit as end:
         if not end.code:
-            text = said.getvalue().replace("\n\n\n", "\n\n")  # tyro sets paragraphs wide apart
-            text = text.replace(_DESCRIPTION, _description(command, verb, width))
-            return functools.partial(_print_page, text)
-        said_by_us = _our_error(end)
-        what = _first_sentence(complaint.getvalue()) if said_by_us is None else str(said_by_us)
-        raise UserError(f"{name}: {what} See glassgpt {name} --help") from None
+            text = out.getvalue().replace("\n\n\n", "\n\n")  # tyro leaves two blank lines
+            text = text.replace(_DESCRIPTION, _format_description(command, entry, width))
+            return functools.partial(_print_help, text)
+        user_error = _find_user_error(end)
+        message = _extract_message(err.getvalue()) if user_error is None else str(user_error)
+        raise UserError(f"{name}: {message} See glassgpt {name} --help") from None
 
 
-def _with_defaults(command: Callable[..., int], found: Mapping[str, Any]) -> inspect.Signature:
-    """The command's signature with the defaults that its module's `defaults` found for the words, if any.
-
-    So what is typed is never compared with a default: it simply replaces it.
-    """
+def _with_defaults(command: Callable[..., int], defaults: Mapping[str, Any]) -> inspect.Signature:
+    """The command's signature with other defaults: what the user types simply replaces them."""
     signature = inspect.signature(command)
-    changed = [p.replace(default=found.get(p.name, p.default)) for p in signature.parameters.values()]
-    return signature.replace(parameters=changed)
+    parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters)
 
 
-def peek(function: Callable[..., Peeked], words: Sequence[str]) -> Peeked | None:
-    """`function` with those of its flags that are among the words; None where they are written wrongly.
+def parse_known(target: Callable[..., Parsed], args: Sequence[str]) -> Parsed | None:
+    """Call `target` with the options it knows and ignore the others; None if one of them is malformed.
 
-    Then `parse`, which comes after it, complains.
+    `parse`, which runs afterwards, then reports it.
     """
-    nowhere = io.StringIO()
-    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere), _columns(WIDTH):
+    ignored = io.StringIO()
+    with contextlib.redirect_stdout(ignored), contextlib.redirect_stderr(ignored), _columns(ERROR_WIDTH):
         try:
-            found, _ = tyro.cli(
-                function, args=list(words), config=MARKERS, registry=RULES, return_unknown_args=True
+            parsed, _ = tyro.cli(
+                target, args=list(args), config=MARKERS, registry=REGISTRY, return_unknown_args=True
             )
         except SystemExit:
             return None
-    return found
+    return parsed
 
 
 @contextlib.contextmanager
 def _columns(width: int) -> Iterator[None]:
-    """Let tyro set its boxes in this width. In the 5 or 0 columns that COLUMNS may tell of it cannot."""
+    """Make tyro draw its boxes in this width. It cannot in the 5 or 0 columns that COLUMNS may claim."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(width)
     try:
@@ -162,19 +160,19 @@ def _columns(width: int) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-_DESCRIPTION = "@description@"  # for tyro, which would break lines of prose and of examples within words
+_DESCRIPTION = "@description@"  # replaced afterwards: tyro would break prose and examples within words
 
 
-def _description(command: Callable[..., int], verb: Verb, width: int) -> str:
-    doc = " ".join((command.__doc__ or verb.does).split())
+def _format_description(command: Callable[..., int], entry: Command, width: int) -> str:
+    doc = " ".join((command.__doc__ or entry.summary).split())
     prose = textwrap.fill(doc, width)
-    return prose + "\n\n" + "\n".join(f"  $ {example}" for example in verb.examples)
+    return prose + "\n\n" + "\n".join(f"  $ {example}" for example in entry.examples)
 
 
-class _Page(io.StringIO):
-    """Where tyro writes --help or its complaint. It knows whether the real stdout likes colour."""
+class _Capture(io.StringIO):
+    """Captures tyro's --help or its error, in colour if the real stdout shows colour."""
 
-    encoding = "utf-8"  # so that tyro draws its one kind of box
+    encoding = "utf-8"  # so that tyro always draws the same box
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,25 +182,38 @@ class _Page(io.StringIO):
         return self._colour
 
 
-def _print_page(text: str) -> int:
-    from glassgpt.cli.terminal import speaks_unicode
+def _print_help(text: str) -> int:
+    from glassgpt.cli.terminal import supports_unicode
 
-    if not speaks_unicode(sys.stdout):
+    if not supports_unicode(sys.stdout):
         text = text.translate(str.maketrans("╭╮╰╯─│•", "++++-|*"))
     sys.stdout.write(text)
     return 0
 
 
-def _our_error(end: BaseException) -> UserError | None:
-    """What a range check said, if that is why tyro gave up: whole, while its box breaks it into lines."""
+def _find_user_error(end: BaseException) -> UserError | None:
+    """The error of a range check, if that is why tyro exited; its box would break the message into lines."""
     cause: BaseException | None = end
     while cause is not None and not isinstance(cause, UserError):
         cause = cause.__cause__ if cause.__cause__ is not None else cause.__context__
     return cause
 
 
-def _first_sentence(box: str) -> str:
-    """What tyro says, out of its box: the text above the first rule, and a suggestion if it has one."""
+# tyro's messages, and ours in their place.
+_MESSAGES = (
+    (r"^Missing from .*?: (\S+).*", r"\1 is missing."),
+    (r"^Error parsing (settings: )?", ""),
+    (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number"),
+    (r"could not convert string to float: (.*)", r"\1 is not a number"),
+    (r"Exceeds the limit .* has (\d+) digits.*", r"a number of \1 digits is too large"),
+    (r"^Unrecognized options: (?=-)", "unknown option "),
+    (r"^Unrecognized options: (.*)", r"unexpected argument \1 (quote text that contains spaces)"),
+    (r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value."),
+)
+
+
+def _extract_message(box: str) -> str:
+    """tyro's message out of its box: the text above the first rule, and the suggestion if there is one."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|").rstrip() for line in box.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("╭", "╰", "+"))]
     parts: list[list[str]] = [[]]
@@ -211,23 +222,15 @@ def _first_sentence(box: str) -> str:
             parts.append([])
         else:
             parts[-1].append(line)
-    said = " ".join(parts[0])
-    missing = re.match(r"Missing from .*?: (\S+)", said)
-    if missing:
-        said = f"{missing[1]} is missing."
-    said = re.sub(r"^Error parsing (settings: )?", "", said)
-    said = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", said)
-    said = re.sub(r"could not convert string to float: (.*)", r"\1 is not a number", said)
-    said = re.sub(r"Exceeds the limit .* has (\d+) digits.*", r"a number of \1 digits is too large", said)
-    said = re.sub(r"^Unrecognized options: (?=-)", "there is no option ", said)
-    said = re.sub(r"^Unrecognized options: (.*)", r"\1: one word too many (quote a text with spaces)", said)
-    said = re.sub(r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value.", said)
-    choice = re.match(r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*)\)\.$", said)
+    message = " ".join(parts[0])
+    for pattern, replacement in _MESSAGES:
+        message = re.sub(pattern, replacement, message)
+    choice = re.match(r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*)\)\.$", message)
     if choice:
-        said = f"{choice[2]}: {choice[1]} is not one of {choice[3].replace(chr(39), '')}."
-    guess = next(
+        message = f"{choice[2]}: {choice[1]} is not one of {choice[3].replace(chr(39), '')}."
+    suggestion = next(
         (part[1].split()[0] for part in parts if len(part) > 1 and part[0].startswith("Perhaps")), None
     )
-    if guess is not None:
-        said += f". Did you mean {guess}?"
-    return said if said.endswith((".", "?", "!")) else said + "."
+    if suggestion is not None:
+        message += f". Did you mean {suggestion}?"
+    return message if message.endswith((".", "?", "!")) else message + "."

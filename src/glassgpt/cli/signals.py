@@ -9,22 +9,22 @@ import threading
 from types import FrameType
 from typing import Any
 
-PATIENCE = 3  # signals after which the program ends wherever it is
+MAX_SIGNALS = 3  # the last of them ends the program wherever it is
 
 
 class Signals:
-    """Both unwind the program as KeyboardInterrupt, so that half-written files go; a verb may do otherwise.
+    """Raises KeyboardInterrupt for both, so that half-written files are removed; a command may override it.
 
-    Only the first one raises it: a second would cut the unwinding short. With the third the program just
-    ends, as something seems to hang.
+    Only the first signal raises: a second one would cut the cleanup short. The third ends the program, which
+    seems to hang.
     """
 
     def __init__(self) -> None:
-        self.seen: int | None = None  # the first signal's number
-        self._times = 0
+        self.received: int | None = None  # the first signal's number
+        self._count = 0
         self._armed = True
         self._process = os.getpid()
-        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
         self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
@@ -32,42 +32,42 @@ class Signals:
             return self
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(number)
-            if handler not in (signal.SIG_IGN, None):  # whoever ignores it (nohup, &) goes on doing so
-                self._before[number] = handler
+            if handler not in (signal.SIG_IGN, None):  # under nohup or &, it stays ignored
+                self._previous[number] = handler
                 signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.unraisablehook = self._hook
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def disarm(self) -> None:
-        """From now on there is nothing to unwind: a signal ends the program."""
+        """There is nothing left to clean up: from now on a signal ends the program."""
         self._armed = False
 
-    def stopped(self) -> int:
-        """The exit code of a command that was stopped."""
+    def exit_code(self) -> int:
+        """Disarm, and return the exit code of an interrupted command."""
         self.disarm()
-        return 128 + (signal.SIGINT if self.seen is None else self.seen)
+        return 128 + (signal.SIGINT if self.received is None else self.received)
 
     @property
     def is_terminated(self) -> bool:
-        return self.seen == signal.SIGTERM
+        return self.received == signal.SIGTERM
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a library's own child, which was forked off
+        if os.getpid() != self._process:  # a child process that a library forked
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self._times += 1
-        if not self._armed or self._times >= PATIENCE:
+        self._count += 1
+        if not self._armed or self._count >= MAX_SIGNALS:
             os._exit(128 + number)
-        if self.seen is None:
-            self.seen = number
+        if self.received is None:
+            self.received = number
             raise KeyboardInterrupt
 
-    def _unraisable(self, what: Any) -> None:
-        """A Ctrl-C that falls into a destructor, where nothing can be raised, would be lost."""
-        if self.seen is not None and issubclass(what.exc_type, KeyboardInterrupt):
-            os._exit(128 + self.seen)
-        self._hook(what)
+    def _unraisable(self, info: Any) -> None:
+        """A Ctrl-C during a destructor, where nothing can be raised, would be lost."""
+        if self.received is not None and issubclass(info.exc_type, KeyboardInterrupt):
+            os._exit(128 + self.received)
+        self._hook(info)

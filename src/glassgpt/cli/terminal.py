@@ -1,7 +1,7 @@
-"""The one place for looks: colour, bars, tables and the progress bar.
+"""Everything that is drawn on a terminal: colour, tables, bars, the progress bar and the spinner.
 
-stdout carries the result, stderr everything else. Colour and cursor tricks appear only on a terminal (and not
-when NO_COLOR is set); what goes into a pipe or a file is plain, aligned and never cut off.
+Results go to stdout, everything else to stderr. Colour and cursor movement are for terminals only (and colour
+not with NO_COLOR); what goes to a pipe or a file is plain, aligned and never truncated.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from glassgpt.cli.wrap import AsItComes, WordWrap
+    from glassgpt.cli.wrap import NoWrap, WordWrap
 
-PIPE_WIDTH = 1000  # a pipe has no edge: nothing is wrapped or cut there
-LEAST_WIDTH = 20  # COLUMNS may say 1 or 0, where nothing can be shown
+PIPE_WIDTH = 1000  # nothing is wrapped or truncated in a pipe
+MIN_WIDTH = 20  # COLUMNS may be 1 or 0
 BAR_WIDTH = 24
 
 STYLES = {
@@ -38,21 +38,21 @@ STYLES = {
     "pick": "bold yellow",
 }
 
-# Black on pastel reads on dark and on light terminals alike. Neighbouring tokens get different colours.
+# Black on pastel is legible on dark and light terminals. Adjacent tokens get different colours.
 TOKEN_STYLES = tuple(f"black on color({n})" for n in (153, 223, 151, 183, 229))
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console on `stream` (stdout unless told), made anew because tests and pipes swap the stream."""
+    """A new console on `stream` (default stdout): tests and pipes replace the stream."""
     from rich.console import Console
     from rich.theme import Theme
 
     class PipedConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise  # rich calls this inside its handler; `main` decides what a closed pipe means
+            raise  # rich calls this inside its except block; `main` handles the closed pipe
 
     stream = sys.stdout if stream is None else stream
-    made = PipedConsole(
+    target = PipedConsole(
         file=stream,
         theme=Theme(STYLES),
         highlight=False,
@@ -60,47 +60,45 @@ def console(stream: TextIO | None = None) -> Console:
         emoji=False,
         width=None if is_terminal(stream) else PIPE_WIDTH,
     )
-    made.width = min(PIPE_WIDTH, max(LEAST_WIDTH, made.width))
-    return made
+    target.width = min(PIPE_WIDTH, max(MIN_WIDTH, target.width))
+    return target
 
 
 def is_terminal(stream: TextIO) -> bool:
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
-def speaks_unicode(stream: TextIO) -> bool:
-    """Whether block characters and arrows survive on this stream."""
+def supports_unicode(stream: TextIO) -> bool:
+    """Whether the stream can encode block characters and arrows."""
     try:
-        "█▏→·…×".encode(
-            getattr(stream, "encoding", None) or "ascii"
-        )  # an unnamed encoding promises only ASCII
+        "█▏→·…×".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
 
 
-def show(*things: RenderableType, stream: TextIO | None = None) -> None:
-    """Print tables and texts, without the padding that rich leaves at the end of lines."""
+def show(*items: RenderableType, stream: TextIO | None = None) -> None:
+    """Print tables and text, without the trailing spaces that rich adds."""
     stream = sys.stdout if stream is None else stream
     target = console(stream)
-    with unimportant() if stream is sys.stderr else nullcontext():
+    with ignore_write_errors() if stream is sys.stderr else nullcontext():
         with target.capture() as captured:
-            for thing in things:
-                target.print(thing)
+            for item in items:
+                target.print(item)
         lines = (line.rstrip(" ") for line in captured.get().split("\n"))
         stream.write("\n".join(lines))
 
 
 def note(message: str) -> None:
-    """One remark on stderr: the seed, the speed, a warning."""
+    """Print a line to stderr: the seed, the speed, a warning."""
     target = console(sys.stderr)
-    with unimportant():
+    with ignore_write_errors():
         target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Our own warnings are remarks, without the line of code they come from."""
+def warnings_as_notes() -> Iterator[None]:
+    """Print our own warnings as notes, without the source line they come from."""
 
     def show(
         message: Warning | str,
@@ -113,82 +111,72 @@ def plain_warnings() -> Iterator[None]:
         if category is UserWarning:
             note(f"warning: {message}")
         else:
-            before(message, category, filename, lineno, file, line)
+            original(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
-        before, warnings.showwarning = warnings.showwarning, show
+        original, warnings.showwarning = warnings.showwarning, show
         yield
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Colour is for terminals that can show it, unless the user wants none (no-color.org)."""
+def supports_color(stream: TextIO) -> bool:
+    """Whether to use colour: on a terminal that shows it, unless the user disabled it (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def emphasised(text: str) -> str:
-    """The prompt, which the user wrote, beside what the model writes. For text that rich must not reflow."""
-    return f"\x1b[1m{harmless(text)}\x1b[22m" if has_colour(sys.stdout) else harmless(text)
+def bold(text: str) -> str:
+    """The prompt, to tell it from the model's text. For text that rich must not reflow."""
+    return f"\x1b[1m{sanitize(text)}\x1b[22m" if supports_color(sys.stdout) else sanitize(text)
 
 
-def faint(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[22m" if has_colour(sys.stdout) else text
+def dim(text: str) -> str:
+    return f"\x1b[2m{text}\x1b[22m" if supports_color(sys.stdout) else text
 
 
-def lines() -> WordWrap | AsItComes:
-    """How running text is set: a terminal gets lines that end between words, a pipe the text as it is."""
-    from glassgpt.cli.wrap import AsItComes, WordWrap
+def make_wrapper() -> WordWrap | NoWrap:
+    """Wraps streamed text between words on a terminal; leaves it alone in a pipe."""
+    from glassgpt.cli.wrap import NoWrap, WordWrap
 
-    return WordWrap(console().width) if is_terminal(sys.stdout) else AsItComes()
+    return WordWrap(console().width) if is_terminal(sys.stdout) else NoWrap()
 
 
-def harmless(text: str, stream: TextIO | None = None) -> str:
-    """On a terminal, control characters are shown, not obeyed: a model may write any byte."""
+def sanitize(text: str, stream: TextIO | None = None) -> str:
+    """Make control characters visible on a terminal instead of sending them: a model may write any byte."""
     if not is_terminal(sys.stdout if stream is None else stream) or text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else f"<{ord(char):02x}>" for char in text)
 
 
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """A turning wheel on stderr while something takes its time; on a terminal only."""
-    if not is_terminal(sys.stderr):
-        yield
-        return
-    with console(sys.stderr).status(what, spinner_style="accent"):
-        yield
-
-
 def table(*columns: str) -> Table:
-    """A table without lines. A column whose head starts with '>' is set to the right."""
+    """A table without lines. A column whose heading starts with '>' is right-aligned."""
     from rich.table import Table
 
-    made = Table(box=None, padding=(0, 2, 0, 0), header_style="head", pad_edge=False, show_edge=False)
+    grid = Table(box=None, padding=(0, 2, 0, 0), header_style="head", pad_edge=False, show_edge=False)
     for name in columns:
         right = name.startswith(">")
-        made.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
-    return made
+        grid.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    return grid
 
 
-def bar(share: float, width: int = BAR_WIDTH, stream: TextIO | None = None, style: str = "bar") -> Text:
-    """A bar of `share` (0 to 1) of `width` characters, drawn to an eighth of a character."""
+def bar(fraction: float, width: int = BAR_WIDTH, stream: TextIO | None = None, style: str = "bar") -> Text:
+    """A bar that fills `fraction` (0 to 1) of `width` characters, to an eighth of a character."""
     from rich.text import Text
 
     stream = sys.stdout if stream is None else stream
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    if speaks_unicode(stream):
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    if supports_unicode(stream):
         drawn = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
     else:
         drawn = "#" * ((eighths + 4) // 8)
     return Text(drawn, style=style)
 
 
-def times() -> str:
-    """The sign between the sides of a matrix."""
-    return "×" if speaks_unicode(sys.stdout) else "x"
+def times_sign() -> str:
+    """The sign between the dimensions of a shape."""
+    return "×" if supports_unicode(sys.stdout) else "x"
 
 
 def size(n_bytes: float) -> str:
-    """Bytes for people: 474.7 MiB."""
+    """A number of bytes for people to read: 474.7 MiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if n_bytes < 1024:
             return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
@@ -197,14 +185,14 @@ def size(n_bytes: float) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """The one progress bar: on stderr, on a terminal only, gone when done. Yields `advance(n)`."""
+def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """The progress bar: on stderr, on a terminal only, removed when done. Yields `advance(n)`."""
     if not is_terminal(sys.stderr):
         yield lambda n: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    bar_of = Progress(
+    display = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=BAR_WIDTH),
         TextColumn("{task.percentage:>3.0f}%"),
@@ -212,16 +200,26 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         console=console(sys.stderr),
         transient=True,
     )
-    with bar_of:
-        task = bar_of.add_task(what, total=total)
-        yield lambda n: bar_of.advance(task, n)
+    with display:
+        task = display.add_task(description, total=total)
+        yield lambda n: display.advance(task, n)
+
+
+@contextmanager
+def spinner(description: str) -> Iterator[None]:
+    """The spinner, for work of unknown length: on stderr, on a terminal only, removed when done."""
+    if not is_terminal(sys.stderr):
+        yield
+        return
+    with console(sys.stderr).status(description, spinner_style="accent"):
+        yield
 
 
 def prepare_streams() -> None:
-    """Streams that can be written to whatever they are.
+    """Make stdout and stderr accept any text.
 
-    A terminal that is not UTF-8 shows `\\u2014` where it has no letter. A stream that was closed before we
-    began (`>&-`) is None in Python; what is written there goes nowhere, as the user wished.
+    A stream that is not UTF-8 gets `\\u2014` for a letter it cannot encode. A stream that was closed before
+    we started (`>&-`) is None in Python; what is written there is discarded.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -233,34 +231,34 @@ def prepare_streams() -> None:
 
 
 @contextmanager
-def unimportant() -> Iterator[None]:
-    """What is written to stderr in here. A closed pipe or a full disk there spoils no result."""
+def ignore_write_errors() -> Iterator[None]:
+    """For writing to stderr: a closed pipe or a full disk there must not spoil the result."""
     try:
         yield
         sys.stderr.flush()
     except (OSError, ValueError):
-        drop(sys.stderr)
+        discard(sys.stderr)
 
 
-def settle_streams(interrupted: bool = False) -> None:
-    """Flush what is left, so that Python's own exit has nothing to complain of.
+def flush_streams(interrupted: bool = False) -> None:
+    """Flush both streams, so that Python has no error to report at exit.
 
-    After Ctrl-C the shell's prompt gets its own line. What was written before stays.
+    After Ctrl-C, the shell's prompt gets a line of its own.
     """
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        drop(sys.stdout)
-    with unimportant():
+        discard(sys.stdout)
+    with ignore_write_errors():
         sys.stderr.write("\n" if interrupted else "")
 
 
-def drop(stream: TextIO) -> None:
-    """After a closed pipe or a full disk: send what is still buffered nowhere."""
+def discard(stream: TextIO) -> None:
+    """After a closed pipe or a full disk: send what is still buffered to the null device."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError, AttributeError):
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

@@ -1,12 +1,12 @@
-"""Text that comes in pieces, set in lines: a terminal by itself would break them in the middle of words."""
+"""Word wrap for streamed text: a terminal would break lines in the middle of words."""
 
 from __future__ import annotations
 
 import re
 
 
-class AsItComes:
-    """No lines at all."""
+class NoWrap:
+    """Leaves the text alone."""
 
     def push(self, piece: str) -> str:
         return piece
@@ -16,7 +16,7 @@ class AsItComes:
 
 
 class WordWrap:
-    """Lines of at most `width` cells, broken between words. A word is held back until its end has come."""
+    """Breaks lines of at most `width` cells between words. A word is held back until it is complete."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -25,7 +25,7 @@ class WordWrap:
         self._word = ""
 
     def push(self, piece: str) -> str:
-        """What can be written now."""
+        """The text that can be written now."""
         out = []
         for part in re.findall(r"\n|[ \t]+|[^ \t\n]+", piece):
             if part == "\n":
@@ -36,13 +36,13 @@ class WordWrap:
                 self._gap = part.expandtabs(8)
             else:
                 self._word += part
-                if self._cells(self._gap + self._word) > self.width:  # no word, or a script without spaces
+                if self._cells(self._gap + self._word) > self.width:  # or a script without spaces
                     out.append(self.flush())
         return "".join(out)
 
     def flush(self) -> str:
-        """What was held back: nothing more of this word will come."""
-        if not self._word:  # spaces at the end of a line would only be seen where they overflow
+        """The text held back so far: the word is complete."""
+        if not self._word:  # trailing spaces only show if they overflow
             gap, self._gap = self._gap, ""
             return self._put(gap) if self._column + len(gap) <= self.width else ""
         gap, word, self._gap, self._word = self._gap, self._word, "", ""
@@ -53,7 +53,7 @@ class WordWrap:
 
     def _put(self, text: str) -> str:
         cells = self._column + self._cells(text)
-        # A word longer than a line is broken by the terminal; where it ends, the next one goes on.
+        # The terminal breaks a word that is longer than a line; the next word follows where it ends.
         self._column = cells if cells <= self.width else cells % self.width
         return text
 

@@ -40,7 +40,7 @@ def command(
     from glassgpt.weights import convert
 
     began = time.perf_counter()
-    with terminal.waiting(f"{src} -> {dst}"):
+    with terminal.spinner(f"{src} -> {dst}"):
         report = convert(src, dst, None if format == "auto" else format, dtype, force=force)
     seconds = time.perf_counter() - began
     if json:
@@ -61,7 +61,7 @@ def command(
 def tensors(report: Report) -> Table:
     from rich.text import Text
 
-    times = terminal.times()
+    times = terminal.times_sign()
     noted = any(tensor.note for tensor in report)
     made = terminal.table("tensor", ">shape", "from", "to", ">largest error", *(["note"] if noted else []))
     for tensor in report:

@@ -162,11 +162,11 @@ class Bench:
         from glassgpt.evaluate.task import Reader
 
         self.name = name
-        self.gpt: GPT = load(name, settings.device, settings.dtype, rows=256)
+        self.gpt: GPT = load(name, settings.device, settings.dtype, batch_size=256)
         tokenizer = self.gpt.tokenizer
         if tokenizer is None:
             raise UserError(f"{name} came without a tokenizer. Put its tokenizer.json beside the weights.")
-        with terminal.waiting(f"reading the texts for {name}"):
+        with terminal.spinner(f"reading the texts for {name}"):
             reader = Reader(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
             self.plan: Plan = prepare(tasks, reader, settings.folder, settings.check)
             store = Store(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")

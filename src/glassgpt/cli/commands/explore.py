@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
-from glassgpt.cli.text import checked_prompt
+from glassgpt.cli.text import read_prompt
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(
     dtype: Dtype = None,
 ) -> int:
     """Open a page in the browser that shows every step from a text to its next word. Ctrl-C ends it."""
-    text = checked_prompt(text, "explore")
+    text = read_prompt(text, "explore")
     if not host.strip():  # to the system that is every address there is
         raise UserError("--host is empty; is a shell variable unset? Leave it out to listen on 127.0.0.1.")
     try:

@@ -1,4 +1,4 @@
-"""`glassgpt generate PROMPT`: the model goes on."""
+"""`glassgpt generate PROMPT`: text that continues the prompt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag, peek
-from glassgpt.cli.text import checked_prompt, given_ids
+from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.text import encode_prompt, read_prompt
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
     from glassgpt.gpt import GPT
 
-NOTHING_DRAWN: dict[str, Any] = {"temperature": 1.0, "top_k": None}
+NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": None}
 
 
-def defaults(words: Sequence[str]) -> dict[str, Any]:
-    """A beam search draws nothing, so those of drawing do not hold: what is then typed of it is a mistake."""
-    if not any(word.startswith("--beams") for word in words):  # to look closely takes its time
+def defaults(args: Sequence[str]) -> dict[str, Any]:
+    """Beam search does not sample, so sampling has no defaults there: typing such an option is an error."""
+    if not any(arg.startswith("--beams") for arg in args):  # parsing takes time
         return {}
-    said = peek(Said, words)
-    return {} if said is None or said.beams is None else {"settings": Settings(**NOTHING_DRAWN)}
+    options = parse_known(BeamOptions, args)
+    return {} if options is None or options.beams is None else {"settings": Settings(**NO_SAMPLING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Said:
-    """What decides the defaults of all else."""
+class BeamOptions:
+    """The options that decide the defaults of the others."""
 
     beams: int | None = None
 
@@ -43,7 +43,7 @@ class Said:
 def command(
     prompt: Annotated[
         Positional[str | None],
-        flag("what to continue; - reads stdin; left out, the model rambles", "[PROMPT]", default=""),
+        flag("the text to continue; - reads stdin; omit it to start a new document", "[PROMPT]", default=""),
     ] = None,
     *,
     settings: OmitArgPrefixes[Settings],
@@ -51,67 +51,69 @@ def command(
     device: Device = None,
     dtype: Dtype = None,
     allow_special: Annotated[
-        bool, flag("take <|endoftext|> in the prompt as that one token", default="")
+        bool, flag("treat <|endoftext|> in the prompt as the special token", default="")
     ] = False,
-    ids: Annotated[
-        bool, flag("the prompt is token ids, and so is what is written; needs no tokenizer", default="")
-    ] = False,
-    json: Annotated[bool, flag("one JSON object a line, for each sample", default="")] = False,
+    ids: Annotated[bool, flag("PROMPT and output are token ids; no tokenizer needed", default="")] = False,
+    json: Annotated[bool, flag("print a JSON object per sample, one a line", default="")] = False,
 ) -> int:
-    """Continue a text. Prompt and continuation go to stdout as they are made; seed and speed to stderr."""
+    """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
+    go to stderr."""
     if settings.beams is not None:
-        Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NOTHING_DRAWN})
-    prompt = checked_prompt(prompt, "generate")
-    gpt = load(model, device, dtype, rows=settings.candidates if settings.beams is None else settings.beams)
-    given = given_ids(prompt, gpt, ids, "generate", allow_special)
+        Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NO_SAMPLING})
+    prompt = read_prompt(prompt, "generate")
+    batch_size = settings.candidates if settings.beams is None else settings.beams
+    gpt = load(model, device, dtype, batch_size)
+    prompt_ids = encode_prompt(prompt, gpt, ids, "generate", allow_special)
     interrupt: Interrupted | None = None
     if json:
-        found, interrupt = finished(gpt, given, settings)
-        for generation in found:
-            print(jsonlib.dumps(as_json(generation, prompt, model)), flush=True)
-        tell_if_blank(found, model)
+        generations, interrupt = generate(gpt, prompt_ids, settings)
+        for generation in generations:
+            print(jsonlib.dumps(to_json(generation, prompt, model)), flush=True)
+        note_if_blank(generations, model)
     elif settings.samples == 1 and settings.best_of is None and settings.beams is None and not ids:
-        write_stream(gpt, given, prompt, settings, model)
+        write_stream(gpt, prompt_ids, prompt, settings, model)
     else:
-        texts = settings.candidates if settings.beams is None else settings.samples
-        with terminal.waiting(f"writing {texts} {'text' if texts == 1 else 'texts'}"):
-            found, interrupt = finished(gpt, given, settings)
-        write_samples(found if interrupt is None else [g for g in found if g.tokens], prompt, model, ids)
+        n_texts = settings.candidates if settings.beams is None else settings.samples
+        with terminal.spinner(f"generating {n_texts} {'text' if n_texts == 1 else 'texts'}"):
+            generations, interrupt = generate(gpt, prompt_ids, settings)
+        if interrupt is not None:
+            generations = [generation for generation in generations if generation.tokens]
+        write_samples(generations, prompt, model, ids)
     if interrupt is not None:
         terminal.note("interrupted")
         raise interrupt
     return 0
 
 
-def finished(
-    gpt: GPT, given: str | list[int] | None, settings: Settings
+def generate(
+    gpt: GPT, prompt_ids: list[int] | None, settings: Settings
 ) -> tuple[list[Generation], Interrupted | None]:
-    """All texts; or, after Ctrl-C, those that are finished, what there is of the others, and the Ctrl-C."""
+    """All samples; after Ctrl-C, those there are, finished or not, and the interrupt."""
     try:
-        return gpt.generate(given, settings=settings).samples, None
+        return gpt.generate(prompt_ids, settings=settings).samples, None
     except Interrupted as interrupt:
         return interrupt.found[0], interrupt
 
 
 def write_stream(
-    gpt: GPT, given: str | list[int] | None, prompt: str | None, settings: Settings, model: str
+    gpt: GPT, prompt_ids: list[int] | None, prompt: str | None, settings: Settings, model: str
 ) -> None:
-    """Text as it comes. Interrupted, what came stays and its line is ended."""
-    stream = gpt.stream(given, settings=settings)
-    lines = terminal.lines()
+    """Write the text as it is generated. An interrupt ends the line and leaves what was written."""
+    stream = gpt.stream(prompt_ids, settings=settings)
+    wrapper = terminal.make_wrapper()
     last = ""
-    began = time.perf_counter()
+    start = time.perf_counter()
     if prompt is not None:
-        sys.stdout.write(terminal.emphasised(lines.push(prompt) + lines.flush()))
+        sys.stdout.write(terminal.bold(wrapper.push(prompt) + wrapper.flush()))
         sys.stdout.flush()
     try:
         for piece in stream:
-            sys.stdout.write(lines.push(terminal.harmless(piece)))
+            sys.stdout.write(wrapper.push(terminal.sanitize(piece)))
             sys.stdout.flush()
             last = piece
-        sys.stdout.write(lines.flush())
+        sys.stdout.write(wrapper.flush())
     except KeyboardInterrupt:
-        sys.stdout.write(lines.flush() + "\n")
+        sys.stdout.write(wrapper.flush() + "\n")
         terminal.note("interrupted")
         raise
     finally:
@@ -120,53 +122,54 @@ def write_stream(
         sys.stdout.write("\n")
     sys.stdout.flush()
     if stream.generation is not None:
-        report([stream.generation], time.perf_counter() - began, model)
+        report([stream.generation], time.perf_counter() - start, model)
 
 
-def write_samples(found: list[Generation], prompt: str | None, model: str, ids: bool) -> None:
-    for number, generation in enumerate(found, start=1):
-        if len(found) > 1:
+def write_samples(generations: list[Generation], prompt: str | None, model: str, ids: bool) -> None:
+    for number, generation in enumerate(generations, start=1):
+        if len(generations) > 1:
             score = "" if generation.score is None else f", log-probability {generation.score:.3f}"
-            sys.stdout.write(terminal.faint(f"--- {number} of {len(found)}{score} ---") + "\n")
-        lines = terminal.lines()
+            sys.stdout.write(terminal.dim(f"--- {number} of {len(generations)}{score} ---") + "\n")
+        wrapper = terminal.make_wrapper()
         if prompt is not None:
-            sys.stdout.write(terminal.emphasised(lines.push(prompt) + lines.flush()))
+            sys.stdout.write(terminal.bold(wrapper.push(prompt) + wrapper.flush()))
         text = "".join(f" {token}" for token in generation.tokens) if ids else generation.text
-        sys.stdout.write(lines.push(terminal.harmless(text)) + lines.flush())
+        sys.stdout.write(wrapper.push(terminal.sanitize(text)) + wrapper.flush())
         sys.stdout.write("" if text.endswith("\n") else "\n")
         sys.stdout.flush()
-    if found:
-        report(found, max(generation.seconds for generation in found), model)
+    if generations:
+        report(generations, max(generation.seconds for generation in generations), model)
 
 
-def report(found: list[Generation], seconds: float, model: str) -> None:
-    """What is worth knowing, on stderr: notes first, then seed and speed in one line."""
-    for message in dict.fromkeys(note for generation in found for note in generation.notes):
+def report(generations: list[Generation], seconds: float, model: str) -> None:
+    """Print the notes to stderr, then the seed and the speed in one line."""
+    for message in dict.fromkeys(note for generation in generations for note in generation.notes):
         terminal.note(f"note: {message}")
-    tell_if_blank(found, model)
-    n_tokens = sum(len(generation.tokens) for generation in found)
-    parts = [] if found[0].seed is None else [f"seed {found[0].seed}"]
+    note_if_blank(generations, model)
+    n_tokens = sum(len(generation.tokens) for generation in generations)
+    parts = [] if generations[0].seed is None else [f"seed {generations[0].seed}"]
     parts.append(f"{n_tokens} {'token' if n_tokens == 1 else 'tokens'} in {seconds:.2f} s")
     if seconds > 0:
         parts.append(f"{n_tokens / seconds:,.0f} tokens/s")
-    if len(found) == 1:
-        ends = {"length": "stopped at --max-new-tokens", "stop": "came to an end", "cancelled": "cancelled"}
-        parts.append(ends.get(found[0].finish_reason, found[0].finish_reason))
+    if len(generations) == 1:
+        reason = generations[0].finish_reason
+        endings = {"length": "stopped at --max-new-tokens", "stop": "end of text"}
+        parts.append(endings.get(reason, reason))
     terminal.note(", ".join(parts))
 
 
-def tell_if_blank(found: list[Generation], model: str) -> None:
-    """Tokens of which nothing can be seen look like a program that does nothing: say what happened."""
+def note_if_blank(generations: list[Generation], model: str) -> None:
+    """Explain text of white space alone, which looks as if the program did nothing."""
     from glassgpt.weights import shipped_names
 
-    if any(not one.text or is_visible(one.text) for one in found):  # without a tokenizer there is no text
+    # Without a tokenizer there is no text at all.
+    if any(not generation.text or is_visible(generation.text) for generation in generations):
         return
-    why = (
-        ": this model has read books and encyclopedia articles, not code" if model in shipped_names() else ""
-    )
-    other = ", or --model gpt2" if model in shipped_names() else ""
+    shipped = model in shipped_names()
+    why = ": this model was trained on books and encyclopedia articles, not code" if shipped else ""
+    other = ", or --model gpt2" if shipped else ""
     terminal.note(
-        f"note: the continuation is only white space{why}; try a sentence of prose, another --seed{other}"
+        f"note: the generated text is only white space{why}; try a sentence of prose, another --seed{other}"
     )
 
 
@@ -174,22 +177,22 @@ def is_visible(text: str) -> bool:
     return any(char.isprintable() and not char.isspace() for char in text)
 
 
-def as_json(found: Generation, prompt: str | None, model: str) -> dict[str, Any]:
-    made: dict[str, Any] = {
+def to_json(generation: Generation, prompt: str | None, model: str) -> dict[str, Any]:
+    result: dict[str, Any] = {
         "model": model,
         "prompt": prompt,
-        "text": found.text,
-        "tokens": found.tokens,
-        "logprobs": found.logprobs,
-        "finish_reason": found.finish_reason,
-        "seed": found.seed,
-        "sample": found.sample,
-        "prompt_tokens": found.prompt_tokens,
-        "notes": found.notes,
-        "seconds": round(found.seconds, 4),
+        "text": generation.text,
+        "tokens": generation.tokens,
+        "logprobs": generation.logprobs,
+        "finish_reason": generation.finish_reason,
+        "seed": generation.seed,
+        "sample": generation.sample,
+        "prompt_tokens": generation.prompt_tokens,
+        "notes": generation.notes,
+        "seconds": round(generation.seconds, 4),
     }
-    if found.alternatives is not None and any(found.alternatives):
-        made["alternatives"] = [[list(pair) for pair in pairs] for pairs in found.alternatives]
-    if found.score is not None:
-        made["score"] = found.score
-    return made
+    if generation.alternatives is not None and any(generation.alternatives):
+        result["alternatives"] = [[list(pair) for pair in pairs] for pairs in generation.alternatives]
+    if generation.score is not None:
+        result["score"] = generation.score
+    return result

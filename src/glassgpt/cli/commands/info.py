@@ -181,7 +181,7 @@ def matrices(counted: Tally, every_block: bool) -> Table:
 
 
 def shape_of(line: Line) -> str:
-    return f" {terminal.times()} ".join(f"{n:,}" for n in line.shape)
+    return f" {terminal.times_sign()} ".join(f"{n:,}" for n in line.shape)
 
 
 def memory(counted: Tally) -> Table:

@@ -1,4 +1,4 @@
-"""`glassgpt next TEXT`: the phone keyboard. What may come next, and how likely each is."""
+"""`glassgpt next TEXT`: the most likely next tokens and their probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag
-from glassgpt.cli.text import checked_prompt, given_ids, visible
+from glassgpt.cli.text import encode_prompt, format_token, read_prompt
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
     from glassgpt.gpt import GPT
 
-Candidates = list[tuple[int, float]]  # (token id, log-probability), likeliest first
-ON_SCREEN = 10
+Candidates = list[tuple[int, float]]  # (token id, log-probability), most likely first
+DEFAULT_K = 10
 
 
 def command(
     text: Annotated[
         Positional[str | None],
-        flag("the text so far; - reads stdin; left out, a document begins", "[TEXT]", default=""),
+        flag("the text so far; - reads stdin; omit it to start a new document", "[TEXT]", default=""),
     ] = None,
     *,
     k: Annotated[
         int | None,
         flag(
-            "print this many candidates and leave; without it, a terminal lets you pick",
+            "print this many candidates and exit; without it, pick interactively on a terminal",
             "N",
             default="10",
             short="-k",
@@ -43,38 +43,38 @@ def command(
     device: Device = None,
     dtype: Dtype = None,
     allow_special: Annotated[
-        bool, flag("take <|endoftext|> in the text as that one token", default="")
+        bool, flag("treat <|endoftext|> in the text as the special token", default="")
     ] = False,
-    ids: Annotated[bool, flag("the text is token ids; needs no tokenizer", default="")] = False,
-    json: Annotated[bool, flag("one JSON object", default="")] = False,
+    ids: Annotated[bool, flag("TEXT is token ids; no tokenizer needed", default="")] = False,
+    json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
-    """Show the likeliest next tokens. On a terminal, pick one by its number and go on, as on a phone's
-    keyboard; the text is printed when you leave with q."""
-    text = checked_prompt(text, "next")
-    picking = k is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
+    """Show the most likely next tokens. On a terminal, press a number to pick one and continue, as on a
+    phone's keyboard; q quits and prints the text."""
+    text = read_prompt(text, "next")
+    interactive = k is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
     gpt = load(model, device, dtype)
-    given = given_ids(text, gpt, ids, "next", allow_special)
-    given = [] if given is None else given
+    prompt = encode_prompt(text, gpt, ids, "next", allow_special)
+    prompt = [] if prompt is None else prompt
     if k is not None:
         check_whole("-k", k, 1, gpt.config.vocab_size, f"the vocabulary of {model}")
-    if picking and gpt.tokenizer is not None:
+    if interactive and gpt.tokenizer is not None:
         from glassgpt.cli.keyboard import Keyboard
 
-        return Keyboard(gpt, given).run()
-    found = candidates(gpt, given, ON_SCREEN if k is None else k)
+        return Keyboard(gpt, prompt).run()
+    candidates = next_candidates(gpt, prompt, DEFAULT_K if k is None else k)
     if json:
-        print(jsonlib.dumps({"model": model, "text": text, "next": as_json(gpt, found)}))
+        print(jsonlib.dumps({"model": model, "text": text, "next": to_json(gpt, candidates)}))
     else:
-        terminal.show(listing(gpt, found, numbered=False))
+        terminal.show(make_table(gpt, candidates, numbered=False))
     return 0
 
 
-def candidates(gpt: GPT, ids: list[int], k: int = ON_SCREEN) -> Candidates:
+def next_candidates(gpt: GPT, ids: list[int], k: int = DEFAULT_K) -> Candidates:
     return gpt.next_ids(ids if ids else None, k)
 
 
 def token_bytes(gpt: GPT, token_id: int) -> bytes:
-    """What a token stands for; without a tokenizer its number."""
+    """A token's bytes; without a tokenizer, its id in digits."""
     from glassgpt.tokenizer import Tokenizer
 
     if gpt.tokenizer is None:
@@ -83,26 +83,26 @@ def token_bytes(gpt: GPT, token_id: int) -> bytes:
     return gpt.tokenizer.token_bytes(token_id)
 
 
-def listing(gpt: GPT, found: Candidates, numbered: bool) -> Table:
-    """A row for each candidate. Bars are drawn in proportion to the likeliest, so that the shape is seen."""
+def make_table(gpt: GPT, candidates: Candidates, numbered: bool) -> Table:
+    """A row for each candidate. Bars are relative to the most likely one."""
     from rich.text import Text
 
-    unicode = terminal.speaks_unicode(sys.stdout)
-    made = terminal.table("key" if numbered else ">#", "token", ">chance", "", ">id")
-    most = math.exp(found[0][1])
-    for place, (token_id, logprob) in enumerate(found, start=1):
-        chance = math.exp(logprob)
-        made.add_row(
+    unicode = terminal.supports_unicode(sys.stdout)
+    table = terminal.table("key" if numbered else ">#", "token", ">probability", "", ">id")
+    highest = math.exp(candidates[0][1])
+    for place, (token_id, logprob) in enumerate(candidates, start=1):
+        probability = math.exp(logprob)
+        table.add_row(
             Text(f" {place % 10}" if numbered else str(place), style="pick" if numbered else "quiet"),
-            Text(visible(token_bytes(gpt, token_id), unicode), style="title"),
-            f"{chance:.2%}" if chance >= 0.0001 else f"{chance:.1e}",
-            terminal.bar(chance / most, 30),
+            Text(format_token(token_bytes(gpt, token_id), unicode), style="title"),
+            f"{probability:.2%}" if probability >= 0.0001 else f"{probability:.1e}",
+            terminal.bar(probability / highest, 30),
             Text(str(token_id), style="quiet"),
         )
-    return made
+    return table
 
 
-def as_json(gpt: GPT, found: Candidates) -> list[dict[str, object]]:
+def to_json(gpt: GPT, candidates: Candidates) -> list[dict[str, object]]:
     return [
         {
             "id": token_id,
@@ -111,5 +111,5 @@ def as_json(gpt: GPT, found: Candidates) -> list[dict[str, object]]:
             "probability": math.exp(logprob),
             "logprob": logprob,
         }
-        for token_id, logprob in found
+        for token_id, logprob in candidates
     ]

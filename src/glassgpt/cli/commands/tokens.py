@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.parse import flag
-from glassgpt.cli.text import text_or_stdin, visible
+from glassgpt.cli.text import format_token, read_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -35,7 +35,7 @@ def command(
     json: Annotated[bool, flag("one JSON object", default="")] = False,
 ) -> int:
     """Show how a text is cut into tokens: their ids, their bytes, and the merges that made them."""
-    text = text_or_stdin(text, "tokens")
+    text = read_text(text, "tokens")
     from glassgpt.weights import load_tokenizer
 
     tokenizer = load_tokenizer(model)
@@ -60,8 +60,8 @@ def command(
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
     """The text in one go, in alternating colours where there are colours, and a line for each token."""
-    unicode = terminal.speaks_unicode(sys.stdout)
-    pieces = [visible(tokenizer.token_bytes(i), unicode) for i in ids]
+    unicode = terminal.supports_unicode(sys.stdout)
+    pieces = [format_token(tokenizer.token_bytes(i), unicode) for i in ids]
     coloured = terminal.is_terminal(sys.stdout) and len(ids) <= FEW
     if coloured:
         terminal.show(colour_by_turns(pieces), "")
@@ -95,7 +95,9 @@ def colour_by_turns(pieces: Sequence[str]) -> Text:
 
     line = Text()
     for n, piece in enumerate(pieces):
-        shown = piece.replace("␣", " ") if terminal.has_colour(sys.stdout) else piece  # the colour shows it
+        shown = (
+            piece.replace("␣", " ") if terminal.supports_color(sys.stdout) else piece
+        )  # the colour shows it
         line.append(shown, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 
@@ -104,20 +106,20 @@ def steps(word: Word) -> Text:
     """A word from its bytes to its tokens: after each merge, the pieces; at the right, which pair it was."""
     from rich.text import Text
 
-    unicode = terminal.speaks_unicode(sys.stdout)
+    unicode = terminal.supports_unicode(sys.stdout)
     states = [word.start, *(merge.pieces for merge in word.merges)]
-    lines = ["|".join(visible(piece, unicode) for piece in pieces) for pieces in states]
+    lines = ["|".join(format_token(piece, unicode) for piece in pieces) for pieces in states]
     width = max(map(len, lines))
     page = Text()
     for n, (pieces, line) in enumerate(zip(states, lines, strict=True)):
         for i, piece in enumerate(pieces):
             last = n == len(states) - 1
             page.append("|" if i else "", style="quiet")
-            page.append(visible(piece, unicode), style=terminal.TOKEN_STYLES[i % 5] if last else "")
+            page.append(format_token(piece, unicode), style=terminal.TOKEN_STYLES[i % 5] if last else "")
         page.append(" " * (width - len(line) + 2))
         if n:
             merge = word.merges[n - 1]
-            pair = f"{visible(merge.left, unicode)} + {visible(merge.right, unicode)}"
+            pair = f"{format_token(merge.left, unicode)} + {format_token(merge.right, unicode)}"
             page.append(f"{pair}  (merge {merge.rank + 1:,})", style="quiet")
         else:
             page.append(

@@ -15,8 +15,8 @@ from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
-from glassgpt.cli.parse import flag, peek
-from glassgpt.cli.paths import checked_path
+from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.paths import resolve_path
 from glassgpt.errors import SettingError, UserError
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def defaults(words: Sequence[str]) -> dict[str, Any]:
     """Where a run goes on, or a recipe is named, their settings stand in for those of the signature."""
-    said = peek(Said, words)
+    said = parse_known(Said, words)
     if said is None:
         return {}
-    run = None if said.out is None else Path(checked_path("--out", said.out))
+    run = None if said.out is None else Path(resolve_path("--out", said.out))
     begun = False
     if run is not None and (said.resume or (run / "checkpoints").exists()):
         from glassgpt.train.trainer import goes_on
@@ -151,7 +151,7 @@ def tell_plan(job: Job) -> Plan | None:
     from glassgpt.train.estimate import make_plan
 
     if job.mesh is None:
-        with terminal.waiting("trying a few steps"):
+        with terminal.spinner("trying a few steps"):
             plan = make_plan(job.model, job.settings, job.loader.batch(0))
         show_plan(plan, plan.settings, job.tokens, job.device.type)
         return plan
@@ -244,7 +244,7 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
             # One process has no whole model otherwise.
             if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
                 record["sample"] = sample(job.model, job.tokenizer, wishes.prompt)
-                terminal.note(f"    {terminal.harmless(on_one_line(record['sample']), sys.stderr)}")
+                terminal.note(f"    {terminal.sanitize(on_one_line(record['sample']), sys.stderr)}")
             listeners[0](record)
 
         try:

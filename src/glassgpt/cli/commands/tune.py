@@ -77,7 +77,7 @@ def command(
     where = choose_device(device)
     find_sources(files)  # a missing file is noticed before a model is fetched
     checkpoint = load_checkpoint(model)
-    with terminal.waiting("reading the text, trying a few steps, measuring the held-out part"):
+    with terminal.spinner("reading the text, trying a few steps, measuring the held-out part"):
         tuning = prepare_tuning(
             checkpoint, files, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
         )
@@ -105,7 +105,7 @@ def command(
         return 1
     from glassgpt.model import load_model
 
-    with terminal.waiting("measuring what was gained"):
+    with terminal.spinner("measuring what was gained"):
         tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
         after = measured(tuned, tuning.windows, tuning.settings)
         written.append(on_one_line(sample(tuned, checkpoint.tokenizer, prompt)))
@@ -192,7 +192,7 @@ def report(tuning: Tuning, loss: float, out: Path, seconds: float, written: list
         return
     table = terminal.table("", ">perplexity", "sample")
     for name, perplexity, text in zip(("before", "after"), (before, after), written, strict=True):
-        table.add_row(name, f"{perplexity:.2f}", terminal.harmless(text))
+        table.add_row(name, f"{perplexity:.2f}", terminal.sanitize(text))
     table.columns[2].no_wrap = False
     terminal.show(table)
     terminal.note(

@@ -1,4 +1,4 @@
-"""`glassgpt verify MODEL`: does this machine compute what it should? `verify SHARDS`: is data as prepared?"""
+"""`glassgpt verify MODEL`: are the results on this machine right? `verify SHARDS`: is the data intact?"""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def command(
     model: Annotated[
         Positional[str],
         flag(
-            "a name (default, tiny, gpt2, owner/name), a folder or a file; or a folder made by prepare",
+            "a name (default, tiny, gpt2, owner/name), a folder or a file; or a folder of prepared data",
             "[MODEL]",
         ),
     ] = "default",
     *,
     device: Annotated[
-        tuple[str, ...], flag("only this device; may be repeated", "NAME", default="all there are")
+        tuple[str, ...], flag("check only this device; may be repeated", "NAME", default="all available")
     ] = (),
     dtype: Annotated[
         tuple[Literal["float32", "bfloat16", "float16"], ...],
-        flag("only this; may be repeated", default="all three"),
+        flag("check only this dtype; may be repeated", default="all three"),
     ] = (),
-    json: Annotated[bool, flag("one JSON object", default="")] = False,
+    json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
-    """Run a model in every way this machine offers (each device and dtype, with and without cache, padded,
-    batched, through the engine) and compare each, layer by layer, with the plain float32 forward pass on the
-    CPU. What may differ is measured: 8 times the rounding error of the plain way in that dtype. Exit code 1
-    if anything differs by more. Of a folder made by prepare, compare each token file with its stored hash."""
+    """Run a model in every configuration this machine offers (each device and dtype, with and without the KV
+    cache, padded, batched, through the engine) and compare every layer with a plain float32 forward pass on
+    the CPU. The tolerance is 8 times the measured rounding error of that dtype; exit code 1 if any layer
+    exceeds it. For prepared data, compare each token file with its stored hash."""
     from glassgpt.train.data.shards import INDEX
 
     if (Path(model).expanduser() / INDEX).is_file():
@@ -62,78 +62,75 @@ def command(
             advance(1)
         if model in ("gpt2", KNOWN["gpt2"]) and verify.is_published_small(checkpoint):
             checks.append(verify.check_known_answers(checkpoint))
-    good = all(check.ok for check in checks)
+    ok = all(check.ok for check in checks)
     if json:
-        print(
-            jsonlib.dumps(
-                {"model": model, "ok": good, "checks": [dataclasses.asdict(check) for check in checks]}
-            )
-        )
+        results = [dataclasses.asdict(check) for check in checks]
+        print(jsonlib.dumps({"model": model, "ok": ok, "checks": results}))
     else:
-        terminal.show(verdicts(checks))
-        terminal.note(summary(model, checks))
-    return 0 if good else 1
+        terminal.show(make_table(checks))
+        terminal.note(summarize(model, checks))
+    return 0 if ok else 1
 
 
 def verify_shards(folder: str, json: bool) -> int:
     from glassgpt.train.data.shards import check_hashes
 
-    found = list(check_hashes(Path(folder).expanduser(), terminal.progress))
-    wrong = [difference for _, difference in found if difference]
+    results = list(check_hashes(Path(folder).expanduser(), terminal.progress))
+    wrong = [problem for _, problem in results if problem]
     if json:
-        checks = [{"file": file.name, "ok": not difference, "note": difference} for file, difference in found]
+        checks = [{"file": file.name, "ok": not problem, "note": problem} for file, problem in results]
         print(jsonlib.dumps({"data": folder, "ok": not wrong, "checks": checks}))
     else:
-        for difference in wrong:
-            print(difference)
+        for problem in wrong:
+            print(problem)
         terminal.note(
-            f"{folder}: {len(wrong)} of {len(found)} token files are NOT as they were prepared."
+            f"{folder}: {len(wrong)} of {len(results)} token files have CHANGED since they were prepared."
             if wrong
-            else f"{folder}: all {len(found)} token files are as they were prepared."
+            else f"{folder}: all {len(results)} token files are unchanged."
         )
     return 1 if wrong else 0
 
 
-def verdicts(checks: list[Check]) -> Table:
-    """One row for each way; the place where it strayed furthest, in proportion to what is allowed there."""
+def make_table(checks: list[Check]) -> Table:
+    """A row for each check: its largest deviation in proportion to the tolerance, and where that is."""
     from rich.text import Text
 
-    roomy = terminal.console().width >= 106
-    made = terminal.table(
-        "device", "dtype", "way", ">deviation", ">allowed", "where", *([">same token"] if roomy else []), ""
+    wide = terminal.console().width >= 106
+    table = terminal.table(
+        "device", "dtype", "mode", ">deviation", ">tolerance", "where", *([">same token"] if wide else []), ""
     )
-    yes, no = ("✓ ok", "✗ FAIL") if terminal.speaks_unicode(sys.stdout) else ("ok", "FAIL")
-    before = ("", "")
+    ok, fail = ("✓ ok", "✗ FAIL") if terminal.supports_unicode(sys.stdout) else ("ok", "FAIL")
+    previous = ("", "")
     for check in checks:
-        now = (check.device, check.dtype)
+        current = (check.device, check.dtype)
         ran = check.deviation is not None and check.allowed is not None
         cells: list[Text | str] = [
-            check.device if check.device != before[0] else "",
-            check.dtype if now != before else "",
+            check.device if check.device != previous[0] else "",
+            check.dtype if current != previous else "",
             check.way,
             f"{check.deviation:.1e}" if ran else "",
             f"{check.allowed:.1e}" if ran else "",
-            Text(where(check) if roomy else brief(where(check)), style="quiet"),
+            Text(locate(check) if wide else abbreviate(locate(check)), style="quiet"),
         ]
-        if roomy:
+        if wide:
             cells.append("" if check.n_tokens is None else f"{check.same_tokens}/{check.n_tokens}")
-        verdict = Text(yes, style="good") if check.ok else Text(no, style="bad")
-        made.add_row(*cells, verdict if ran or not check.ok else Text(check.note, style="quiet"))
-        before = now
-    return made
+        verdict = Text(ok, style="good") if check.ok else Text(fail, style="bad")
+        table.add_row(*cells, verdict if ran or not check.ok else Text(check.note, style="quiet"))
+        previous = current
+    return table
 
 
-def where(check: Check) -> str:
-    """The place, or for want of one why there is none."""
+def locate(check: Check) -> str:
+    """Where the largest deviation is, or why the check failed without one."""
     return check.note if not check.ok and check.note else check.place
 
 
-def brief(place: str) -> str:
-    """`h.3 @27` for `h.3.resid_post, position 27`, where there is no room."""
+def abbreviate(place: str) -> str:
+    """`h.3 @27` for `h.3.resid_post, position 27` in a narrow table."""
     return place.replace(".resid_post", "").replace(", position ", " @")
 
 
-def summary(model: str, checks: list[Check]) -> str:
+def summarize(model: str, checks: list[Check]) -> str:
     failed = [check for check in checks if not check.ok]
     ran = [check for check in checks if check.deviation is not None and check.allowed is not None]
     verdict = f"all {len(checks)} checks agree with the reference"
@@ -141,14 +138,14 @@ def summary(model: str, checks: list[Check]) -> str:
         verdict = f"{len(failed)} of {len(checks)} checks FAIL"
     if not ran:
         return f"{model}: {verdict}."
-    worst = max(ran, key=share)
+    worst = max(ran, key=fraction_of_tolerance)
     return (
-        f"{model}: {verdict}; furthest off is {worst.device} {worst.dtype}, {worst.way}: "
-        f"{share(worst):.2g} of what is allowed, at {worst.place}."
+        f"{model}: {verdict}; the largest deviation is {fraction_of_tolerance(worst):.2g} of the tolerance "
+        f"({worst.device} {worst.dtype}, {worst.way}, at {worst.place})."
     )
 
 
-def share(check: Check) -> float:
+def fraction_of_tolerance(check: Check) -> float:
     assert check.deviation is not None
     assert check.allowed is not None
     return check.deviation / check.allowed
