@@ -115,7 +115,7 @@ COMMANDS = {
         ),
     ),
     "verify": Command(
-        "check a model's results on this machine against a float32 reference",
+        "check results on this machine against a float32 reference",
         (
             "glassgpt verify",
             "glassgpt verify gpt2 --device cpu --dtype float32",

@@ -54,7 +54,7 @@ def command(
         bool, flag("treat <|endoftext|> in the prompt as the special token", default="")
     ] = False,
     ids: Annotated[bool, flag("PROMPT and output are token ids; no tokenizer needed", default="")] = False,
-    json: Annotated[bool, flag("print a JSON object per sample, one a line", default="")] = False,
+    json: Annotated[bool, flag("print each sample as a JSON object, one per line", default="")] = False,
 ) -> int:
     """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
     go to stderr."""
