@@ -11,18 +11,17 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "glassgpt"
 
-BASE = "base"  # the modules that every room may use, drawn as one
+BASE = "base"  # the modules below the first room, which every room may use, drawn as one
+FIRST = "tokenizer"
 ROOMS = {
-    BASE: (
-        "config, files, errors, ranges, openmp",
-        "the shape of a model; files written safely; error classes",
-    ),
+    BASE: ("", "the shape of a model; safe file access; error classes"),
     "tokenizer": ("text ↔ ids", "byte-level BPE: a readable one, a fast one, a trainer"),
     "backend": ("the protocol", "between the engine and whatever computes the logits"),
     "model": ("ids → logits", "GPT-2 itself, its KV cache, CUDA graphs and kernels"),
@@ -50,22 +49,32 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
-def layers() -> list[str]:
-    """The rooms from the bottom layer up, as pyproject.toml orders them."""
+def order() -> list[str]:
+    """The modules and packages from the bottom layer up, as pyproject.toml orders them."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = next(c for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "rooms")
-    modules = [name.strip() for layer in reversed(contract["layers"]) for name in layer.split("|")]
-    rooms = list(dict.fromkeys(room_of(f"glassgpt.{name}") for name in modules if name != "__main__"))
+    names = [name.strip(" ()") for layer in reversed(contract["layers"]) for name in layer.split("|")]
+    return [name for name in names if is_module(name)]
+
+
+def base_modules() -> list[str]:
+    return order()[: order().index(FIRST)]
+
+
+def layers() -> list[str]:
+    """The rooms from the bottom layer up."""
+    rooms = list(dict.fromkeys(room_of(f"glassgpt.{name}") for name in order()))
     assert rooms == list(ROOMS), f"describe the rooms of pyproject.toml in docs/architecture.py: {rooms}"
     return rooms
 
 
+@cache
 def room_of(module: str) -> str:
     """The room of a module; the package itself is the Python API, its command is the command line."""
     name = module.split(".")[1] if "." in module else "gpt"
     if name == "__main__":
         return "cli"
-    return BASE if name in ROOMS[BASE][0].split(", ") else name
+    return BASE if name in base_modules() else name
 
 
 def edges() -> dict[tuple[str, str], bool]:
@@ -159,6 +168,7 @@ def draw() -> str:
         x, y = left(room), middle(room)
         name = "config …" if room == BASE else room
         what, more = ROOMS[room]
+        what = ", ".join(sorted(base_modules())) if room == BASE else what
         parts += [
             f'<rect x="{x}" y="{y - TALL / 2}" width="{BOX}" height="{TALL}" rx="7" fill="#14243e"/>',
             f'<rect x="{x}" y="{y - TALL / 2}" width="{BOX}" height="{TALL}" rx="7" fill="{colour[room]}" '
