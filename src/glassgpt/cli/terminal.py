@@ -185,24 +185,28 @@ def size(n_bytes: float) -> str:
 
 
 @contextmanager
-def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def progress(
+    description: str, total: int | None = None, *, unit: str = ""
+) -> Iterator[Callable[[int], None]]:
     """The progress bar: on stderr, on a terminal only, removed when done. Yields `advance(n)`."""
     if not is_terminal(sys.stderr):
         yield lambda n: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBar
 
-    display = Progress(
+    done: ProgressColumn = DownloadColumn() if unit == "bytes" else TextColumn("{task.percentage:>3.0f}%")
+    progress_bar = ProgressBar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=BAR_WIDTH),
-        TextColumn("{task.percentage:>3.0f}%"),
+        done,
         TimeRemainingColumn(compact=True),
         console=console(sys.stderr),
         transient=True,
     )
-    with display:
-        task = display.add_task(description, total=total)
-        yield lambda n: display.advance(task, n)
+    with progress_bar:
+        task = progress_bar.add_task(description, total=total)
+        yield lambda n: progress_bar.advance(task, n)
 
 
 @contextmanager
