@@ -1,5 +1,5 @@
-"""README.md and docs/*.md are true: commands and Python blocks run and print what is shown beside them, every
-flag in a command exists, and links lead somewhere."""
+"""README.md and docs/*.md are true: commands and Python blocks print what is shown, every option exists, and
+links lead somewhere."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from glassgpt.errors import UserError
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load_outputs() -> ModuleType:
-    """`docs/readme_outputs.py`, which reads the pages and renews what they show."""
+def load_script() -> ModuleType:
+    """`docs/readme_outputs.py`, which parses the pages and updates the output they show."""
     spec = importlib.util.spec_from_file_location("readme_outputs", ROOT / "docs" / "readme_outputs.py")
     assert spec is not None
     assert spec.loader is not None
@@ -38,24 +38,24 @@ def load_outputs() -> ModuleType:
     return module
 
 
-pages = load_outputs()
+pages = load_script()
 TEXTS = {page.name: page.read_text("utf-8") for page in pages.PAGES}
 README = TEXTS["README.md"]
 PYTHON = {name: pages.blocks(text, "python") for name, text in TEXTS.items() if pages.blocks(text, "python")}
-MARKED = [
+SKIPPED = [
     (name, code.splitlines()[0])
     for name, text in TEXTS.items()
     for code in [*pages.blocks(text, "python"), *(command for command, _ in pages.commands(text))]
     if pages.is_marked(code)
 ]
 
-# What `verify` prints are rounding errors, of which every machine has its own.
+# `verify` prints rounding errors, which differ between machines.
 NOT_COMPARED = ("verify",)
 
 
 @pytest.fixture
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown was computed there in float32; on a GPU it would be bfloat16."""
+def use_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output shown was computed on a CPU in float32; on a GPU it would be bfloat16."""
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -76,7 +76,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[' the' ' same'\n ' foot']", "[' the' ' same'\n ' foot']"),
     ],
 )
-def test_what_is_shown_is_what_was_printed(shown: str, printed: str) -> None:
+def test_equal_outputs_are_equal(shown: str, printed: str) -> None:
     assert pages.is_same(shown, printed)
 
 
@@ -93,18 +93,18 @@ def test_what_is_shown_is_what_was_printed(shown: str, printed: str) -> None:
         ("[' the' ' end']", "[' the' ' same' ' end']"),
     ],
 )
-def test_what_differs_is_seen(shown: str, printed: str) -> None:
+def test_different_outputs_are_not(shown: str, printed: str) -> None:
     assert not pages.is_same(shown, printed)
 
 
-def test_outputs_are_renewed_where_they_stood() -> None:
+def test_outputs_are_updated_in_place() -> None:
     code = (
-        "def look(x):\n    print(x)     # 1\n\nlook(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
+        "def show(x):\n    print(x)     # 1\n\nshow(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
         "print([7.891234])\n# [0.123...]\n# more\nprint('two\\nlines')   # one\n"
     )
     printed = pages.run_python(code, "block", {})
     assert pages.with_outputs(code, printed) == (
-        "def look(x):\n    print(x)     # 2\n\nlook(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
+        "def show(x):\n    print(x)     # 2\n\nshow(2)\nprint([0.123456, 'a'])   # [0.12..., 'a']\n"
         "print([7.891234])\n# [7.891...]\nprint('two\\nlines')\n# two\n# lines\n"
     )
 
@@ -112,8 +112,8 @@ def test_outputs_are_renewed_where_they_stood() -> None:
 # Commands.
 
 
-def assert_shown(shown: list[str], printed: str) -> None:
-    """Every line of the page is printed, in order; a line of three dots stands for any number of lines."""
+def assert_output(shown: list[str], printed: str) -> None:
+    """Every line shown is printed, in order; a line of three dots stands for any number of lines."""
     lines = [line.rstrip() for line in printed.rstrip().splitlines()]
     at, skip = 0, False
     for line in shown:
@@ -127,20 +127,20 @@ def assert_shown(shown: list[str], printed: str) -> None:
     assert skip or at == len(lines)
 
 
-def test_the_readme_has_what_is_tested_here() -> None:
-    verbs = {command.split()[1] for command, _ in pages.commands(README)}
-    assert {"generate", "next", "tokens", "info", "convert", "verify"} <= verbs
+def test_the_readme_shows_commands_and_outputs() -> None:
+    names = {command.split()[1] for command, _ in pages.commands(README)}
+    assert {"generate", "next", "tokens", "info", "convert", "verify"} <= names
     assert {"README.md", "inspect.md", "model.md", "generation.md"} <= PYTHON.keys()
     assert sum(len(pages.outputs(code)) for code in PYTHON["README.md"]) > 8
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.usefixtures("use_cpu")
 @pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if pages.commands(text)])
-def test_commands(
+def test_commands_print_what_is_shown(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other, since a later one may use what an earlier one wrote."""
+    """In order, since a command may use what an earlier one wrote."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     for command, shown in pages.commands(TEXTS[page]):
@@ -151,11 +151,11 @@ def test_commands(
         printed = capfd.readouterr().out
         assert printed.strip(), command
         if shown and arguments[0] not in NOT_COMPARED:
-            assert_shown(shown, printed)
+            assert_output(shown, printed)
 
 
-@pytest.mark.parametrize(("page", "line"), MARKED)
-def test_what_is_marked(page: str, line: str) -> None:
+@pytest.mark.parametrize(("page", "line"), SKIPPED)
+def test_skipped_blocks(page: str, line: str) -> None:
     pytest.skip(f"{page}: not run here: {line}")
 
 
@@ -167,8 +167,8 @@ def loaded() -> dict[str, Any]:
     return {}
 
 
-def make_texts(folder: Path) -> None:
-    """The files that blocks name as examples."""
+def make_example_files(folder: Path) -> None:
+    """The files that the examples use."""
     text = "The old house stood at the end of the lane. " * 400
     (folder / "a.txt").write_text(text, "utf-8")
     with lzma.open(folder / "b.jsonl.xz", "wt") as file:
@@ -178,18 +178,18 @@ def make_texts(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.usefixtures("use_cpu")
 @pytest.mark.parametrize("page", PYTHON)
-def test_python_blocks(
+def test_python_blocks_print_what_is_shown(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: dict[str, Any]
 ) -> None:
-    """One page after the other, the blocks of a page in one namespace, the shipped model loaded once.
+    """The blocks of a page share a namespace, and the included model is loaded once.
 
-    A page that shows no outputs is tried with the small model: it is enough that it runs.
+    A page without outputs runs with the small model: it only has to run.
     """
     monkeypatch.chdir(tmp_path)
-    make_texts(tmp_path)
-    monkeypatch.setattr(glassgpt, "load", shared_load(loaded, any(map(pages.outputs, PYTHON[page]))))
+    make_example_files(tmp_path)
+    monkeypatch.setattr(glassgpt, "load", cached_load(loaded, any(map(pages.outputs, PYTHON[page]))))
     namespace: dict[str, Any] = {}
     for number, code in enumerate(PYTHON[page], start=1):
         if pages.is_marked(code):
@@ -201,7 +201,7 @@ def test_python_blocks(
             assert pages.is_same(output.shown, found), f"{where} shows {output.shown} and prints {found}"
 
 
-def shared_load(loaded: dict[str, Any], shows: bool) -> Callable[..., Any]:
+def cached_load(loaded: dict[str, Any], shows: bool) -> Callable[..., Any]:
     load = glassgpt.load
 
     def once(name: str, **options: Any) -> Any:
@@ -217,8 +217,8 @@ def shared_load(loaded: dict[str, Any], shows: bool) -> Callable[..., Any]:
 # Flags and links.
 
 
-def typed_commands() -> list[tuple[str, str]]:
-    """Every `glassgpt VERB ...` in a block that is no Python and in --help, without the shell around it."""
+def find_command_lines() -> list[tuple[str, str]]:
+    """Every `glassgpt COMMAND ...` in --help and in blocks other than Python, without the shell syntax."""
     lines = [
         (name, line)
         for name, text in TEXTS.items()
@@ -226,26 +226,26 @@ def typed_commands() -> list[tuple[str, str]]:
         if language != "python"
         for line in re.sub(r"\\\n", " ", block).splitlines()
     ]
-    lines += [(f"{verb} --help", line) for verb, found in COMMANDS.items() for line in found.examples]
+    lines += [(f"{name} --help", line) for name, entry in COMMANDS.items() for line in entry.examples]
     before = r"(?:\$ )?(?:eval \"\$\()?(?:torchrun .* -m )?"
     after = r"(?:\s#.*|\s[<>|].*|\)\".*)?"
     found = [(name, re.fullmatch(f"{before}glassgpt (?!-)(.*?){after}", line)) for name, line in lines]
     return [(name, command[1]) for name, command in found if command is not None]
 
 
-def test_every_command_can_be_parsed() -> None:
-    """Nothing is run: each flag is one that the verb has, and its value one that it takes."""
-    typed = typed_commands()
+def test_every_command_line_parses() -> None:
+    """Nothing is run: every option exists, and takes the value."""
+    typed = find_command_lines()
     assert len(typed) > 80
     assert {command.split()[0] for _, command in typed} == set(COMMANDS)
     for page, command in typed:
-        verb, *words = shlex.split(command)
-        if pages.DOTS in words:  # something is left out
+        name, *args = shlex.split(command)
+        if pages.DOTS in args:  # abbreviated
             continue
-        if verb == "train":  # there is no run here to take the settings from
-            words = [word for word in words if word != "--resume"]
+        if name == "train":  # there is no run to resume
+            args = [arg for arg in args if arg != "--resume"]
         try:
-            parse(verb, COMMANDS[verb], words)
+            parse(name, COMMANDS[name], args)
         except UserError as error:
             pytest.fail(f"{page}: glassgpt {command}: {error}")
 
@@ -253,25 +253,25 @@ def test_every_command_can_be_parsed() -> None:
 @pytest.fixture(scope="module")
 def help_pages() -> dict[str, str]:
     found = {}
-    for name, verb in COMMANDS.items():
+    for name, entry in COMMANDS.items():
         with contextlib.redirect_stdout(io.StringIO()) as page:
-            parse(name, verb, ["--help"])()
+            parse(name, entry, ["--help"])()
         found[name] = page.getvalue()
     return found
 
 
 @pytest.fixture(scope="module")
-def every_flag(help_pages: dict[str, str]) -> set[str]:
+def every_option(help_pages: dict[str, str]) -> set[str]:
     lines = re.findall(r"^[│|] -.*$", "\n".join(help_pages.values()), re.M)
     return {"--help", "--version"}.union(*(re.findall(r"(?<=[ ,])--[a-z][\w-]*", line) for line in lines))
 
 
-def test_help_pages_are_written_for_people(help_pages: dict[str, str]) -> None:
+def test_help_has_no_leftovers_of_the_parser(help_pages: dict[str, str]) -> None:
     assert [name for name, page in help_pages.items() if re.search(r"%%|%\(|PEP 604|<class", page)] == []
 
 
-def test_the_flags_of_our_scripts_exist() -> None:
-    """`python benchmarks/taps.py --size gpt2`: the flag stands in the script."""
+def test_options_of_scripts_exist() -> None:
+    """`python benchmarks/taps.py --size gpt2`: the script has that option."""
     typed = [
         found
         for text in TEXTS.values()
@@ -286,21 +286,21 @@ def test_the_flags_of_our_scripts_exist() -> None:
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_flags_named_in_a_sentence_exist(page: str, every_flag: set[str]) -> None:
-    """A flag in `code` that no verb has is another program's, or wrong."""
+def test_options_named_in_prose_exist(page: str, every_option: set[str]) -> None:
+    """An option in `code` that no command has belongs to another program, or is wrong."""
     spans = re.findall(r"`([^`\n]+)`", pages.BLOCK.sub("", TEXTS[page]))
     ours = [span for span in spans if not span.startswith(OTHER_PROGRAMS)]
     named = {flag for span in ours for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)}
-    assert named - every_flag <= FLAGS_OF_OTHERS
+    assert named - every_option <= OTHER_OPTIONS
 
 
 OTHER_PROGRAMS = ("python ", "pytest ", "pip ", "torchrun ", "tensorboard ")
-FLAGS_OF_OTHERS = {"--nproc-per-node", "--max-restarts", "--num_fewshot", "--gen_kwargs", "--log_samples",
+OTHER_OPTIONS = {"--nproc-per-node", "--max-restarts", "--num_fewshot", "--gen_kwargs", "--log_samples",
                    "--model_args", "--batch_size", "--documents", "--batch"}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_links_and_files_that_are_named_exist(page: str) -> None:
+def test_links_and_named_files_exist(page: str) -> None:
     path = next((one for one in pages.PAGES if one.name == page), ROOT / page)
     prose = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.M | re.S)
     links = re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", prose)
@@ -320,7 +320,7 @@ def test_links_and_files_that_are_named_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md"])
-def test_source_files_tests_and_python_names_that_are_quoted_exist(page: str) -> None:
+def test_quoted_source_files_tests_and_names_exist(page: str) -> None:
     """`graph.py`, `evaluate/lambada.py`, `test_the_masked_softmax_table`, `glassgpt.tally`"""
     path = next((one for one in pages.PAGES if one.name == page), ROOT / page)
     quoted = re.findall(r"`([^`\n]+)`", path.read_text("utf-8"))
@@ -329,7 +329,7 @@ def test_source_files_tests_and_python_names_that_are_quoted_exist(page: str) ->
     tests = {name for span in quoted for name in re.findall(r"^test_\w+$", span)}
     missing += [name for name in tests if not any(f"def {name}(" in text for text in SOURCES.values())]
     names = {name for span in quoted for name in re.findall(r"^glassgpt(?:\.\w+)+", span)}
-    missing += [name for name in names if not is_there(name)]
+    missing += [name for name in names if not exists(name)]
     assert missing == []
 
 
@@ -341,7 +341,7 @@ SOURCES = {
 }
 
 
-def is_there(name: str) -> bool:
+def exists(name: str) -> bool:
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
@@ -350,7 +350,7 @@ def is_there(name: str) -> bool:
 
 
 def anchors(text: str) -> set[str]:
-    """Of headings, as GitHub and MyST make them; and those given as `(name)=`."""
+    """Of headings, as GitHub and MyST make them, and explicit ones: `(name)=`."""
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
     return slugs | set(re.findall(r"^\((\S+)\)=$", text, re.M))

@@ -1,4 +1,4 @@
-"""The recipe of the shipped models in miniature: from a few made-up texts to a packed model that writes."""
+"""The recipe of the included models in miniature: from a few made-up texts to a packed model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LATE = {'"It\'s late."', "\u201cIt\u2019s late.\u201d"}
 TWICE = "This paragraph is in two of the articles, word for word, and long enough to be no accident at all."
 
 
-def made_up(draw: random.Random, sentences: int) -> str:
+def make_text(draw: random.Random, sentences: int) -> str:
     who, did = ("the miller", "a sailor", "the old queen", "my aunt"), ("sold", "found", "lost", "painted")
     what, where = ("a boat", "the letter", "two horses"), ("by the river", "in the town", "at night")
     said = (" ".join(map(draw.choice, (who, did, what, where))).capitalize() + "." for _ in range(sentences))
@@ -57,27 +57,27 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = random.Random(1)
     books = [
         {
-            "text": OPENING + made_up(draw, 90),
+            "text": OPENING + make_text(draw, 90),
             "title": f"Tale {n}", "author": "A. Writer", "year": "1890", "source": "books",
         }
         for n in range(30)
     ]  # fmt: skip
     articles = [
         {
-            "text": f"Thing {n}\n\n{made_up(draw, 20)}\nHistory.\nEarly years.\nSo formula_1 holds.\n"
-            f"{made_up(draw, 20)}\n{TWICE if n < 2 else ''}\nReferences.\n",
+            "text": f"Thing {n}\n\n{make_text(draw, 20)}\nHistory.\nEarly years.\nSo formula_1 holds.\n"
+            f"{make_text(draw, 20)}\n{TWICE if n < 2 else ''}\nReferences.\n",
             "title": f"Thing {n}", "source": "wiki",
         }
         for n in range(60)
     ]  # fmt: skip
     write(folder / "books-00.jsonl.xz", books)
     write(folder / "wiki-00.jsonl.xz", articles)
-    write(folder / "reviews-00.jsonl.xz", [{"text": made_up(draw, 5), "source": "reviews"}])
+    write(folder / "reviews-00.jsonl.xz", [{"text": make_text(draw, 5), "source": "reviews"}])
     return folder
 
 
 @pytest.mark.slow
-def test_from_text_to_a_packed_model_that_writes(corpus: Path, tmp_path: Path) -> None:
+def test_recipe_from_text_to_packed_model(corpus: Path, tmp_path: Path) -> None:
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path)
     }  # fmt: skip

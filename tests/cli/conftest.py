@@ -1,4 +1,4 @@
-"""How the front door's tests knock: in this process for speed, or as a real program where that matters."""
+"""Runs the command line in this process, for speed, or as a real program where that matters."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     code: int
     out: str
     err: str
 
     def is_one_line_error(self, *words: str) -> bool:
-        """What every mistake gets: exit code 2, one line on stderr that names it, nothing on stdout."""
+        """What every error looks like: exit code 2, one line on stderr with these words, no stdout."""
         assert self.code == 2, self
         assert self.out == "", self
         assert self.err.startswith("glassgpt: "), self
@@ -41,20 +41,20 @@ class Answer:
 
 
 @pytest.fixture(autouse=True)
-def _plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GLASSGPT_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def glassgpt(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """`glassgpt("info", "gpt2")` in this process, its stdout and stderr caught."""
+def glassgpt(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """`glassgpt("info", "gpt2")` in this process, with stdout and stderr captured."""
 
-    def call(*words: str | Path) -> Answer:
+    def call(*args: str | Path) -> Result:
         capfd.readouterr()
-        code = main([str(word) for word in words])
+        code = main([str(arg) for arg in args])
         out, err = capfd.readouterr()
-        return Answer(code, out, err)
+        return Result(code, out, err)
 
     return call
 
@@ -66,14 +66,14 @@ def program(*words: str | bytes | Path, **environment: str) -> tuple[list[str | 
     return command, {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **environment}
 
 
-def run_program(*words: str | bytes | Path, stdin: bytes = b"", **environment: str) -> Answer:
+def run_program(*words: str | bytes | Path, stdin: bytes = b"", **environment: str) -> Result:
     command, env = program(*words, **environment)
     done = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=300, check=False)
-    return Answer(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+    return Result(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
 
 
 def random_checkpoint(seed: int = 0, **changes: int) -> Checkpoint:
-    """A small model of random numbers that reads and writes bytes: any prompt will do."""
+    """A small random model with a byte tokenizer, for any prompt."""
     shape = {"vocab_size": 257, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, **changes}
     config = Config(**shape)
     draw = np.random.default_rng(seed)
@@ -91,18 +91,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A stand-in for the hub, which is asked instead of the real one; its cache is empty."""
+    """A stand-in for the hub, with an empty cache."""
     from glassgpt.weights import hub, registry
 
     with Running() as running:
-        ask_it = functools.partial(hub.fetch, endpoint=running.url, cache=tmp_path / "hub-cache")
-        monkeypatch.setattr(registry, "fetch", ask_it)
+        fetch = functools.partial(hub.fetch, endpoint=running.url, cache=tmp_path / "hub-cache")
+        monkeypatch.setattr(registry, "fetch", fetch)
         yield running
 
 
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small BPE vocabulary learned from a few sentences."""
+    """A folder with a small BPE vocabulary trained on a few sentences."""
     folder = tmp_path_factory.mktemp("vocabulary")
     text = folder / "text.txt"
     text.write_text("the robot obeys the robber, and the robot robs the robber of the robe\n" * 40)

@@ -20,7 +20,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("target", ["out", "out.gguf", "out.pt", "out.bin"])
-def test_each_format_and_a_row_for_every_tensor(glassgpt, tiny, tmp_path, target):
+def test_every_format_reports_every_tensor(glassgpt, tiny, tmp_path, target):
     answer = glassgpt("convert", tiny, tmp_path / target)
     assert answer.code == 0
     assert same(tiny, tmp_path / target)
@@ -39,7 +39,7 @@ def test_json_and_dtype(glassgpt, tiny, tmp_path):
     assert 0 < report["max_abs_error"] <= 2**-8
 
 
-def test_what_is_there_stays_unless_forced(glassgpt, tiny, tmp_path):
+def test_existing_files_stay_without_force(glassgpt, tiny, tmp_path):
     target = tmp_path / "out.gguf"
     target.write_bytes(b"precious")
     assert glassgpt("convert", tiny, target).is_one_line_error("exists", "--force")
@@ -48,7 +48,7 @@ def test_what_is_there_stays_unless_forced(glassgpt, tiny, tmp_path):
     assert same(tiny, target)
 
 
-def test_mistakes(glassgpt, tiny, tmp_path):
+def test_errors(glassgpt, tiny, tmp_path):
     assert glassgpt("convert", tiny).is_one_line_error("DST")
     assert glassgpt("convert", tmp_path / "missing", tmp_path / "out").is_one_line_error("missing")
     assert glassgpt("convert", tiny, tmp_path / "out", "--format", "onnx").is_one_line_error("onnx", "gguf")
@@ -70,7 +70,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.skipif(os.name == "nt", reason="resource limits are POSIX's")
 @pytest.mark.parametrize("target", ["out", "out.gguf", "out.pt", "out.bin"])
-def test_a_disk_that_is_full_leaves_what_was_there(tiny, tmp_path, target):
+def test_a_full_disk_leaves_existing_files(tiny, tmp_path, target):
     _, env = program()
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     old = tmp_path / "keep.txt"

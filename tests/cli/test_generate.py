@@ -1,4 +1,4 @@
-"""`glassgpt generate`: what goes to stdout, what to stderr, and what a mistake gets."""
+"""`glassgpt generate`: what goes to stdout, what to stderr, and its errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from glassgpt.weights import save_checkpoint
 from .conftest import program, random_checkpoint
 
 
-def test_prompt_and_text_go_to_stdout_and_all_else_to_stderr(glassgpt, tiny):
+def test_text_goes_to_stdout_and_everything_else_to_stderr(glassgpt, tiny):
     answer = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8", "--seed", "5")
     expected = package.load(tiny).generate("A robot", max_new_tokens=8, seed=5).text
     assert answer.code == 0
@@ -27,7 +27,7 @@ def test_prompt_and_text_go_to_stdout_and_all_else_to_stderr(glassgpt, tiny):
     assert "tokens/s" in answer.err
 
 
-def test_the_reported_seed_repeats_the_text(glassgpt, tiny):
+def test_the_reported_seed_reproduces_the_text(glassgpt, tiny):
     first = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8")
     seed = first.err.split("seed ")[1].split(",")[0]
     again = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", "8", "--seed", seed)
@@ -35,21 +35,21 @@ def test_the_reported_seed_repeats_the_text(glassgpt, tiny):
 
 
 @pytest.mark.parametrize("words", [[], ["--json"], ["--samples", "2"]])
-def test_a_text_of_white_space_alone_is_explained(glassgpt, tiny, words):
-    blanks = ["--max-new-tokens", "4", "--logit-bias", "32", "1000000"]  # a model of bytes: 32 is the blank
+def test_a_text_of_only_white_space_is_explained(glassgpt, tiny, words):
+    blanks = ["--max-new-tokens", "4", "--logit-bias", "32", "1000000"]  # byte 32 is the space
     answer = glassgpt("generate", "def f(x):", "--model", tiny, *blanks, *words)
     assert answer.code == 0
-    told = [line for line in answer.err.splitlines() if "only white space" in line]
-    assert told == ["note: the generated text is only white space; try a sentence of prose, another --seed"]
+    notes = [line for line in answer.err.splitlines() if "only white space" in line]
+    assert notes == ["note: the generated text is only white space; try a sentence of prose, another --seed"]
     for tokens in "4", "0":
         seen = glassgpt("generate", "A robot", "--model", tiny, "--max-new-tokens", tokens, "--seed", "1")
         assert "white space" not in seen.err
 
 
-def test_the_shipped_model_says_that_it_has_not_read_code(glassgpt):
+def test_the_shipped_model_explains_that_it_was_not_trained_on_code(glassgpt):
     prompt = "def f(x):\n    "
     answer = glassgpt("generate", prompt, "--model", "tiny", "--max-new-tokens", "8", "--temperature", "0")
-    assert answer.out.strip() == prompt.strip()  # if a new model writes something here, take another prompt
+    assert answer.out.strip() == prompt.strip()  # if a new model writes text here, use another prompt
     assert (
         "this model was trained on books and encyclopedia articles, not code; try a sentence of prose"
         in answer.err
@@ -57,7 +57,7 @@ def test_the_shipped_model_says_that_it_has_not_read_code(glassgpt):
     assert "--model gpt2" in answer.err
 
 
-def test_json_is_one_object_for_each_sample(glassgpt, tiny):
+def test_json_prints_one_object_per_sample(glassgpt, tiny):
     answer = glassgpt(
         "generate",
         "Hello",
@@ -84,18 +84,18 @@ def test_json_is_one_object_for_each_sample(glassgpt, tiny):
     assert objects[0]["tokens"] != objects[1]["tokens"]
 
 
-def test_samples_are_set_apart(glassgpt, tiny):
+def test_samples_are_separated(glassgpt, tiny):
     answer = glassgpt("generate", "Hi", "--model", tiny, "--max-new-tokens", "2", "--samples", "2")
     assert answer.out.index("--- 1 of 2 ---\nHi") < answer.out.index("\n--- 2 of 2 ---\nHi")
 
 
-def test_no_prompt_lets_the_model_ramble(glassgpt, tiny):
+def test_without_a_prompt_a_new_document_starts(glassgpt, tiny):
     found = json.loads(glassgpt("generate", "--model", tiny, "--max-new-tokens", "3", "--json").out)
     assert found["prompt"] is None
     assert len(found["tokens"]) == 3
 
 
-def test_top_k_none_switches_it_off_and_temperature_0_is_greedy(glassgpt, tiny):
+def test_top_k_none_turns_it_off_and_temperature_0_is_greedy(glassgpt, tiny):
     words = ("generate", "Hi", "--model", tiny, "--max-new-tokens", "6", "--json")
     greedy = json.loads(glassgpt(*words, "--temperature", "0").out)
     one = json.loads(glassgpt(*words, "--top-k", "1").out)
@@ -111,7 +111,7 @@ def test_end_of_text_in_a_prompt_is_text_unless_allowed(glassgpt, tiny):
     assert json.loads(glassgpt(*words, "--allow-special").out)["prompt_tokens"] == 3
 
 
-def test_a_prompt_longer_than_the_context_is_cut_and_said_so(glassgpt, tiny):
+def test_a_prompt_longer_than_the_context_is_truncated_with_a_note(glassgpt, tiny):
     answer = glassgpt("generate", "word " * 40, "--model", tiny, "--max-new-tokens", "4")
     assert answer.code == 0
     assert answer.out.startswith("word word")
@@ -119,13 +119,13 @@ def test_a_prompt_longer_than_the_context_is_cut_and_said_so(glassgpt, tiny):
     assert "32" in answer.err
 
 
-def test_a_window_that_slides_is_mentioned(glassgpt, tiny):
+def test_a_sliding_window_is_noted(glassgpt, tiny):
     answer = glassgpt("generate", "Hi", "--model", tiny, "--max-new-tokens", "50", "--ignore-eot")
     assert answer.code == 0
     assert "note:" in answer.err
 
 
-MISTAKES = {
+WRONG_ARGUMENTS = {
     "empty prompt": ([""], ["prompt is empty", "leave it out"]),
     "temperature": (["Hi", "--temperature", "-1"], ["temperature", "-1"]),
     "k = 0": (["Hi", "--top-k", "0"], ["top_k", "0"]),
@@ -142,9 +142,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_one_line(glassgpt, tiny, name):
-    words, expected = MISTAKES[name]
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_wrong_arguments_are_one_line(glassgpt, tiny, name):
+    words, expected = WRONG_ARGUMENTS[name]
     assert glassgpt("generate", *words, "--model", tiny).is_one_line_error(*expected)
 
 
@@ -197,11 +197,11 @@ def start(tiny, *words):
     )
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    assert process.stdout.read(6)  # it writes
+    assert process.stdout.read(6)  # it has started
     return process
 
 
-def test_a_reader_who_leaves_is_no_error(tiny):
+def test_a_closed_pipe_is_not_an_error(tiny):
     process = start(tiny)
     process.stdout.close()
     err = process.stderr.read()
@@ -222,15 +222,15 @@ def test_control_c_keeps_what_was_written(tiny):
 
 @pytest.fixture
 def control_c(monkeypatch):
-    """The signal itself, at the sixth step of a generation; whoever started the tests may ignore it."""
+    """Sends the signal at the sixth decoding step; the test runner's parent may have it ignored."""
     from glassgpt.model import TorchBackend
 
-    right, calls = TorchBackend.decode, itertools.count(1)
+    original, calls = TorchBackend.decode, itertools.count(1)
 
     def decode(self, rows, ids, positions):
         if next(calls) == 6:
             os.kill(os.getpid(), signal.SIGINT)
-        return right(self, rows, ids, positions)
+        return original(self, rows, ids, positions)
 
     monkeypatch.setattr(TorchBackend, "decode", decode)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -243,32 +243,36 @@ MANY = ("--max-new-tokens", "20", "--ignore-eot", "--seed", "4")
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 @pytest.mark.usefixtures("control_c")
-def test_control_c_prints_what_there_is_of_many(glassgpt, tiny):
+def test_control_c_prints_partial_samples_as_json(glassgpt, tiny):
     answer = glassgpt("generate", "Hi", "--model", tiny, "--samples", "3", "--json", *MANY)
     found = [json.loads(line) for line in answer.out.splitlines()]
     assert answer.code == 130
     assert [one["sample"] for one in found] == [0, 1, 2]
     assert {one["finish_reason"] for one in found} == {"cancelled"}
-    whole = package.load(tiny).generate("Hi", max_new_tokens=20, ignore_eot=True, seed=4, samples=3).samples
-    for one, all_of_it in zip(found, whole, strict=True):
+    complete = (
+        package.load(tiny).generate("Hi", max_new_tokens=20, ignore_eot=True, seed=4, samples=3).samples
+    )
+    for one, full in zip(found, complete, strict=True):
         assert 5 <= len(one["tokens"]) < 20
-        assert one["tokens"] == all_of_it.tokens[: len(one["tokens"])]
+        assert one["tokens"] == full.tokens[: len(one["tokens"])]
     assert "interrupted" in answer.err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 @pytest.mark.usefixtures("control_c")
-@pytest.mark.parametrize("way", [("--samples", "3"), ("--beams", "3", "--samples", "3"), ("--best-of", "3")])
-def test_control_c_writes_what_there_is_of_many(glassgpt, tiny, way):
-    answer = glassgpt("generate", "Hi", "--model", tiny, *way, *MANY)
+@pytest.mark.parametrize(
+    "options", [("--samples", "3"), ("--beams", "3", "--samples", "3"), ("--best-of", "3")]
+)
+def test_control_c_writes_partial_samples(glassgpt, tiny, options):
+    answer = glassgpt("generate", "Hi", "--model", tiny, *options, *MANY)
     assert answer.code == 130
-    assert answer.out.count("Hi") >= (1 if "--best-of" in way else 3)
+    assert answer.out.count("Hi") >= (1 if "--best-of" in options else 3)
     assert len(answer.out.encode()) > 5
     assert "Traceback" not in answer.err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are POSIX's")
-def test_a_terminal_gets_lines_that_end_between_words(tiny):
+def test_lines_wrap_between_words_on_a_terminal(tiny):
     import pty
 
     leader, follower = pty.openpty()
@@ -288,12 +292,12 @@ def test_a_terminal_gets_lines_that_end_between_words(tiny):
 def read_all(leader):
     try:
         return os.read(leader, 4096)
-    except OSError:  # how Linux says that nobody holds the other end any more
+    except OSError:  # on Linux: the other end is closed
         return b""
 
 
 def test_ids_in_and_ids_out(glassgpt, tiny):
-    """With a tokenizer or without: the prompt's numbers, then those that the model wrote."""
+    """With a tokenizer or without: the prompt's ids, then the generated ones."""
     common = ("--model", tiny, "--max-new-tokens", "4", "--temperature", "0")
     expected = package.load(tiny).generate([72, 105], max_new_tokens=4, temperature=0).tokens
     answer = glassgpt("generate", "--ids", "72 105", *common)
@@ -305,7 +309,7 @@ def test_ids_in_and_ids_out(glassgpt, tiny):
 
 
 @pytest.mark.parametrize("wrong", ["A robot", "1 2 x", "-1", "1.5", " ", "9999999999", "257"])
-def test_what_is_no_token_id_is_one_line(glassgpt, tiny, wrong):
+def test_a_wrong_token_id_is_one_line(glassgpt, tiny, wrong):
     answer = glassgpt("generate", "--model", tiny, "--ids", "--", wrong)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
@@ -314,7 +318,7 @@ def test_what_is_no_token_id_is_one_line(glassgpt, tiny, wrong):
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
-    """A folder whose tokenizer.json is of another kind."""
+    """A folder whose tokenizer.json is of an unsupported kind."""
     folder = tmp_path_factory.mktemp("foreign") / "model"
     save_checkpoint(random_checkpoint(), folder)
     for name in ("vocab.json", "merges.txt"):
@@ -325,7 +329,7 @@ def foreign(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_tokenizer_of_another_kind_leaves_the_ids(glassgpt, foreign):
+def test_ids_work_with_an_unreadable_tokenizer(glassgpt, foreign):
     answer = glassgpt(
         "generate", "--ids", "1 2 3", "--model", foreign, "--max-new-tokens", "4", "--seed", "1"
     )
@@ -334,8 +338,8 @@ def test_a_tokenizer_of_another_kind_leaves_the_ids(glassgpt, foreign):
     assert len(answer.out.split()) == 7
     (note,) = [line for line in answer.err.splitlines() if "without a tokenizer" in line]
     assert "tokenizer.json" in note
-    rambling = glassgpt("generate", "--ids", "7", "--model", foreign, "--max-new-tokens", "3", "--json")
-    assert len(json.loads(rambling.out)["tokens"]) == 3
+    one_id = glassgpt("generate", "--ids", "7", "--model", foreign, "--max-new-tokens", "3", "--json")
+    assert len(json.loads(one_id.out)["tokens"]) == 3
     listed = json.loads(glassgpt("next", "--ids", "1 2 3", "--model", foreign, "--json").out)
     assert [one["text"] for one in listed["next"]] == [str(one["id"]) for one in listed["next"]]
     assert glassgpt("next", "--ids", "1 2 3", "--model", foreign).code == 0
@@ -343,7 +347,7 @@ def test_a_tokenizer_of_another_kind_leaves_the_ids(glassgpt, foreign):
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("verb", ["generate", "next"])
-def test_a_text_for_a_model_of_ids_names_the_flag(glassgpt, foreign, verb):
+def test_text_without_a_tokenizer_suggests_ids(glassgpt, foreign, verb):
     answer = glassgpt(verb, "A robot", "--model", foreign)
     assert answer.code == 2
     assert f"glassgpt {verb} --ids '1 2 3'" in answer.err.splitlines()[-1]

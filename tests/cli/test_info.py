@@ -40,7 +40,7 @@ def test_json_lists_every_tensor_and_they_add_up(glassgpt):
     assert counted["kv_cache_bytes_per_token"]["float32"] == 2 * 12 * 768 * 4
 
 
-def test_every_block_prints_every_tensor(glassgpt):
+def test_every_block_lists_every_tensor(glassgpt):
     out = glassgpt("info", "distilgpt2", "--every-block").out
     assert out.count("attn.c_attn.weight") == 6
     rows = re.findall(r"^ +\S+\.(?:weight|bias) .*?([\d,]+) +[\d.]+%", out, re.MULTILINE)
@@ -95,13 +95,13 @@ def test_a_config_without_weights_is_enough(glassgpt, tiny, tmp_path):
     assert "no weights" in answer.out
 
 
-def test_mistakes(glassgpt, tmp_path):
+def test_errors(glassgpt, tmp_path):
     assert glassgpt("info", tmp_path / "missing").is_one_line_error("missing", "does not exist")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
     assert glassgpt("info", tmp_path).is_one_line_error("config.json", "vocab_size")
 
 
-def test_a_model_of_the_hub_is_counted_without_its_weights(glassgpt, tiny, hub):
+def test_a_model_on_the_hub_is_counted_without_its_weights(glassgpt, tiny, hub):
     hub.repos["someone/small"] = {file.name: file.read_bytes() for file in tiny.iterdir()}
     answer = glassgpt("info", "someone/small")
     assert answer.code == 0

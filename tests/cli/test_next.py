@@ -1,4 +1,4 @@
-"""`glassgpt next`: the list, the JSON, and the keyboard's keys."""
+"""`glassgpt next`: the table, the JSON, and the interactive mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glassgpt.weights import save_checkpoint
 from .conftest import program, random_checkpoint
 
 
-def test_ten_candidates_likeliest_first(glassgpt, tiny):
+def test_ten_candidates_most_likely_first(glassgpt, tiny):
     answer = glassgpt("next", "A robot", "--model", tiny)
     assert answer.code == 0
     rows = answer.out.splitlines()[1:]
@@ -27,23 +27,23 @@ def test_ten_candidates_likeliest_first(glassgpt, tiny):
     assert [int(row.split()[-1]) for row in rows] == [token_id for token_id, _ in expected]
 
 
-def test_json_has_probabilities_that_the_model_gives(glassgpt, tiny):
+def test_json_has_the_probabilities_of_the_model(glassgpt, tiny):
     found = json.loads(glassgpt("next", "A robot", "--model", tiny, "--json", "-k", "3").out)
     expected = package.load(tiny).next("A robot", k=3)
     assert [(one["text"], pytest.approx(one["probability"])) for one in found["next"]] == expected
 
 
-def test_all_of_the_vocabulary_adds_up_to_one(glassgpt, tiny):
+def test_probabilities_sum_to_one(glassgpt, tiny):
     found = json.loads(glassgpt("next", "A", "--model", tiny, "--json", "-k", "257").out)
     assert sum(one["probability"] for one in found["next"]) == pytest.approx(1, abs=1e-5)
 
 
-def test_mistakes(glassgpt, tiny):
+def test_errors(glassgpt, tiny):
     assert glassgpt("next", "", "--model", tiny).is_one_line_error("empty")
     assert glassgpt("next", "A", "--model", tiny, "-k", "0").is_one_line_error("k is 0")
 
 
-def test_the_keys(tiny):
+def test_keys(tiny):
     gpt = package.load(tiny)
     board = Keyboard(gpt, gpt.encode("Hi"))
     found = [token_id for token_id, _ in next_candidates(gpt, board.ids)]
@@ -66,10 +66,10 @@ def test_the_keys(tiny):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
-def test_the_keyboard_on_a_terminal(tiny):
-    """A whole sitting: pick the second, undo, type, take the likeliest, leave; the text is the last line.
+def test_interactive_mode_on_a_terminal(tiny):
+    """A session: pick the second, undo, type text, pick the most likely, quit; the text is the last line.
 
-    Delete sends a 3 and the arrow an A; neither is a key here.
+    The escape sequence of Delete contains a 3 and that of the arrow an A; neither counts as a key.
     """
     import pty
     import subprocess
@@ -90,7 +90,7 @@ def test_the_keyboard_on_a_terminal(tiny):
             try:
                 screen += os.read(leader, 4096)
             except OSError:
-                pytest.fail(f"it left early: {screen.decode()}")
+                pytest.fail(f"it exited early: {screen.decode()}")
 
     read_until(b"q quit")
     for keys in (b"2", b"u", b"\x1b[3~", b"\x1b[A", b"\xc3\xa9", b"+ you\n", b"\n"):
@@ -101,7 +101,7 @@ def test_the_keyboard_on_a_terminal(tiny):
     try:
         while chunk := os.read(leader, 4096):
             rest += chunk
-    except OSError:  # how Linux says that the other end is gone
+    except OSError:  # on Linux: the other end is closed
         pass
     assert process.wait(timeout=300) == 0
     last = rest.split(b"\x1b[J")[-1].replace(b"\r\n", b"\n").decode()
@@ -110,7 +110,7 @@ def test_the_keyboard_on_a_terminal(tiny):
         assert last == expected + "\n"
 
 
-def test_a_padded_vocabulary_and_one_too_small(glassgpt, tmp_path):
+def test_a_padded_vocabulary_and_one_that_is_too_small(glassgpt, tmp_path):
     save_checkpoint(random_checkpoint(vocab_size=300), tmp_path / "padded")
     answer = glassgpt("next", "x", "-k", "300", "--json", "--model", tmp_path / "padded")
     found = json.loads(answer.out)["next"]

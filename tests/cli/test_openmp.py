@@ -1,4 +1,4 @@
-"""What OpenMP is told is told before torch is loaded, and what the user has said stays."""
+"""OpenMP's spin count is set before torch is imported, unless the user has set it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from glassgpt.openmp import SPIN_COUNT
 
-# Ends the process where torch would be loaded, and says what torch would have found in the environment.
+# Ends the process where torch would be imported, and prints the environment that torch would see.
 AT_TORCH = """
 import os, sys
 class Watch:
@@ -27,7 +27,7 @@ LOAD = "import glassgpt; glassgpt.load('tiny')"
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "found"),
+    ("code", "environment", "found"),
     [
         (COMMAND, {}, f"{SPIN_COUNT},"),
         (TRAINING, {}, f"{SPIN_COUNT},"),
@@ -36,18 +36,18 @@ LOAD = "import glassgpt; glassgpt.load('tiny')"
         (LOAD, {"OMP_WAIT_POLICY": "active"}, ",active"),
     ],
 )
-def test_what_torch_finds(code, said, found, tmp_path):
+def test_spin_count_that_torch_sees(code, environment, found, tmp_path):
     (tmp_path / "x.txt").write_text("Words. " * 2000)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "OMP_"))}
     done = subprocess.run(
         [sys.executable, "-c", AT_TORCH + code],
-        env={**clean, **said}, cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**clean, **environment}, cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.stdout.splitlines()[:1] == [found], done.stderr
     assert done.returncode == 0
 
 
-def test_where_torch_is_loaded_already_nothing_is_said(monkeypatch):
+def test_nothing_is_set_after_torch_is_imported(monkeypatch):
     from glassgpt.openmp import shorten_spin_wait
 
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)

@@ -1,4 +1,4 @@
-"""The gate for paths: what cannot be meant is refused in one line, and nothing but our own is replaced."""
+"""Paths on the command line: impossible ones are one-line errors, and only our own files are replaced."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ EMPTY = {
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "notes.txt").write_text("mine, and only mine. " * 50)
     monkeypatch.chdir(tmp_path / "here")
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_an_unset_shell_variable_is_no_path(glassgpt, name):
+def test_an_empty_path_is_an_error(glassgpt, name):
     option = name.split(",")[0].split()[-1]
     assert glassgpt(*EMPTY[name]).is_one_line_error(f"{option} is empty; is a shell variable unset?")
     assert os.listdir() == ["notes.txt"]
 
 
-def test_no_option_slips_by_the_gate():
-    """Whatever option of any verb is named like a path has one of the words that the gate knows."""
+def test_every_path_option_is_checked():
+    """Every option that is named like a path has one of the metavars that are checked."""
     import typing
 
     paths = {
@@ -72,15 +72,15 @@ def test_no_option_slips_by_the_gate():
         "dst",
         "tokenizer",
     }
-    for verb in COMMANDS:
-        for name, hint in typing.get_type_hints(load_command(verb), include_extras=True).items():
+    for command in COMMANDS:
+        for name, hint in typing.get_type_hints(load_command(command), include_extras=True).items():
             if name in paths:
                 shown = {getattr(note, "metavar", None) for note in hint.__metadata__}
-                assert shown & PATH_METAVARS, (verb, name)
+                assert shown & PATH_METAVARS, (command, name)
 
 
 WRONG = {
-    "nobody's home": ("~nosuchuser/x", "there is no user nosuchuser"),
+    "unknown user": ("~nosuchuser/x", "there is no user nosuchuser"),
     "zero byte": ("a\0b", "contains a null byte"),
     "too long": ("x" * 300, "is too long"),
 }
@@ -97,13 +97,13 @@ WRONG = {
     ],
     ids=lambda words: words[0],
 )
-def test_what_can_be_no_path_is_told_in_one_line(glassgpt, words, name):
-    value, said = WRONG[name]
-    assert glassgpt(*words, value).is_one_line_error(said)
+def test_impossible_paths_are_one_line(glassgpt, words, name):
+    value, message = WRONG[name]
+    assert glassgpt(*words, value).is_one_line_error(message)
     assert os.listdir() == ["notes.txt"]
 
 
-def test_a_tilde_that_the_shell_left_alone_is_home(glassgpt, tmp_path, monkeypatch):
+def test_a_tilde_the_shell_did_not_expand(glassgpt, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert glassgpt("convert", SHIPPED, "~/model").code == 0
     assert (tmp_path / "model" / "config.json").is_file()
@@ -120,18 +120,18 @@ WRITERS = {
 
 @pytest.mark.parametrize("verb", WRITERS)
 @pytest.mark.parametrize("target", ["/dev/full", "/", ".", "..", "notes.txt/x", "notes.txt", "other"])
-def test_nothing_that_is_not_ours_is_written_over(glassgpt, verb, target):
+def test_foreign_files_are_never_replaced(glassgpt, verb, target):
     Path("other").mkdir()
     Path("other", "diary.md").write_text("mine")
     for force in [[], ["--force"]]:
         if force and (verb == "train" or (verb, target) in {("convert", "notes.txt"), ("tune", "notes.txt")}):
-            continue  # there is no such flag; or that is what it means
+            continue  # train has no --force; there it means to replace the file
         assert glassgpt(*WRITERS[verb], target, *force).is_one_line_error()
     assert sorted(path.name for path in Path().rglob("*")) == ["diary.md", "notes.txt", "other"]
     assert not Path("/dev/full").is_file()
 
 
-def test_a_device_is_never_replaced_by_whatever_is_written(tmp_path):
+def test_a_device_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="a device or a pipe"), writing(tmp_path / "pipe"):
         pass
@@ -155,7 +155,7 @@ def test_the_source_is_never_replaced(glassgpt, tiny):
     assert shard.is_file()
 
 
-def test_what_lies_beside_under_the_name_of_the_work_in_progress_stays(glassgpt):
+def test_foreign_folders_with_temporary_names_stay(glassgpt):
     for name in ("shards.part", "shards.old"):
         Path(name).mkdir()
         Path(name, "diary.md").write_text("mine")
@@ -166,7 +166,7 @@ def test_what_lies_beside_under_the_name_of_the_work_in_progress_stays(glassgpt)
     assert Path("shards.old", "diary.md").read_text() == "mine"
 
 
-def test_tune_replaces_a_tuned_model_by_force_alone(glassgpt, tiny):
+def test_tune_replaces_a_tuned_model_only_with_force(glassgpt, tiny):
     shutil.copytree(tiny, "notes-tuned")
     words = ["tune", "notes.txt", "--model", tiny, "--dry-run"]
     assert glassgpt(*words).is_one_line_error("notes-tuned exists already", "--force")
@@ -176,7 +176,7 @@ def test_tune_replaces_a_tuned_model_by_force_alone(glassgpt, tiny):
 PREPARE = ["prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1"]
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(glassgpt):
+def test_the_target_of_a_link_is_replaced_and_the_link_stays(glassgpt):
     prepare = [*PREPARE[:3], "link", *PREPARE[4:]]
     Path("elsewhere").mkdir()
     Path("link").symlink_to("elsewhere")
@@ -189,7 +189,7 @@ def test_what_a_link_leads_to_is_replaced_and_the_link_stays(glassgpt):
     assert sorted(os.listdir()) == ["elsewhere", "link", "notes.txt"]
 
 
-def test_somebodys_tokenizer_is_not_replaced_by_ours(glassgpt):
+def test_an_existing_tokenizer_is_not_replaced(glassgpt):
     Path("mine").mkdir()
     theirs = '{"model": {"type": "WordPiece", "vocab": {"a": 0}}}'
     Path("mine/tokenizer.json").write_text(theirs)
@@ -199,7 +199,7 @@ def test_somebodys_tokenizer_is_not_replaced_by_ours(glassgpt):
     assert Path("mine/tokenizer.json").read_text() == theirs
 
 
-def test_where_no_file_can_be_locked_work_is_done_all_the_same(glassgpt, monkeypatch):
+def test_prepare_works_without_file_locks(glassgpt, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     assert (
         glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1").code == 0
@@ -207,7 +207,7 @@ def test_where_no_file_can_be_locked_work_is_done_all_the_same(glassgpt, monkeyp
     assert Path("shards/shards.json").is_file()
 
 
-def test_a_folder_with_hidden_files_alone_is_as_good_as_empty(glassgpt):
+def test_a_folder_of_hidden_files_counts_as_empty(glassgpt):
     assert (
         glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes", "--workers", "1").code == 0
     )

@@ -1,4 +1,4 @@
-"""Numbers that no command can work with: refused at once, in one line, with the range in it."""
+"""Numbers out of range: an error before any work, in one line that gives the range."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ COUNTS = [
         ("--stop-tokens", (HUGE, "257")),
     ],
 )
-def test_generate(glassgpt, tiny, flag, values):
+def test_generate_options(glassgpt, tiny, flag, values):
     for value in values:
         answer = glassgpt("generate", "a", "--model", tiny, f"{flag}={value}")
         answer.is_one_line_error(flag.removeprefix("--").replace("-", "_"), "; write a ", " to ")
-        assert ", 000" not in answer.err  # a range is not broken where a terminal's line ends
+        assert ", 000" not in answer.err  # a range is not broken at the end of a terminal's line
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_generate(glassgpt, tiny, flag, values):
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_other_verbs(glassgpt, tiny, tmp_path, monkeypatch, words):
+def test_options_of_other_commands(glassgpt, tiny, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     model = ("--model", tiny) if words[0] == "next" else ()
     glassgpt(*words, *model).is_one_line_error("; write a ", " to ")
@@ -79,7 +79,7 @@ def test_a_number_of_thousands_of_digits(glassgpt):
         Settings(samples=10**5000)
 
 
-def test_a_program_gets_the_same_ranges(tiny, tmp_path):
+def test_ranges_in_python(tiny, tmp_path):
     (tmp_path / "text.txt").write_text("some words\n" * 50)
     gpt = package.load(tiny)
     with pytest.raises(SettingError, match=r"^k is 10+; write a whole number from 1 to "):
@@ -96,15 +96,15 @@ def test_a_program_gets_the_same_ranges(tiny, tmp_path):
             Settings(temperature=value)
 
 
-def test_beams_that_memory_does_not_hold(tiny, monkeypatch):
+def test_more_beams_than_fit_in_memory(tiny, monkeypatch):
     gpt = package.load(tiny)
-    monkeypatch.setattr(gpt_room, "BEAM_BYTES", 5 * 2 * 2 * 32 * 16 * 4)  # rows of this model: five
+    monkeypatch.setattr(gpt_room, "BEAM_BYTES", 5 * 2 * 2 * 32 * 16 * 4)  # five sequences of this model
     assert gpt.generate("a", beams=5, max_new_tokens=2).tokens
     with pytest.raises(SettingError, match=r"beams is 6; write a whole number from 1 to 5 \(what memory"):
         gpt.generate("a", beams=6, max_new_tokens=2)
 
 
-def test_a_default_of_drawing_typed_beside_beams_is_refused_too(glassgpt, tiny):
+def test_a_sampling_option_typed_with_beams_is_an_error(glassgpt, tiny):
     words = ("generate", "a", "--model", tiny, "--max-new-tokens", "2", "--beams", "2")
     assert glassgpt(*words).code == 0
     assert glassgpt(*words, "--temperature", "0").code == 0

@@ -17,7 +17,7 @@ from .conftest import program
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 
-# Python tells a hook of every import: at some of them, from that of `glassgpt.cli` on, the signal comes.
+# An audit hook sends the signal at some import after that of `glassgpt.cli`.
 CHILD = """
 import signal, sys
 first, times, number = map(int, sys.argv[1:4])
@@ -32,7 +32,7 @@ def watch(event, arguments):
             signal.raise_signal(number)
 
 sys.addaudithook(watch)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent of the test run may ignore it
 from glassgpt.__main__ import main
 sys.exit(main())
 """
@@ -49,7 +49,7 @@ def interrupted_import(first: int, times: int = 1, number: int = signal.SIGINT) 
     ("first", "times"), [(1, 1), (2, 30), (5, 1), (25, 1), (50, 2), (75, 1), (100, 30), (100_000, 1)]
 )
 def test_control_c_during_imports(first, times):
-    """The last one comes too late: so many imports there are not."""
+    """The last one comes too late: there are fewer imports."""
     assert interrupted_import(first, times) == (0 if first == 100_000 else 130, "")
 
 
@@ -73,7 +73,7 @@ def test_control_c_while_python_shuts_down():
 
 @pytest.fixture
 def _own_handlers():
-    """Whoever runs the tests may ignore signals."""
+    """The parent of the test run may ignore signals."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -87,7 +87,7 @@ def _own_handlers():
 
 @pytest.mark.usefixtures("_own_handlers")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, number, code):
+def test_half_written_files_are_removed(glassgpt, tiny, tmp_path, monkeypatch, number, code):
     from glassgpt import files
 
     def flush(part):
@@ -101,7 +101,7 @@ def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, numbe
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_a_second_one_does_not_cut_the_unwinding_short(glassgpt, monkeypatch, tmp_path):
+def test_a_second_signal_does_not_interrupt_the_cleanup(glassgpt, monkeypatch, tmp_path):
     def find(model):
         try:
             signal.raise_signal(signal.SIGINT)
@@ -115,7 +115,7 @@ def test_a_second_one_does_not_cut_the_unwinding_short(glassgpt, monkeypatch, tm
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_an_error_that_a_library_makes_of_it_is_not_shown(glassgpt, monkeypatch):
+def test_an_error_a_library_makes_of_a_signal_is_not_shown(glassgpt, monkeypatch):
     def find(model):
         try:
             signal.raise_signal(signal.SIGINT)
@@ -128,7 +128,7 @@ def test_an_error_that_a_library_makes_of_it_is_not_shown(glassgpt, monkeypatch)
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_the_third_ends_it_wherever_it_is(monkeypatch):
+def test_the_third_signal_exits_at_once(monkeypatch):
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     with Signals() as signals:
@@ -141,7 +141,7 @@ def test_the_third_ends_it_wherever_it_is(monkeypatch):
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_a_signal_that_is_ignored_stays_ignored(glassgpt, monkeypatch):
+def test_an_ignored_signal_stays_ignored(glassgpt, monkeypatch):
     find = info.find
 
     def ignoring(model):
@@ -156,7 +156,7 @@ def test_a_signal_that_is_ignored_stays_ignored(glassgpt, monkeypatch):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_main_works_in_a_thread_of_its_own():
+def test_main_works_in_another_thread():
     import threading
 
     codes: list[int] = []

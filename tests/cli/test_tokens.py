@@ -12,7 +12,7 @@ from glassgpt.tokenizer import Tokenizer
 from .conftest import run_program
 
 
-def test_a_line_for_each_token(glassgpt, vocabulary):
+def test_one_line_per_token(glassgpt, vocabulary):
     answer = glassgpt("tokens", "the robot\u2019s\nrobe", "--model", vocabulary)
     ids = Tokenizer.load(vocabulary).encode("the robot\u2019s\nrobe")
     rows = [row.split() for row in answer.out.splitlines()[1:]]
@@ -23,12 +23,12 @@ def test_a_line_for_each_token(glassgpt, vocabulary):
     assert f"{len(ids)} tokens for 18 bytes of 16 characters" in answer.err
 
 
-def test_ids_alone(glassgpt, vocabulary):
+def test_ids_only(glassgpt, vocabulary):
     out = glassgpt("tokens", "the robot", "--model", vocabulary, "--ids").out
     assert [int(word) for word in out.split()] == Tokenizer.load(vocabulary).encode("the robot")
 
 
-def test_merges_lead_from_bytes_to_tokens(glassgpt, vocabulary):
+def test_merges_from_bytes_to_tokens(glassgpt, vocabulary):
     out = glassgpt("tokens", " robot", "--model", vocabulary, "--merges").out
     lines = out.splitlines()
     assert lines[0].split()[0] == "␣|r|o|b|o|t"
@@ -61,7 +61,7 @@ def test_a_models_own_tokenizer_and_one_without_merges(glassgpt, tiny):
     assert "<c3>" in glassgpt("tokens", "h\u00e9", "--model", tiny).out
 
 
-def test_stdin_bytes(vocabulary):
+def test_stdin(vocabulary):
     answer = run_program("tokens", "-", "--model", vocabulary, "--ids", stdin=b"the robot\n")
     assert [int(word) for word in answer.out.split()] == Tokenizer.load(vocabulary).encode("the robot\n")
     assert run_program("tokens", "-", "--model", vocabulary, stdin=b"\x80").is_one_line_error(
@@ -70,12 +70,12 @@ def test_stdin_bytes(vocabulary):
     assert run_program("tokens", "--model", vocabulary, stdin=b"").is_one_line_error("stdin is empty")
 
 
-def test_mistakes(glassgpt, tmp_path, vocabulary):
+def test_errors(glassgpt, tmp_path, vocabulary):
     assert glassgpt("tokens", "", "--model", vocabulary).is_one_line_error("the text is empty")
     assert glassgpt("tokens", "a", "--model", tmp_path / "missing").is_one_line_error("missing")
 
 
-def test_the_tokenizer_of_a_model_of_the_hub_comes_without_its_weights(glassgpt, tiny, hub):
+def test_the_tokenizer_of_a_model_on_the_hub_is_fetched_without_its_weights(glassgpt, tiny, hub):
     hub.repos["someone/small"] = {file.name: file.read_bytes() for file in tiny.iterdir()}
     answer = glassgpt("tokens", "obey", "--ids", "--model", "someone/small")
     assert answer.out.split() == [str(byte) for byte in b"obey"]
@@ -85,7 +85,7 @@ def test_the_tokenizer_of_a_model_of_the_hub_comes_without_its_weights(glassgpt,
 
 
 @pytest.mark.parametrize("target", ["m.gguf", "m.bin", "m.pt", "m.safetensors"])
-def test_the_tokenizer_of_every_kind_of_file(glassgpt, tiny, tmp_path, target):
+def test_tokenizers_of_every_format(glassgpt, tiny, tmp_path, target):
     assert glassgpt("convert", tiny, tmp_path / target).code == 0
     answer = glassgpt("tokens", "obey", "--ids", "--model", tmp_path / target)
     assert answer.out.split() == [str(byte) for byte in b"obey"]

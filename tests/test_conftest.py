@@ -1,4 +1,4 @@
-"""The tests themselves: what lies beside the checkout and who started them makes no difference."""
+"""tests/conftest.py: neither the folders beside the checkout nor the parent process affect the tests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 import tests.conftest
 subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
-signal.raise_signal(signal.SIGHUP)  # ignored here as before
+signal.raise_signal(signal.SIGHUP)  # still ignored here
 """
 
 
-def test_a_folder_of_the_same_name_is_not_ours(tmp_path: Path) -> None:
+def test_another_folder_named_shared_is_not_ours(tmp_path: Path) -> None:
     assert not is_ours(tmp_path / "shared")
     (tmp_path / "shared" / "data").mkdir(parents=True)
     assert not is_ours(tmp_path / "shared")
@@ -34,6 +34,6 @@ def test_a_folder_of_the_same_name_is_not_ours(tmp_path: Path) -> None:
     assert is_ours(tmp_path / "shared")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-def test_what_tests_start_hears_signals_that_the_tests_were_started_to_ignore() -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_subprocesses_of_tests_get_default_signal_handlers() -> None:
     subprocess.run([sys.executable, "-c", STARTER, STARTED], cwd=ROOT, check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""The frame: help, version, bad flags, and ends that are not the user's or not ours."""
+"""The command line itself: help, version, wrong options, streams, and errors of the machine or of ours."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ def test_version(glassgpt):
     assert (answer.code, answer.out, answer.err) == (0, f"glassgpt {package.__version__}\n", "")
 
 
-def test_help_names_every_verb_with_an_example(glassgpt):
+def test_help_lists_every_command_with_an_example(glassgpt):
     answer = glassgpt("--help")
     assert answer.code == 0
     assert glassgpt().out == answer.out
-    for name, verb in COMMANDS.items():
+    for name, command in COMMANDS.items():
         assert f"  {name}" in answer.out
-        assert f"$ {verb.examples[0]}" in answer.out
+        assert f"$ {command.examples[0]}" in answer.out
     assert max(map(len, answer.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_each_verbs_help_shows_its_examples(glassgpt, verb):
-    answer = glassgpt(verb, "--help")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_help_shows_examples(glassgpt, name):
+    answer = glassgpt(name, "--help")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith(f"usage: glassgpt {verb}")
-    for example in COMMANDS[verb].examples:
+    assert answer.out.startswith(f"usage: glassgpt {name}")
+    for example in COMMANDS[name].examples:
         assert f"$ {example}" in answer.out
     assert "(default: None)" not in answer.out
     assert "\x1b" not in answer.out
 
 
-def test_an_unknown_verb_gets_a_guess(glassgpt):
+def test_an_unknown_command_gets_a_suggestion(glassgpt):
     assert glassgpt("inof", "gpt2").is_one_line_error("'inof'", "'info'", "glassgpt --help")
     assert glassgpt("xyzzy").is_one_line_error("'xyzzy'", "info")
 
 
-def test_an_unknown_flag_gets_a_guess(glassgpt):
+def test_an_unknown_option_gets_a_suggestion(glassgpt):
     assert glassgpt("info", "gpt2", "--illustratd").is_one_line_error(
         "--illustratd", "Did you mean --illustrated?", "glassgpt info --help"
     )
@@ -72,7 +72,7 @@ def test_python_dash_m():
     assert (answer.code, answer.out, answer.err) == (0, f"glassgpt {package.__version__}\n", "")
 
 
-def test_a_word_that_is_not_utf8():
+def test_an_argument_that_is_not_utf8():
     answer = run_program("info", b"caf\xe9")
     assert answer.is_one_line_error("argument 2", "0xe9", "offset 3")
 
@@ -100,7 +100,7 @@ def test_a_closed_pipe_is_silent():
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_streams_that_were_closed_before_we_began(closed):
+def test_streams_closed_at_startup(closed):
     command, env = program("info", "gpt2")
     shell = shlex.join(map(str, command)) + " " + closed
     done = subprocess.run(["sh", "-c", shell], env=env, capture_output=True, check=False)
@@ -109,32 +109,32 @@ def test_streams_that_were_closed_before_we_began(closed):
 
 
 OUTPUTS = {
-    "the result has no room": ("info gpt2 >/dev/full", 2, "no space left on device"),
-    "the result has no room, halfway": ("info gpt2-xl --every-block >/dev/full", 2, "no space left"),
-    "a remark has no room": ("generate Hi --model {tiny} --max-new-tokens 3 2>/dev/full", 0, ""),
-    "an error has no room": ("info nosuch 2>/dev/full", 2, ""),
-    "nothing has room": ("info gpt2 >/dev/full 2>/dev/full", 2, ""),
-    "closed": ("generate Hi --model {tiny} --max-new-tokens 3 >&- 2>&-", 0, ""),
-    "an error, closed": ("info nosuch >&- 2>&-", 2, ""),
+    "stdout full": ("info gpt2 >/dev/full", 2, "no space left on device"),
+    "stdout full, halfway": ("info gpt2-xl --every-block >/dev/full", 2, "no space left"),
+    "stderr full": ("generate Hi --model {tiny} --max-new-tokens 3 2>/dev/full", 0, ""),
+    "an error, stderr full": ("info nosuch 2>/dev/full", 2, ""),
+    "both full": ("info gpt2 >/dev/full 2>/dev/full", 2, ""),
+    "both closed": ("generate Hi --model {tiny} --max-new-tokens 3 >&- 2>&-", 0, ""),
+    "an error, both closed": ("info nosuch >&- 2>&-", 2, ""),
 }
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_output_to_a_full_disk_or_to_nobody(tiny, name):
-    """The exit code is that of the command, and Python adds nothing of its own at its end."""
-    line, code, said = OUTPUTS[name]
+def test_output_to_a_full_disk_or_a_closed_stream(tiny, name):
+    """The exit code is the command's, and Python prints no error of its own at exit."""
+    line, code, message = OUTPUTS[name]
     command, env = program()
     shell = shlex.join(map(str, command)) + " " + line.format(tiny=shlex.quote(str(tiny)))
     done = subprocess.run(["sh", "-c", shell], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code, done
-    assert done.stderr.startswith("glassgpt: " + said if said else ""), done
-    assert done.stderr.count("\n") == bool(said), done
+    assert done.stderr.startswith("glassgpt: " + message if message else ""), done
+    assert done.stderr.count("\n") == bool(message), done
 
 
 FAILURES = {
     "disk full": (OSError(errno.ENOSPC, "No space left on device", "out/model"), ["no space", "out/model"]),
-    "forbidden": (
+    "no permission": (
         PermissionError(errno.EACCES, "Permission denied", "secret"),
         ["permission denied", "secret"],
     ),
@@ -145,7 +145,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_what_the_machine_can_do_to_us_is_one_line(glassgpt, monkeypatch, name):
+def test_errors_of_the_machine_are_one_line(glassgpt, monkeypatch, name):
     error, words = FAILURES[name]
 
     def fail(model):
@@ -155,7 +155,7 @@ def test_what_the_machine_can_do_to_us_is_one_line(glassgpt, monkeypatch, name):
     assert glassgpt("info", "gpt2").is_one_line_error(*words)
 
 
-def test_a_bug_is_one_line_that_says_where_its_traceback_is(glassgpt, monkeypatch, tmp_path):
+def test_an_internal_error_is_one_line_and_saves_its_traceback(glassgpt, monkeypatch, tmp_path):
     def fail(model):
         raise ZeroDivisionError("no\nway")
 
@@ -178,7 +178,7 @@ def test_a_bug_is_one_line_that_says_where_its_traceback_is(glassgpt, monkeypatc
     assert answer.err.endswith("Set GLASSGPT_DEBUG=1 to see the traceback.\n")
 
 
-def test_debug_shows_the_traceback_of_a_bug_and_of_a_users_mistake(monkeypatch):
+def test_debug_raises_internal_and_user_errors(monkeypatch):
     monkeypatch.setenv("GLASSGPT_DEBUG", "1")
     with pytest.raises(Exception, match="illustrated"):
         main(["info", "gpt2-xl", "--illustrated"])
@@ -189,16 +189,16 @@ def test_debug_shows_the_traceback_of_a_bug_and_of_a_users_mistake(monkeypatch):
 
 def test_control_c(glassgpt, monkeypatch):
     def interrupt(model):
-        print("the half that was ready")
+        print("first half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(info, "find", interrupt)
     answer = glassgpt("info", "gpt2")
-    assert (answer.code, answer.out, answer.err) == (130, "the half that was ready\n", "\n")
+    assert (answer.code, answer.out, answer.err) == (130, "first half\n", "\n")
 
 
-def test_a_model_is_opened_without_the_compiler_and_with_one_thread_if_it_is_small(tiny):
-    """torch._dynamo takes a second to import; a second thread for a tiny product costs more than it gives."""
+def test_a_small_model_loads_without_dynamo_and_uses_one_thread(tiny):
+    """torch._dynamo takes a second to import; a second thread costs more than it saves on a tiny product."""
     code = (
         "import sys, torch\n"
         "from glassgpt.cli import main\n"
@@ -212,7 +212,7 @@ def test_a_model_is_opened_without_the_compiler_and_with_one_thread_if_it_is_sma
     subprocess.run(command, env={**env, "PYTHONPATH": str(SRC)}, check=True, timeout=300, capture_output=True)
 
 
-def test_utf8_is_read_in_a_locale_that_knows_only_ascii():
+def test_utf8_arguments_in_an_ascii_locale():
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "glassgpt", "tokens", "é", "--ids", "--model", "default"]
     plain = subprocess.run(command, capture_output=True, check=True)
@@ -221,23 +221,23 @@ def test_utf8_is_read_in_a_locale_that_knows_only_ascii():
 
 
 @pytest.mark.parametrize("columns", ["5", "1", "0", "-3", "many", "1000000000000"])
-@pytest.mark.parametrize("verb", [*COMMANDS, None])
-def test_help_fits_a_terminal_that_says_absurd_things_of_its_width(glassgpt, monkeypatch, verb, columns):
-    expected = glassgpt(*([] if verb is None else [verb]), "--help")
+@pytest.mark.parametrize("name", [*COMMANDS, None])
+def test_help_in_a_terminal_of_absurd_width(glassgpt, monkeypatch, name, columns):
+    expected = glassgpt(*([] if name is None else [name]), "--help")
     monkeypatch.setenv("COLUMNS", columns)
-    answer = glassgpt(*([] if verb is None else [verb]), "--help")
+    answer = glassgpt(*([] if name is None else [name]), "--help")
     assert answer.code == 0
     assert answer.err == ""
-    assert sorted(words_of(answer.out)) == sorted(words_of(expected.out))  # no word is broken or lost
+    assert sorted(split_words(answer.out)) == sorted(split_words(expected.out))  # no word is broken or lost
     assert "%%" not in answer.out
     assert os.environ["COLUMNS"] == columns
 
 
-def words_of(page):
+def split_words(page):
     return page.translate(str.maketrans("", "", "╭╮╰╯─│")).split()
 
 
-def test_a_terminal_of_no_width_still_gets_lines(monkeypatch):
+def test_a_terminal_of_no_width_still_gets_text(monkeypatch):
     from glassgpt.cli import terminal
 
     class Terminal(io.StringIO):
@@ -253,7 +253,7 @@ def test_a_terminal_of_no_width_still_gets_lines(monkeypatch):
     assert terminal.console(stream).width == terminal.MIN_WIDTH
 
 
-def test_a_process_that_lost_its_peers_says_so(glassgpt, monkeypatch):
+def test_a_lost_peer_process_is_one_line(glassgpt, monkeypatch):
     def lost(*words):
         raise RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:57048.")
 
