@@ -1,6 +1,6 @@
-# make run   installs into .venv and writes a text with the shipped model
+# make run   installs into .venv and generates text with the included model
 # make test  style, types and all tests
-# `make quick` leaves the slow tests out; `make bench`, `make docs`, `make licences` and `make clean` do as they say.
+# Also: `make quick` (without the slow tests), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,11 +8,11 @@ ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# One thread for each test process: two processes with two threads each wait for each other on two cores.
+# One thread per test process: two processes with two threads each would wait for each other on two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 NPM := $(shell command -v npm 2>/dev/null)
-# `no`: make installs nothing outside this folder.
+# no: install nothing outside this folder.
 CHROMIUM ?= yes
 
 .PHONY: run test quick style page-tools chromium licences bench docs clean
@@ -32,17 +32,16 @@ style: .venv/installed-dev page-tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	@if [ -d node_modules/typescript ]; then npm run --silent check; \
-	else echo "SKIPPED: types and style of the Explorer's page (tsc, eslint), for want of npm or its registry"; fi
+	else echo "SKIPPED: types and style of the Explorer's page (tsc, eslint), because npm or its registry is not available"; fi
 
-# The page's own tools: they check it and are no part of it. npm ci takes exactly what package-lock.json has the
-# hashes of.
+# Tools that check the page and are not part of it. npm ci installs exactly what package-lock.json locks by hash.
 page-tools:
 ifneq ($(NPM),)
 	@[ node_modules/.installed -nt package-lock.json ] || { npm ci --silent --no-audit --no-fund --fetch-retries 1 \
 	  && touch node_modules/.installed; } || echo "npm could not install the page's tools"
 endif
 
-# The page is tested in a real browser. Where none can be had, its tests are skipped and say so.
+# The page is tested in a real browser. Without one, these tests are skipped and say so.
 chromium:
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then exit 0; fi > /dev/null; \
 	if [ "$(CHROMIUM)" != no ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
@@ -53,7 +52,7 @@ chromium:
 	fi; \
 	echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"
 
-# What all this stands on, and under which licences.
+# Every dependency and its licence.
 licences: .venv/installed-dev
 	@$(BIN)/python docs/licences.py
 
@@ -68,7 +67,7 @@ bench: .venv/installed-dev
 docs: .venv/installed
 	$(PIP) -e '.[docs]'
 	$(BIN)/sphinx-build -W --keep-going -q docs site
-	@echo "the pages are in site/index.html"
+	@echo "the documentation is in site/index.html"
 
 clean:
 	rm -rf .venv node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Sphinx: `make docs` builds these pages into site/, and a warning is an error."""
+"""Sphinx: `make docs` builds the documentation into site/; a warning is an error."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
-# The pages describe the model from its source, and do not run it.
+# The API is documented from the source, without running the model.
 autodoc_mock_imports = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

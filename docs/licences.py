@@ -1,9 +1,9 @@
-"""What GlassGPT stands on, and under which licences, as its packages themselves state them.
+"""The dependencies of GlassGPT, and their licences as the packages themselves state them.
 
     python docs/licences.py
 
-Three tables: what is installed with the package and its extras, what only its tests and pages need besides,
-and the npm tools that check the Explorer's page (package-lock.json).
+Three tables: the package with its extras, what only the tests and docs need, and the npm tools that check the
+Explorer's page (package-lock.json).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Package(NamedTuple):
 def closure(
     name: str, extras: Iterable[str], find: Callable[[str], Distribution] = Distribution.from_name
 ) -> list[Package]:
-    """All that a package with these extras needs here, and what that needs, without itself."""
+    """A package with these extras, and everything it depends on, directly or not, on this machine."""
     found: dict[str, Package] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(name, extra) for extra in ("", *extras)]
@@ -57,7 +57,7 @@ def closure(
 
 
 def licence(distribution: Distribution) -> str:
-    """The expression, or what came before it: a classifier, a line, at least a file."""
+    """The licence expression, or its predecessors: a classifier, the first line of a field, a file."""
     facts = distribution.metadata
     if facts.get("License-Expression"):
         return facts["License-Expression"]
@@ -86,7 +86,7 @@ def main() -> None:
     used = closure("glassgpt", USED)
     developed = [package for package in closure("glassgpt", DEVELOPED) if package not in used]
     npm = npm_tools(ROOT / "package-lock.json")
-    titles = ("with glassgpt[all]", "for tests and pages only", "npm: they check the Explorer's page only")
+    titles = ("with glassgpt[all]", "only for tests and docs", "npm, only to check the Explorer's page")
     for title, packages in zip(titles, (used, developed, npm), strict=True):
         print(f"\n{title}\n")
         for name, version, stated in packages:

@@ -1,9 +1,9 @@
-"""Draws picture.svg: the way of a text through the rooms, with the numbers of a real model.
+"""Draws picture.svg: the path of a text through the rooms, with the numbers of a real model.
 
     python docs/picture.py [MODEL] > docs/picture.svg
 
-What is coloured was measured, through taps: the strips are the first numbers of each vector, the curves the
-attention weights of one head, the bars the probabilities of the next token.
+Everything coloured was recorded through taps: the strips are the first elements of each vector, the curves
+the attention weights of one head, the bars the probabilities of the next token.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float =
 
 
 def strip(x: float, y: float, numbers: np.ndarray, cells: int = 12) -> str:
-    """A vector's first numbers: teal above zero, rose below, stronger where larger."""
+    """A vector's first elements: teal above zero, rose below, stronger where larger."""
     most = np.abs(numbers[:cells]).max()
     parts = [
         f'<rect x="{x + 6 * i:.0f}" y="{y - 9}" width="5" height="18" rx="1" '
@@ -58,17 +58,17 @@ def plus(x: float, y: float, colour: str) -> str:
     )
 
 
-def room(x1: float, x2: float, name: str, does: str) -> str:
+def room(x1: float, x2: float, name: str, purpose: str) -> str:
     middle = (x1 + x2) / 2
     return (
         f'<path d="M{x1} 108v-10h{x2 - x1}v10" stroke="{SOFT}" stroke-width="1.2" fill="none" opacity=".7"/>'
         + text(middle, 64, name, "room", INK, "middle")
-        + text(middle, 86, does, "small", SOFT, "middle")
+        + text(middle, 86, purpose, "small", SOFT, "middle")
     )
 
 
 def attention(weights: np.ndarray, heights: list[float]) -> list[str]:
-    """A curve from every earlier token to every later one, as thick as it is looked at."""
+    """A curve from every key to every query, as thick as its attention weight."""
     parts = []
     for later, row in enumerate(weights):
         last = later == len(weights) - 1
@@ -96,7 +96,7 @@ def draw(model: str) -> str:
     with torch.no_grad():
         gpt.backend.model(torch.tensor([ids]), tap=keep)  # type: ignore[attr-defined]
     heads = seen[f"h.{OPEN}.attn.weights"]  # (H, T, T)
-    # The head whose last token looks hardest at a word in the middle: many look only at the first.
+    # The head whose last token attends most to a word in the middle: many attend only to the first.
     head = int(np.argmax(heads[:, -1, 1:-1].max(axis=1)))
     heights = [TOP + LANE * i for i in range(len(ids))]
     bottom = heights[-1]
@@ -104,10 +104,10 @@ def draw(model: str) -> str:
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" role="img" aria-labelledby="t d" fill="none">',
-        '<title id="t">The way of a text through GlassGPT</title>',
-        '<desc id="d">A text is cut into tokens; each becomes a vector that flows through a stack of glass '
+        '<title id="t">The path of a text through GlassGPT</title>',
+        '<desc id="d">Text is split into tokens; each becomes a vector that flows through a stack of glass '
         "blocks, one of them opened to show attention and MLP adding to the residual stream; the last vector "
-        "is scored against the vocabulary, and the token drawn goes round to the end of the text.</desc>",
+        "is scored against the vocabulary, and the sampled token is appended to the text.</desc>",
         f"<style>text{{font-family:{SANS};font-size:14px}}.mono{{font-family:{MONO};font-size:14px}}"
         f".id{{font-family:{MONO};font-size:11px}}.small{{font-size:13px}}.tap{{font-family:{MONO};"
         f"font-size:11.5px}}.room{{font-family:{MONO};font-size:18px;font-weight:600}}</style>",
@@ -210,7 +210,7 @@ def draw(model: str) -> str:
             f'<rect x="{BARS}" y="{y + 3}" width="{174 * chance / most:.1f}" height="6" rx="3" '
             f'fill="{colour}" opacity="{1 if i == 0 else 0.55}"/>'
         )
-    # The chosen token goes round to the end of the text.
+    # The sampled token is appended to the text.
     y = bottom + LANE
     out.append(
         f'<path d="M1076 {bottom + 16}V{HEIGHT - 62}Q1076 {HEIGHT - 50} 1064 {HEIGHT - 50}H102Q91 '
@@ -226,11 +226,11 @@ def draw(model: str) -> str:
     # Taps, and where the numbers come from.
     caption = HEIGHT - 22
     out.append(text(36, caption, "weights/", "mono", INK))
-    out.append(text(112, caption, "fills the glass from files and the hub", "small", SOFT))
+    out.append(text(112, caption, "reads files, local or from the hub", "small", SOFT))
     out.append(text(400, caption, "inspect/", "mono", INK))
-    out.append(text(476, caption, "looks through it: every step has a tap", "small", SOFT))
+    out.append(text(476, caption, "looks inside: every step has a tap", "small", SOFT))
     out.append(text(770, caption, "cli/", "mono", INK))
-    out.append(text(812, caption, "is the front door", "small", SOFT))
+    out.append(text(812, caption, "is the command line", "small", SOFT))
     taps = (KEYS, 8, "q k v"), (MIXED - 24, 24, "z"), (MIDDLE, 12, "resid_mid"), (WIDE, 34, "gelu")
     for x, below, name in (*taps, (END, 12, "resid_post")):
         out.append(line(x, bottom + below, x, bottom + 58, SOFT, 1, 'opacity=".6" stroke-dasharray="2 3"'))

@@ -1,12 +1,12 @@
-"""Run the commands and Python blocks of README.md and of these pages, and put in what they print now.
+"""Run the commands and Python blocks of README.md and docs/*.md, and update the output shown.
 
     python docs/readme_outputs.py [PAGE.md ...]
 
-In a `console` block the output of a command stands below it; a line of three dots stands for what is left
-out: before it the first lines are shown, after it the last ones (of several gaps a person has to take care).
-In a `python` block the output of a `print` is the comment beside it, or the lines of comment below it;
-`-2.09...` are a number's first digits. A block or command with one of MARKERS is left alone.
-tests/test_readme.py compares all of it, by the functions here.
+In a `console` block, the output of a command is below it; a line of three dots stands for lines left out
+(output with several gaps is not updated). In a `python` block, the output of a `print` is the comment beside
+it, or the comment lines below it; `-2.09...` are a number's first digits. A block or command with one of
+MARKERS is skipped.
+tests/test_readme.py compares all of it, with the functions here.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def is_marked(code: str) -> bool:
     return any(marker in code for marker in MARKERS)
 
 
-# Is what is shown what was printed?
+# Comparing what is shown with what was printed.
 
 
 def is_same(shown: str, printed: str) -> bool:
-    """Text to the letter, but for the amount of white space; numbers to the digits shown.
+    """Text exactly, except for the amount of white space; numbers to the digits shown.
 
-    The last digit may be one off, since machines round differently. Bars are drawn from numbers beside them.
+    The last digit may be off by one, since machines round differently. Bars are not compared.
     """
     shown, printed = (re.sub(r"[█▉▊▋▌▍▎▏]+", "█", text) for text in (shown, printed))
     if [plain(part) for part in NUMBER.split(shown)] != [plain(part) for part in NUMBER.split(printed)]:
@@ -60,7 +60,7 @@ def plain(text: str) -> str:
 
 
 def with_decimals(shown: str) -> Iterator[tuple[str, int]]:
-    """Each number with its decimals; in an array, where last zeros are not written, those of the longest."""
+    """Each number with its decimals; in an array, which drops trailing zeros, the most of any element."""
     for found in NUMBER.finditer(shown):
         begin, end = shown.rfind("[", 0, found.start()), shown.find("]", found.end())
         inside = begin >= 0 and end >= 0 and "]" not in shown[begin : found.start()]
@@ -121,7 +121,7 @@ def outputs(code: str) -> list[Output]:
 
 
 def run_python(code: str, name: str, namespace: dict[str, Any]) -> dict[int, str]:
-    """What each `print` printed, by the line where it stands."""
+    """What each `print` printed, by its line."""
     printed: dict[int, io.StringIO] = {}
 
     def record(*values: object, sep: str = " ", end: str = "\n", flush: bool = False) -> None:
@@ -152,7 +152,7 @@ def with_outputs(code: str, printed: dict[int, str]) -> str:
 
 
 def shortened_numbers(new: str, old: str) -> str:
-    """As many digits before three dots as were shown."""
+    """Numbers with as many digits before the three dots as were shown."""
     cut = re.search(r"\.(\d+)\.\.\.", old)
     if cut is None:
         return new
@@ -164,7 +164,7 @@ def shortened_numbers(new: str, old: str) -> str:
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """The lines of console blocks that start with `glassgpt`, each with the output that is shown below it."""
+    """The `glassgpt` commands in console blocks, each with the output shown below it."""
     found: list[tuple[str, list[str]]] = []
     for block in blocks(text, "console"):
         for line in block.splitlines():
@@ -183,7 +183,7 @@ def run_command(command: str, folder: str) -> list[str]:
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """The new lines, left out where the old ones were."""
+    """The new lines, with the same gap as the old ones."""
     if shown.count(DOTS) != 1:
         return shown if DOTS in shown else lines
     first = shown.index(DOTS)
@@ -203,7 +203,7 @@ def with_command_outputs(block: str, folder: str) -> str:
 
 
 def refreshed(text: str, name: str, folder: str) -> str:
-    """The page with the outputs of today; a later block may use what an earlier one made."""
+    """The page with current output; a block may use what an earlier one wrote."""
     namespace: dict[str, Any] = {}
     shows = any(outputs(code) for code in blocks(text, "python"))
 
