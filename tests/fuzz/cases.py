@@ -20,7 +20,7 @@ from typing import Any
 from glassgpt.cli import COMMANDS, main
 from tests.fuzz import mutate
 
-Case = tuple[str, Callable[[], int]]  # what is done, for the report, and how
+Case = tuple[str, Callable[[], int]]  # a name for the report, and the work
 
 NUMBERS = [
     *"0 -1 1 2 3 8 nan inf -inf none 1e400 1e25 -1e25 100000000 1e-300 0.5 1.5 0x10 1_0 ٣ true".split(),
@@ -39,7 +39,7 @@ WORDS = [
     *"smoke perplexity lambada,piqa wandb cosine 🙂 <|endoftext|> 1:2 1:nan a:b 99999999:1 none".split(),
     *("ddp", "tp", "hf", "gguf", "", " ", "A ferry", "0.0.0.0", "::", "x" * 5000, "\udcff"),
 ]
-# What a command needs to do anything at all, so that the fuzzed flags are reached.
+# Arguments with which each command runs, so that the fuzzed options are reached.
 SMALL_RUN = "--shape 1x16x2 --context 16 --rows 2 --eval-rows 2 --save-every 2".split()
 USUAL = {
     "generate": ["A ferry", "--model", "model", "--max-new-tokens", "3"],
@@ -53,14 +53,14 @@ USUAL = {
     "eval": ["model", "book.txt", "--suite", "perplexity", "--cache", "cache", "--limit", "2"],
     "verify": ["model", "--dtype", "float32", "--device", "cpu"],
     "completion": ["bash"],
-    "explore": ["A ferry", "--model", "nosuch", "--no-browser", "--port", "0"],  # refused before it listens
+    "explore": ["A ferry", "--model", "nosuch", "--no-browser", "--port", "0"],  # fails before it listens
 }  # fmt: skip
 
 
 @lru_cache
-def flags(verb: str) -> dict[str, type]:
-    """The options of a verb and the kind of value each takes."""
-    command = importlib.import_module(f"glassgpt.cli.commands.{verb}").command
+def options_of(name: str) -> dict[str, type]:
+    """The options of a command and the types of their values."""
+    command = importlib.import_module(f"glassgpt.cli.commands.{name}").command
     hints = typing.get_type_hints(command)
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(command).parameters.items():
@@ -92,26 +92,26 @@ def argument(rng: random.Random, name: str, kind: Any) -> list[str]:
 
 
 def command_line(rng: random.Random, folder: Path) -> Case:
-    """A verb with usual arguments, some of them replaced, and some of its flags with hostile values."""
-    verb = rng.choice([verb for verb in USUAL if verb in COMMANDS])
-    words = list(USUAL[verb])
+    """A command with usual arguments, some of them replaced, and some of its options with hostile values."""
+    command = rng.choice([name for name in USUAL if name in COMMANDS])
+    words = list(USUAL[command])
     if rng.random() < 0.4:
         spots = [i for i, word in enumerate(words) if not word.startswith("-")]
         for spot in rng.sample(spots, min(len(spots), rng.choice([1, 1, 2]))):
             words[spot] = rng.choice(rng.choice([PATHS, WORDS, NUMBERS]))
-    known = flags(verb)
+    known = options_of(command)
     for name in rng.sample(sorted(known), min(len(known), rng.choice([0, 1, 1, 2, 3]))):
-        if name == "host" or (verb == "explore" and name == "model"):
-            continue  # it would begin to serve
+        if name == "host" or (command == "explore" and name == "model"):
+            continue  # it would start to serve
         words += argument(rng, name, known[name])
-    if verb == "explore" and "model" in words:
+    if command == "explore" and "model" in words:
         words[words.index("model")] = "nosuch"
     words = [word.replace("\0", "") for word in words]
-    return f"glassgpt {verb} {' '.join(map(repr, words))}", lambda: main([verb, *words])
+    return f"glassgpt {command} {' '.join(map(repr, words))}", lambda: main([command, *words])
 
 
 def model_folder(rng: random.Random, folder: Path) -> Case:
-    """One file of a model is damaged; then the model is used."""
+    """Damage one file of a model, then use the model."""
     model = folder / "victim"
     shutil.copytree(folder / "model", model)
     if rng.random() < 0.25:  # sharded, with an index
@@ -147,7 +147,7 @@ def model_folder(rng: random.Random, folder: Path) -> Case:
 
 
 def damage(rng: random.Random, target: Path) -> str:
-    """Change one file on the disk, and say how."""
+    """Damage one file, and describe how."""
     kind = rng.random()
     if kind < 0.06:
         target.unlink()
@@ -172,7 +172,7 @@ def damage(rng: random.Random, target: Path) -> str:
 
 
 def run_folder(rng: random.Random, folder: Path) -> Case:
-    """One file of a training run is damaged; then the run is resumed or used."""
+    """Damage one file of a training run, then resume or use it."""
     run = folder / "run"
     done = []
     for _ in range(rng.choice([1, 1, 2])):
@@ -196,8 +196,8 @@ def run_folder(rng: random.Random, folder: Path) -> Case:
     return f"run ({', '.join(done)}): {' '.join(words)}", lambda: main(words)
 
 
-def text_source(rng: random.Random, folder: Path) -> Case:
-    """A text, plain or packed, is damaged; then it is prepared, tuned on or measured."""
+def text_file(rng: random.Random, folder: Path) -> Case:
+    """Damage a text file, plain or compressed, then prepare, tune or evaluate with it."""
     name = rng.choice(
         [
             "book.txt",
@@ -239,7 +239,7 @@ def text_source(rng: random.Random, folder: Path) -> Case:
 
 
 def shards_folder(rng: random.Random, folder: Path) -> Case:
-    """Prepared tokens are damaged; then they are trained on or verified."""
+    """Damage prepared data, then train on it or verify it."""
     shutil.copytree(folder / "shards", folder / "victim")
     done = damage(rng, rng.choice(sorted(path for path in (folder / "victim").iterdir() if path.is_file())))
     train = [
@@ -264,9 +264,9 @@ EDITS = [{"kind": "head", "layer": 0, "head": 0}, {"kind": "steer", "layer": 0, 
 ROUTES = ["trace", "compare", "intervene", "attribute", "generate", "export", "nosuch"]
 
 
-def bodies(rng: random.Random, id: str) -> Iterator[tuple[str, str, bytes]]:
+def make_requests(rng: random.Random, id: str) -> Iterator[tuple[str, str, bytes]]:
     """Requests to the Explorer: method, path and body."""
-    sound: dict[str, Any] = {
+    valid: dict[str, Any] = {
         "trace": {"text": "A ferry"},
         "compare": {"text": "A ferry", "a": {"model": 0}, "b": {"model": 0}},
         "intervene": {"id": id, "edits": EDITS},
@@ -278,7 +278,7 @@ def bodies(rng: random.Random, id: str) -> Iterator[tuple[str, str, bytes]]:
     for _ in range(40):
         if rng.random() < 0.6:
             route = rng.choice(ROUTES)
-            text = mutate.json_text(rng, json.dumps(sound[route]))
+            text = mutate.json_text(rng, json.dumps(valid[route]))
             body = text.encode("utf-8", "surrogatepass")
             yield "POST", f"/api/v1/{route}", mutate.data(rng, body) if rng.random() < 0.2 else body
         else:
@@ -305,12 +305,12 @@ def explorer(folder: Path) -> Any:
 
 
 def request(rng: random.Random, folder: Path) -> Case:
-    """Forty requests to the Explorer in a row; a 500 is a fault, and it must still answer afterwards."""
+    """Forty requests to the Explorer in a row; a 500 is a fault, and it must still respond afterwards."""
 
     def work() -> int:
         client = explorer(folder / "model")
         id = client.post("/api/v1/trace", json={"text": "A ferry"}).json()["id"]
-        for method, path, body in bodies(rng, id):
+        for method, path, body in make_requests(rng, id):
             headers = {
                 "content-type": rng.choice(
                     ["application/json"] * 5 + ["text/plain", "", "application/json; charset=x"]
@@ -331,7 +331,7 @@ KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
     "command lines": command_line,
     "model folders": model_folder,
     "run folders": run_folder,
-    "text sources": text_source,
-    "prepared tokens": shards_folder,
+    "text files": text_file,
+    "prepared data": shards_folder,
     "Explorer requests": request,
 }

@@ -1,4 +1,4 @@
-"""Damage: to a value, to JSON, to bytes."""
+"""Random damage to values, JSON and bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STRINGS = ["", " ", "nosuch", "../..", "\u0000", "x" * 5000, "nan", "🙂", "\ud
 
 
 def value(rng: random.Random) -> Any:
-    """Something where something else was expected."""
+    """A value of any type."""
     return rng.choice(
         [
             None, True, False, [], {}, [[]], {"": None}, [1, 2, 3], ["a"], {"a": {"a": {}}},
@@ -42,7 +42,7 @@ def places(node: Any) -> list[tuple[Any, Any]]:
 
 
 def json_text(rng: random.Random, text: str) -> str:
-    """The JSON with a few of its values swapped, removed or added; sometimes no JSON any more."""
+    """The JSON with a few values replaced, removed or added; sometimes not JSON at all."""
     if rng.random() < 0.1:
         return rng.choice(
             ["", "{", "null", "[]", "1", DEEP, '{"a":' * 3000, "\ufeff" + text, text + text, "{}"]
@@ -67,7 +67,7 @@ def json_text(rng: random.Random, text: str) -> str:
 
 
 def data(rng: random.Random, raw: bytes) -> bytes:
-    """The bytes with a few of them changed, removed, doubled, or cut short. Both ends are hit most often."""
+    """The bytes with some changed, removed, doubled or truncated, most often at either end."""
     for _ in range(rng.choice([1, 1, 2, 4])):
         if not raw:
             return raw

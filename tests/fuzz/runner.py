@@ -1,8 +1,8 @@
-"""One case in a process of its own, and how it ended.
+"""Runs one case in a process of its own, and classifies the outcome.
 
-The process is forked from one that has torch imported already, so a case costs milliseconds and cannot harm
-the next one. It is judged by what a user would see: a traceback (or the last wall's report of one), a death
-by a signal, a command that neither ends nor listens to Ctrl-C, memory, and files that were there before.
+The process is forked from one that has imported torch, so a case takes milliseconds and cannot affect the
+next. A fault is what a user would notice: a traceback (or the report of an internal error), death by signal,
+a command that neither ends nor reacts to Ctrl-C, memory, and changed files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 5.0  # seconds of work after which a case gets a Ctrl-C
-LAST = 60.0  # seconds on the clock after that until it counts as hung
+CPU_LIMIT = 5.0  # seconds of CPU time after which a case gets a Ctrl-C
+HANG_LIMIT = 60.0  # seconds on the clock after that until it counts as hung
 MEMORY = 3 << 30  # bytes a case may have resident
-CRASHED = 70  # the exit code of the last wall in `main`
+INTERNAL_ERROR = 70  # exit code
 
 
 @dataclass(frozen=True)
-class Ending:
+class Outcome:
     code: int  # negative: the signal that killed it
     output: str
     cpu: float
@@ -34,30 +34,30 @@ class Ending:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with it, or None."""
+        """The fault, or None."""
         if self.code == -signal.SIGKILL:
             return "hang"
         if self.code < 0:
             return f"killed by {signal.Signals(-self.code).name}"
-        if "Traceback" in self.output or self.code == CRASHED:
+        if "Traceback" in self.output or self.code == INTERNAL_ERROR:
             return "traceback"
         if self.code not in (0, 1, 2, 3) and not (self.interrupted and self.code in (130, 143)):
             return f"exit code {self.code}"
         if self.code == 2 and not self.output.strip():
-            return "refused without a word"
+            return "error without a message"
         if self.memory > MEMORY:
             return f"{self.memory >> 20} MiB"
         return None
 
 
-def run(work: Callable[[], int], folder: Path) -> Ending:
-    """`work` in a fork, with its output in a file of `folder`'s parent."""
+def run(work: Callable[[], int], folder: Path) -> Outcome:
+    """Run `work` in a fork, with its output in a file beside `folder`."""
     log = folder.with_suffix(".log")
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        _live(work, folder, log)
+        _run_child(work, folder, log)
     interrupted_at: float | None = None
     while True:
         done, status, usage = os.wait4(child, os.WNOHANG)
@@ -65,20 +65,20 @@ def run(work: Callable[[], int], folder: Path) -> Ending:
             break
         time.sleep(0.005)
         if interrupted_at is None:
-            if _cpu(child) > PATIENCE or _age(child) > LAST:
+            if _cpu(child) > CPU_LIMIT or _age(child) > HANG_LIMIT:
                 os.kill(child, signal.SIGINT)
                 interrupted_at = time.monotonic()
-        elif time.monotonic() - interrupted_at > LAST:
+        elif time.monotonic() - interrupted_at > HANG_LIMIT:
             os.kill(child, signal.SIGKILL)
     output = log.read_bytes()[-20_000:].decode("utf-8", "replace")
     log.unlink()
-    return Ending(
+    return Outcome(
         os.waitstatus_to_exitcode(status), output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10,
         interrupted_at is not None,
     )  # fmt: skip
 
 
-def _live(work: Callable[[], int], folder: Path, log: Path) -> None:
+def _run_child(work: Callable[[], int], folder: Path, log: Path) -> None:
     code = 99
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -89,7 +89,7 @@ def _live(work: Callable[[], int], folder: Path, log: Path) -> None:
         for target, source in ((0, null), (1, file), (2, file)):
             os.dup2(source, target)
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))  # not pytest's
-        warnings.resetwarnings()  # nor its way of making errors of them
+        warnings.resetwarnings()  # nor its error filter
         os.chdir(folder)
         code = work()
     except SystemExit as end:

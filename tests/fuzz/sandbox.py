@@ -1,4 +1,4 @@
-"""The folder a case runs in: a model, a prepared text, a run that was cut off, files that must survive."""
+"""The folder a case runs in: a model, prepared data, an interrupted run, and files that must not change."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pathlib import Path
 from glassgpt.cli import main
 from glassgpt.tokenizer import ByteTokenizer
 
-KEPT = ("model", "book.txt", "lines.jsonl", "precious.txt", "shards")  # what no command may change
+PROTECTED = ("model", "book.txt", "lines.jsonl", "precious.txt", "shards")  # what no command may change
 
 
 def make(folder: Path) -> None:
-    """Everything, with this project's own commands."""
+    """Make everything, with the command line itself."""
     folder.mkdir(parents=True)
     text = "".join(
         f"On day {n} the ferry left at {n % 24} o'clock with {n * 7 % 31} passengers.\n"
         for n in range(1, 200)
     )
     (folder / "book.txt").write_text(text)
-    (folder / "precious.txt").write_text("Nobody may touch this.\n")
+    (folder / "precious.txt").write_text("Do not touch.\n")
     (folder / "lines.jsonl").write_text(
         "".join(json.dumps({"text": line}) + "\n" for line in text.splitlines()[:50])
     )
@@ -57,26 +57,26 @@ def make(folder: Path) -> None:
         )
         assert done == 0
         assert main(["convert", "run", "model"]) == 0
-        shutil.rmtree("run/checkpoints/step-00000006")  # as if the last steps had never been taken
+        shutil.rmtree("run/checkpoints/step-00000006")  # as if interrupted before it
         assert main(["convert", "run", "model.gguf"]) == 0
     finally:
         os.chdir(here)
 
 
 def copy(template: Path, folder: Path) -> None:
-    """A fresh one for a case, with the odd things that cannot be copied."""
+    """A copy for a case, plus what cannot be copied: pipes, links, devices."""
     shutil.copytree(template, folder)
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")
     (folder / "nowhere").symlink_to("missing/file")
     (folder / "file").write_text("")
-    with suppress(OSError):  # devices, where the tests run as root: never the system's own
+    with suppress(OSError):  # devices of our own, if the tests run as root
         os.mknod(folder / "full", stat.S_IFCHR | 0o666, os.makedev(1, 7))
         os.mknod(folder / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
 
 
-def fingerprint(folder: Path, names: tuple[str, ...] = KEPT) -> dict[str, str]:
-    """The kept files and their hashes."""
+def fingerprint(folder: Path, names: tuple[str, ...] = PROTECTED) -> dict[str, str]:
+    """The hashes of the protected files."""
     found = {}
     for name in names:
         for path in sorted([folder / name, *(folder / name).rglob("*")]):

@@ -1,4 +1,4 @@
-"""Some hostile inputs of each kind: one line or an answer, never a traceback, a hang or a lost file."""
+"""Some hostile inputs of each kind: a result or one line, never a traceback, a hang or a changed file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CASES = {
     "command lines": 60,
     "model folders": 40,
     "run folders": 25,
-    "text sources": 25,
-    "prepared tokens": 25,
+    "text files": 25,
+    "prepared data": 25,
 }
 
 
@@ -29,9 +29,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_case_ends_well(
-    kind: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_faults(kind: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("HF_ENDPOINT", "http://127.0.0.1:9"), ("OMP_NUM_THREADS", "1"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):  # `attack` sets them
