@@ -1,4 +1,4 @@
-# make run   installs into .venv and generates text with the included model
+# make run   installs into .venv and generates text with the shipped model
 # make test  style, types and all tests
 # Also: `make quick` (without the slow tests), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
 

@@ -183,7 +183,7 @@ def make_example_files(folder: Path) -> None:
 def test_python_blocks_print_what_is_shown(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: dict[str, Any]
 ) -> None:
-    """The blocks of a page share a namespace, and the included model is loaded once.
+    """The blocks of a page share a namespace, and the shipped model is loaded once.
 
     A page without outputs runs with the small model: it only has to run.
     """

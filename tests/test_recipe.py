@@ -1,4 +1,4 @@
-"""The recipe of the included models in miniature: from a few made-up texts to a packed model."""
+"""The recipe of the shipped models in miniature: from a few made-up texts to a packed model."""
 
 from __future__ import annotations
 
