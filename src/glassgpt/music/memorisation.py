@@ -1,6 +1,6 @@
 """How much of a performance was copied from others, in seconds.
 
-What is compared is the sequence of intervals from note to note: a passage that was transposed, played faster or
+What is compared is the sequence of intervals from note to note: a passage transposed, played faster or
 louder is still recognised. Short runs (a scale, a repeated chord) are common to much music by chance, so
 read the figure beside that of a held-out piece.
 """
@@ -34,7 +34,7 @@ def intervals(performance: Performance) -> npt.NDArray[np.int64]:
 
 
 def hash_windows(values: npt.NDArray[np.int64], length: int) -> Hashes:
-    """A hash of every `length` values in a row: a difference of sums of v[k] BASE^k, brought to the same power.
+    """A hash of every `length` values in a row: sums of v[k] BASE^k, brought to the same power.
 
     All modulo 2^64, where an odd number has an inverse.
     """

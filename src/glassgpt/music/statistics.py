@@ -40,12 +40,14 @@ def histograms(performance: Performance) -> dict[str, Histogram]:
 
 def counts(values: npt.NDArray[np.int64], bins: int) -> Histogram:
     found = np.bincount(values, minlength=bins).astype(np.float64)
-    return found / max(1.0, found.sum())
+    shares: Histogram = found / max(1.0, found.sum())
+    return shares
 
 
 def log_bins(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Three bins for every doubling, from 10 ms on."""
-    return np.floor(3 * np.log2(seconds.clip(min=0.01) / 0.01)).astype(np.int64).clip(max=23)
+    bins: npt.NDArray[np.int64] = np.floor(3 * np.log2(seconds.clip(min=0.01) / 0.01)).astype(np.int64)
+    return bins.clip(max=23)
 
 
 def sounding(performance: Performance) -> npt.NDArray[np.bool_]:
