@@ -1,0 +1,80 @@
+"""How much of a performance was copied from others, in seconds.
+
+What is compared is the sequence of intervals from note to note: a passage transposed, played faster or
+louder is still recognised. Short runs (a scale, a repeated chord) are common to much music by chance, so
+read the figure beside that of a held-out piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from glassgpt.music.performance import Performance
+
+Hashes = npt.NDArray[np.uint64]
+BASE = np.uint64(0x9E3779B97F4A7C15)
+INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 2**64))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The longest run of notes that also stands in one of the others."""
+
+    notes: int
+    seconds: float
+    start: float  # in the performance
+
+
+def intervals(performance: Performance) -> npt.NDArray[np.int64]:
+    return np.diff(performance.pitch) + 128
+
+
+def hash_windows(values: npt.NDArray[np.int64], length: int) -> Hashes:
+    """A hash of every `length` values in a row: sums of v[k] BASE^k, brought to the same power.
+
+    All modulo 2^64, where an odd number has an inverse.
+    """
+    if len(values) < length:
+        return np.zeros(0, np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+        powers = np.cumprod(np.full(len(values), BASE))
+        inverses = np.cumprod(np.full(len(values), INVERSE))
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed * powers, dtype=np.uint64)])
+        hashed: Hashes = (sums[length:] - sums[:-length]) * inverses[: len(values) - length + 1]
+    return hashed
+
+
+def longest_copy(performance: Performance, others: Iterable[Performance]) -> Copy:
+    """The longest run of the performance's notes that one of `others` has, too."""
+    mine = intervals(performance)
+    theirs: Sequence[npt.NDArray[np.int64]] = [intervals(other) for other in others]
+    low, high, place = 0, len(mine), 0  # a run of `low` intervals is shared, one of `high` + 1 is not
+    while low < high:
+        length = (low + high + 1) // 2
+        found = shared(mine, theirs, length)
+        if found is None:
+            high = length - 1
+        else:
+            low, place = length, found
+    if low == 0:
+        return Copy(0, 0.0, 0.0)
+    start = float(performance.start[place])
+    return Copy(low + 1, float(performance.end[place : place + low + 1].max()) - start, start)
+
+
+def shared(mine: npt.NDArray[np.int64], theirs: Sequence[npt.NDArray[np.int64]], length: int) -> int | None:
+    """Where a run of so many intervals begins that others have; the hash is checked by the intervals."""
+    wanted = hash_windows(mine, length)
+    for other in theirs:
+        hashed = hash_windows(other, length)
+        for place in np.flatnonzero(np.isin(wanted, hashed)):
+            there = np.flatnonzero(hashed == wanted[place])
+            if any((other[t : t + length] == mine[place : place + length]).all() for t in there[:3]):
+                return int(place)
+    return None

@@ -1,0 +1,121 @@
+"""A performance as a picture: the piano roll, as SVG. Time runs to the right, pitch upwards; louder notes are
+darker.
+
+With `arcs` it is the Music Transformer's figure: lines from one event to those it attends to, a colour for
+each head, as wide as their weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from glassgpt.music.performance import Performance
+
+NAMES = ("C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B")
+BLACK_KEYS = (1, 3, 6, 8, 10)
+MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 44, 26, 12
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#7a5195",
+    "#8c6d31",
+)  # Okabe and Ito's, and two
+
+
+@dataclass(frozen=True)
+class Arc:
+    """Attention from the event at one time and pitch to the event at another."""
+
+    head: int
+    from_seconds: float
+    from_pitch: float
+    to_seconds: float
+    to_pitch: float
+    weight: float  # 0 to 1
+
+
+def draw_roll(
+    performance: Performance,
+    title: str = "piano roll",
+    width: int = 960,
+    height: int = 300,
+    arcs: Sequence[Arc] = (),
+    primer_seconds: float | None = None,
+) -> str:
+    """The piano roll as an SVG document. Notes before `primer_seconds` were given, not composed: grey."""
+    low, high = pitch_range(performance)
+    seconds = max(performance.seconds, 0.1)
+    inner_width, inner_height = width - MARGIN_LEFT - 8, height - MARGIN_TOP - MARGIN_BOTTOM
+    row = inner_height / (high - low + 1)
+
+    def x(time: float) -> float:
+        return MARGIN_LEFT + time / seconds * inner_width
+
+    def y(pitch: float) -> float:
+        return MARGIN_TOP + (high - pitch) * row
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'font-family="system-ui, sans-serif" font-size="11">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+    for pitch in range(low, high + 1):
+        if pitch % 12 in BLACK_KEYS:
+            parts.append(
+                f'<rect x="{MARGIN_LEFT}" y="{y(pitch):.1f}" width="{inner_width}" height="{row:.1f}" '
+                'fill="#f3f3f3"/>'
+            )
+        if pitch % 12 == 0:
+            parts.append(
+                f'<text x="{MARGIN_LEFT - 6}" y="{y(pitch) + row / 2 + 4:.1f}" text-anchor="end" fill="#555">'
+                f"{NAMES[0]}{pitch // 12 - 1}</text>"
+            )
+    for time in tick_times(seconds):
+        parts.append(
+            f'<line x1="{x(time):.1f}" x2="{x(time):.1f}" y1="{MARGIN_TOP}" y2="{MARGIN_TOP + inner_height}" '
+            f'stroke="#ddd"/><text x="{x(time):.1f}" y="{height - 8}" text-anchor="middle" fill="#555">'
+            f"{time:g} s</text>"
+        )
+    for start, end, pitch, velocity in zip(
+        performance.start, performance.end, performance.pitch, performance.velocity, strict=True
+    ):
+        given = primer_seconds is not None and start < primer_seconds
+        parts.append(
+            f'<rect x="{x(start):.1f}" y="{y(pitch) + row * 0.1:.1f}" '
+            f'width="{max(1.0, x(end) - x(start)):.1f}" height="{max(1.0, row * 0.8):.1f}" '
+            f'rx="{min(2.0, row / 4):.1f}" fill="{"#888" if given else "#1b6ca8"}" '
+            f'fill-opacity="{0.3 + 0.7 * velocity / 127:.2f}"/>'
+        )
+    for arc in arcs:
+        x1, y1 = x(arc.from_seconds), y(arc.from_pitch) + row / 2
+        x2, y2 = x(arc.to_seconds), y(arc.to_pitch) + row / 2
+        peak = max(MARGIN_TOP, min(y1, y2) - 12 - abs(x1 - x2) / 6)
+        parts.append(
+            f'<path d="M {x1:.1f} {y1:.1f} Q {(x1 + x2) / 2:.1f} {peak:.1f} {x2:.1f} {y2:.1f}" fill="none" '
+            f'stroke="{COLOURS[arc.head % len(COLOURS)]}" stroke-width="{0.5 + 5 * arc.weight:.2f}" '
+            f'stroke-opacity="0.75"/>'
+        )
+    return "".join([*parts, "</svg>\n"])
+
+
+def pitch_range(performance: Performance) -> tuple[int, int]:
+    """Whole octaves around all notes; the middle ones if there is none."""
+    if len(performance) == 0:
+        return 60, 83
+    low, high = int(performance.pitch.min()), int(performance.pitch.max())
+    return low // 12 * 12, high // 12 * 12 + 11
+
+
+def tick_times(seconds: float) -> list[float]:
+    """Round times, some ten of them."""
+    step = next(s for s in (0.5, 1, 2, 5, 10, 30, 60, 300, 600, 3600) if seconds / s <= 12 or s == 3600)
+    return [float(t) for t in np.arange(0, seconds + 1e-9, step)]

@@ -1,0 +1,78 @@
+"""Figures of performances, and copies that are found however they were disguised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glassgpt.music import Performance
+from glassgpt.music.memorisation import longest_copy
+from glassgpt.music.statistics import distances, histograms, repetition
+
+
+def random_piece(seed: int, notes: int = 200, velocity: int = 64) -> Performance:
+    rng = np.random.default_rng(seed)
+    start = np.cumsum(rng.uniform(0.05, 0.4, notes))
+    return Performance.from_notes(
+        start, start + rng.uniform(0.1, 1, notes), rng.integers(36, 96, notes), [velocity] * notes
+    )
+
+
+def test_histograms_sum_to_one() -> None:
+    for name, found in histograms(random_piece(0)).items():
+        assert found.sum() == pytest.approx(1), name
+    for name, found in histograms(Performance.from_notes([], [], [], [])).items():
+        assert found.sum() <= 1, name
+
+
+def test_a_chord_of_three_has_three_voices() -> None:
+    chord = Performance.from_notes([0, 0, 0], [4, 4, 4], [60, 64, 67], [64] * 3)
+    found = histograms(chord)
+    assert found["polyphony"][3] > 0.95
+    assert found["pitch class"][[0, 4, 7]].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_distances_are_zero_to_itself_and_grow() -> None:
+    a, b = [random_piece(i) for i in range(4)], [random_piece(i) for i in range(4, 8)]
+    loud = [random_piece(i, velocity=120) for i in range(4)]
+    assert set(distances(a, a).values()) == {0.0}
+    assert distances(a, b)["velocity"] == 0.0
+    assert distances(a, loud)["velocity"] == 1.0
+    high = [piece.transpose(24) for piece in a]
+    assert distances(a, high)["pitch"] > 2 * distances(a, b)["pitch"]
+
+
+def test_repeated_bars_are_seen() -> None:
+    bar = Performance.from_notes([0, 0.5, 1, 1.5], [0.5, 1, 1.5, 2], [60, 64, 67, 72], [64] * 4)
+    times = np.concatenate([bar.start + 2 * i for i in range(6)])
+    ends = np.concatenate([bar.end + 2 * i for i in range(6)])
+    repeated = Performance.from_notes(times, ends, np.tile(bar.pitch, 6), np.tile(bar.velocity, 6))
+    assert repetition(repeated).min() > 0.9
+    assert repetition(random_piece(0)).mean() < 0.5
+
+
+@pytest.mark.parametrize("semitones", [0, 5])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_a_copy_is_found_transposed_and_slower(semitones: int, factor: float) -> None:
+    training = [random_piece(i) for i in range(5)]
+    own = random_piece(99, notes=30)
+    taken = training[3].clip(5.0, 15.0)
+    copied = taken.transpose(semitones).stretch(factor)
+    sample = Performance.from_notes(
+        np.concatenate([own.start, own.seconds + 1 + copied.start]),
+        np.concatenate([own.end, own.seconds + 1 + copied.end]),
+        np.concatenate([own.pitch, copied.pitch]),
+        np.concatenate([own.velocity, copied.velocity]),
+    )
+    found = longest_copy(sample, training)
+    assert found.notes >= len(taken) - 6  # those cut at the edges may stand in another order
+    assert found.seconds > 8 * factor
+    assert found.start > own.seconds
+
+
+def test_what_is_new_is_hardly_a_copy() -> None:
+    training = [random_piece(i) for i in range(5)]
+    assert longest_copy(random_piece(99), training).notes < 8
+    assert longest_copy(Performance.from_notes([], [], [], []), training).notes == 0
+    assert longest_copy(random_piece(1), []).notes == 0
+    assert longest_copy(training[2], training).notes == 200
