@@ -21,7 +21,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.data.shards import Part, Shards
+from glassgpt.train.data.shards import Shards, Split
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
 
@@ -218,10 +218,10 @@ def test_a_tuning_that_was_cut_is_told_of(
 def test_samples_begin_with_words_of_the_held_out_part() -> None:
     tokenizer = ByteTokenizer()
     ids = [*"\u20ac".encode()[1:], *b"The tide was out and"]
-    shards = Shards.of(np.array(ids, np.uint32))
-    assert opening(Part(shards, 0, len(ids)), tokenizer) == "The tide w"
-    blank = Shards.of(np.array([32] * 40, np.uint32))
-    assert opening(Part(blank, 0, 40), tokenizer) is None
+    shards = Shards.from_array(np.array(ids, np.uint32))
+    assert opening(Split(shards, 0, len(ids)), tokenizer) == "The tide w"
+    blank = Shards.from_array(np.array([32] * 40, np.uint32))
+    assert opening(Split(blank, 0, 40), tokenizer) is None
 
 
 def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     texts = [str(folder / f"{name}.txt") for name in range(10)]
     arguments = ["prepare", *texts, "-o", str(folder / "shards"), "--tokenizer", str(folder / "bytes")]
-    assert main([*arguments, "--val-share", "0.2", "--workers", "1"]) == 0
+    assert main([*arguments, "--val-fraction", "0.2", "--workers", "1"]) == 0
     return folder / "shards"
 
 

@@ -88,7 +88,7 @@ def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
 @pytest.mark.parametrize("count", [2 * CONTEXT + 2, 500, 5000, 1_000_000])
 def test_the_end_is_held_out(count: int) -> None:
     ids = np.arange(count, dtype=np.uint32)
-    text, held_out = split(Shards.of(ids), CONTEXT)
+    text, held_out = split(Shards.from_array(ids), CONTEXT)
     assert len(text) >= CONTEXT + 1
     assert CONTEXT + 1 <= len(held_out) <= max(CONTEXT + 1, count // 10)
     assert text.read(0, len(text)).tolist() == ids[: len(text)].tolist()
@@ -103,7 +103,7 @@ def test_the_end_is_held_out(count: int) -> None:
 
 def test_too_little_text_is_refused() -> None:
     with pytest.raises(SettingError, match="the text has 65 tokens; two windows of 33"):
-        split(Shards.of(np.zeros(65, np.uint32)), CONTEXT)
+        split(Shards.from_array(np.zeros(65, np.uint32)), CONTEXT)
 
 
 def test_what_is_picked() -> None:

@@ -22,7 +22,7 @@ from glassgpt.generate.logits_processors import Wishes, Words
 from glassgpt.generate.settings import Settings
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
-from glassgpt.train.data.file_kinds import kind_of_content
+from glassgpt.train.data.file_kinds import detect_content
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shards import Shards
@@ -96,9 +96,9 @@ def safetensors() -> bytes:
             "--start",
         ),
         ("rows.parquet", b"PAR1" + bytes(500) + b"PAR1", "a Parquet table", "glassgpt prepare {path}"),
-        ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(500), "a picture", "glassgpt prepare TEXT"),
-        ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(500), "a picture", "glassgpt prepare TEXT"),
-        ("book.txt.gz", b"\x1f\x8b\x08\x00" + bytes(500), "packed by gzip", "Unpack it"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(500), "an image", "glassgpt prepare TEXT"),
+        ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(500), "an image", "glassgpt prepare TEXT"),
+        ("book.txt.gz", b"\x1f\x8b\x08\x00" + bytes(500), "compressed by gzip", "Decompress it"),
         ("ids.npy", b"\x93NUMPY\x01\x00" + bytes(500), "a numpy array", "tofile"),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_holds_no_ids_is_named(
 )
 def test_ids_are_taken_for_ids(tmp_path: Path, ids: np.ndarray) -> None:
     ids.astype("<u2").tofile(tmp_path / "train.bin")
-    assert kind_of_content(tmp_path / "train.bin") is None
+    assert detect_content(tmp_path / "train.bin") is None
     assert len(Shards.open(tmp_path / "train.bin")) == len(ids)
 
 
@@ -143,10 +143,10 @@ def test_an_id_beyond_the_vocabulary_is_found_before_the_first_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(foreign(tmp_path / "train.bin", 60_000), tmp_path / "run") == 2
-    assert "holds the id 60,000, but the vocabulary has 50,257" in told(capsys)
+    assert "contains the id 60,000, but the vocabulary has 50,257" in told(capsys)
     small = str(small_model(tmp_path / "small", 310))
     assert train(foreign(tmp_path / "train.bin", 310), tmp_path / "run", "--start", small) == 2
-    assert "holds the id 310, but the vocabulary has 310" in told(capsys)
+    assert "contains the id 310, but the vocabulary has 310" in told(capsys)
     assert not (tmp_path / "run").exists()
     assert train(foreign(tmp_path / "train.bin", 309), tmp_path / "run", "--start", small) == 0
 
@@ -190,7 +190,7 @@ def test_shards_that_changed_in_place_end_a_resume(
     capsys.readouterr()
     file = change_one_token(data)
     assert train(data, tmp_path / "run", "--save-every", "1", "--resume") == 2
-    assert f"{file} is not what was prepared" in told(capsys)
+    assert f"{file} has changed since it was prepared" in told(capsys)
 
 
 def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +215,7 @@ def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest
 def test_a_data_file_that_is_shortened_in_use_is_named(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     """Mapped into memory it would end the program by SIGBUS."""
     shards = Shards.open(make(tmp_path))
-    loader = Loader(shards, context=8, rows=64)
+    loader = Loader(shards, context=8, batch_size=64)
     loader.batch(0)
     for file in shards.files:
         os.truncate(file, 2)
@@ -229,7 +229,7 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
     config = Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
     start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
-    with pytest.raises(FileFormatError, match="holds the id 256, but the vocabulary has 100"):
+    with pytest.raises(FileFormatError, match="contains the id 256, but the vocabulary has 100"):
         prepare_tuning(start, [tmp_path / "book.txt"], torch.device("cpu"))
 
 

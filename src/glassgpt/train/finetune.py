@@ -34,7 +34,7 @@ from glassgpt.train.checkpoint.run_folder import LOG, checkpoints, read_records,
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.readers import read_pieces
-from glassgpt.train.data.shards import Part, Shards
+from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.environment import quick_precision
 from glassgpt.train.estimate import Plan, make_plan
 from glassgpt.train.finetune_state import STATE, check_same, clear, damaged, empty, state_folder
@@ -83,16 +83,16 @@ def read_text(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
         for piece in read_pieces(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
             text = piece.content
             ids = tokenizer.encode_array(text) if isinstance(text, str) else text
-            if piece.begins:
+            if piece.starts_document:
                 starts.append(length)
                 parts.append(np.array(eot, np.uint32))
                 length += len(eot)
             parts.append(ids.astype(np.uint32))
             length += len(ids)
-    return Shards.of(np.concatenate([np.zeros(0, np.uint32), *parts]), starts)
+    return Shards.from_array(np.concatenate([np.zeros(0, np.uint32), *parts]), starts)
 
 
-def split(tokens: Shards, context: int) -> tuple[Part, Part]:
+def split(tokens: Shards, context: int) -> tuple[Split, Split]:
     """What is learned, and the end, which is held out: at least one window each."""
     window = context + 1
     if len(tokens) < 2 * window:
@@ -102,14 +102,16 @@ def split(tokens: Shards, context: int) -> tuple[Part, Part]:
         )
     held_out = max(window, min(int(len(tokens) * HELD_OUT_SHARE), HELD_OUT_MOST))
     cut = len(tokens) - held_out
-    return Part(tokens, 0, cut), Part(tokens, cut, len(tokens))
+    return Split(tokens, 0, cut), Split(tokens, cut, len(tokens))
 
 
-def held_out_windows(held_out: Part, settings: TrainSettings) -> list[Tensor]:
+def held_out_windows(held_out: Split, settings: TrainSettings) -> list[Tensor]:
     """All windows of the held-out part, in batches; one that would run over its end is left out."""
     loader = Loader(held_out, settings.context, 1, shuffle=False)
     whole = [
-        i for i, s in enumerate(loader.starts(0, loader.windows)) if s + settings.context < len(held_out)
+        i
+        for i, s in enumerate(loader.window_starts(0, loader.windows_per_epoch))
+        if s + settings.context < len(held_out)
     ]
     rows = rows_at_once(settings)
     batches = torch.cat([loader.batch(i) for i in whole]).split(rows)  # type: ignore[no-untyped-call]
@@ -187,8 +189,8 @@ class Tuning:
 
     model: GPT2
     checkpoint: Checkpoint  # where it starts from
-    text: Part
-    held_out: Part
+    text: Split
+    held_out: Split
     windows: list[Tensor]
     settings: TrainSettings
     plan: Plan
@@ -303,8 +305,8 @@ def prepare_tuning(
 
 def recalled(
     checkpoint: Checkpoint,
-    text: Part,
-    held_out: Part,
+    text: Split,
+    held_out: Split,
     device: torch.device,
     saved: Mapping[str, Any],
     out: Path,

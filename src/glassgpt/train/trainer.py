@@ -26,12 +26,12 @@ from glassgpt.train.checkpoint.run_folder import checkpoints, read_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
     INDEX,
-    Part,
     Progress,
     Shards,
+    Split,
     check_hashes,
+    open_splits,
     quietly,
-    train_and_held_out,
 )
 from glassgpt.train.distributed.parallelize import check_plan
 from glassgpt.train.distributed.process_group import group_of
@@ -167,7 +167,7 @@ def prepare_job(
     settings = request.settings
     if settings.precision == "auto":
         settings = dataclasses.replace(settings, precision=quick_precision(device))
-    shards, held_out = train_and_held_out(request.data)
+    shards, held_out = open_splits(request.data)
     if begun and leads and (Path(request.data).expanduser() / INDEX).is_file():
         for _, difference in check_hashes(Path(request.data).expanduser(), progress):
             if difference:
@@ -245,7 +245,7 @@ def tokenizer_of(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 
-def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[Tensor]:
+def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:
     rows = rows_at_once(settings)
     loader = Loader(held_out, settings.context, rows, shuffle=False)
     return [loader.batch(i) for i in range(max(1, settings.eval_rows // rows))]

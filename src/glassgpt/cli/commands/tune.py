@@ -20,7 +20,7 @@ from glassgpt.train.finetune_state import is_interrupted, read_state
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
-    from glassgpt.train.data.shards import Part
+    from glassgpt.train.data.shards import Split
     from glassgpt.train.finetune import Tuning
 
 PROMPT_TOKENS = 12
@@ -147,7 +147,7 @@ def free_target(
     return target
 
 
-def opening(held_out: Part, tokenizer: Tokenizer) -> str | None:
+def opening(held_out: Split, tokenizer: Tokenizer) -> str | None:
     """The first words of the held-out part, which the model has never seen; None if there are none."""
     ids = [id for id in held_out.read(0, PROMPT_TOKENS).tolist() if id != tokenizer.eot_id]
     text = tokenizer.decode(ids).strip("\ufffd")  # it may begin or end within a character
