@@ -25,15 +25,15 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train import loop
-from glassgpt.train.checkpoint.asynchronous import Saver
+from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.settings import TrainSettings
 
 EVERY = 4  # steps between saves
 SAVES = 3  # in a run; the first one makes room for the copy and is not counted
-IN_BACKGROUND, SAVE = Saver.start, loop.save_run
+IN_BACKGROUND, SAVE = AsyncSaver.start, loop.save_run_checkpoint
 
 
-def waited_for(saver: Saver, write: Callable[[], None]) -> None:
+def waited_for(saver: AsyncSaver, write: Callable[[], None]) -> None:
     IN_BACKGROUND(saver, write)
     saver.wait()
 
@@ -54,7 +54,7 @@ def measure(model: GPT2, rows: int, save_every: int, out: Path) -> tuple[list[fl
         held.append(time.perf_counter() - begun)
         return result
 
-    loop.save_run = timed
+    loop.save_run_checkpoint = timed
     settings = TrainSettings(
         steps=EVERY * SAVES + EVERY, rows=rows, context=context, eval_every=10**6, save_every=save_every,
         keep=1, precision="bfloat16" if device.type == "cuda" else "float32",
@@ -84,7 +84,7 @@ def main() -> None:
     size = 0
     for _ in range(options.rounds):
         for way in ("none", *fours):
-            Saver.start = waited_for if way == "waited for" else IN_BACKGROUND  # type: ignore[method-assign]
+            AsyncSaver.start = waited_for if way == "waited for" else IN_BACKGROUND  # type: ignore[method-assign]
             with tempfile.TemporaryDirectory() as folder:
                 model = GPT2(config).to(options.device)
                 every = 10**6 if way == "none" else EVERY

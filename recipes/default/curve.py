@@ -14,7 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from glassgpt.train.checkpoint.run_folder import LOG, read_records
+from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.run_folder import LOG
 from glassgpt.train.environment import SESSIONS
 from glassgpt.train.report.chart import Point, linear_ticks, number_form, smoothed, thinned
 from glassgpt.train.report.html import curve

@@ -132,7 +132,7 @@ def test_a_run_goes_on_with_its_own_data_and_settings(
     capsys.readouterr()
     assert train(tmp_path / "other", run, "--steps", "3", "--resume") == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "did not learn from this data: the tokens of --data are others" in told
+    assert "was not trained on this data: --data has different tokens" in told
     assert train(shards, run, "--steps", "3", "--resume", "--lr", "0.5") == 2
     assert "lr 0.5 differs from the run's 0.001" in capsys.readouterr().err
     assert train(shards, run, "--steps", "3", "--resume", "--skip-bad-steps", "2", "--keep", "1") == 0

@@ -19,7 +19,7 @@ from glassgpt.model import GPT2
 from glassgpt.text_files import Chunk
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import loop
-from glassgpt.train.checkpoint.run_folder import checkpoints
+from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.readers import read_pieces
@@ -81,7 +81,7 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
     [
         (
             lambda log: log.write_bytes(b"\xff\xfegarbage\nmore\n" + log.read_bytes()),
-            "log.jsonl, line 1 is no",
+            "log.jsonl, line 1 is not",
         ),
         (
             lambda log: log.write_bytes(log.read_bytes().replace(b"\n", b"\n[1, 2]\n", 1)),
@@ -89,9 +89,12 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
         ),
         (
             lambda log: log.write_bytes(f'{{"step": {DEEP}}}\n'.encode() + log.read_bytes()),
-            "line 1 is no record",
+            "line 1 is not a record",
         ),
-        (lambda log: log.write_bytes(b'{"step": "3"}\n' + log.read_bytes()), "line 1 is no record of a step"),
+        (
+            lambda log: log.write_bytes(b'{"step": "3"}\n' + log.read_bytes()),
+            "line 1 is not a record of a step",
+        ),
         (lambda log: log.write_bytes(b'{"step": 1, "loss": NaN}\n' + log.read_bytes()), ""),
         (lambda log: log.write_text(json.dumps(WITH_OTHER_KEYS) + "\n" + log.read_text()), ""),
         (lambda log: log.write_bytes(log.read_bytes()[:-9]), ""),  # as a kill leaves it
@@ -139,13 +142,13 @@ def swap_heads(run: Path) -> None:
         (lambda run: changed(run / "settings.json", speed=9), "(there is no setting 'speed')"),
         (lambda run: changed(run / "settings.json", muon_lr=0.1), "settings.json names other optimizers"),
         (lambda run: (run / "config.json").write_text(DEEP), "config.json is not JSON"),
-        (lambda run: changed(run / "config.json", n_layer=2), "config.json is of another model"),
-        (lambda run: changed(run / "config.json", n_layer=10**9), "config.json is of another model"),
+        (lambda run: changed(run / "config.json", n_layer=2), "config.json does not match"),
+        (lambda run: changed(run / "config.json", n_layer=10**9), "config.json does not match"),
         (lambda run: changed(run / "config.json", vocab_size=2**70), "no model is that large"),
-        (swap_heads, "config.json is of another model"),
+        (swap_heads, "config.json does not match"),
         (lambda run: shutil.rmtree(run / "checkpoints"), "holds no checkpoint to go on from"),
         (
-            lambda run: [(folder / "DONE").write_text(DEEP) for folder in checkpoints(run)],
+            lambda run: [(folder / "DONE").write_text(DEEP) for folder in list_checkpoints(run)],
             "no checkpoint in",
         ),
     ],
@@ -169,7 +172,7 @@ def test_a_checkpoints_file_is_no_folder(data: Path, run: Path, capsys: pytest.C
 
 def test_only_numbered_folders_are_checkpoints(data: Path, run: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-00000002", run / "checkpoints" / "step-abc")
-    assert [folder.name for folder in checkpoints(run)] == ["step-00000002", "step-00000004"]
+    assert [folder.name for folder in list_checkpoints(run)] == ["step-00000002", "step-00000004"]
     assert train(data, run, "--resume") == 0
     assert (run / "checkpoints" / "step-abc").exists()
 
@@ -196,7 +199,7 @@ def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
     next(steps)
     shutil.rmtree(out)
     out.mkdir()  # as a save that is under way at that moment does
-    with pytest.raises(UserError, match="was removed or replaced while the run was at work in it"):
+    with pytest.raises(UserError, match="was removed or replaced during the run"):
         list(steps)
 
 
@@ -216,7 +219,7 @@ def test_the_advice_after_a_bad_loss_can_be_followed(
     with pytest.raises(NonFiniteLossError) as caught:
         list(loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS))
     assert advice in str(caught.value)
-    assert ("--resume" in str(caught.value)) == bool(checkpoints(tmp_path / "run"))
+    assert ("--resume" in str(caught.value)) == bool(list_checkpoints(tmp_path / "run"))
 
 
 # Texts that change while they are read.

@@ -38,8 +38,9 @@ def train(
     """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
 
     `files` are .txt, .jsonl or .parquet with a "text" field, also compressed (.gz, .xz, .zst). `max_bytes`
-    stops reading after that much text. `min_count` is how often a pair must occur to be merged: with little text
-    the vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
+    stops reading after that much text. `min_count` is how often a pair must occur to be merged: with little
+    text the vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a
+    terminal.
     """
     if not isinstance(vocab_size, int) or vocab_size < 257:
         raise SettingError(

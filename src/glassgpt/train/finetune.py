@@ -30,7 +30,8 @@ from glassgpt.files import alone_in, settle, writing
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.checkpoint.run_folder import LOG, checkpoints, read_records, step_of
+from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.readers import read_pieces
@@ -378,8 +379,8 @@ def tune(
                 write(tuning, out)
             return stack.enter_context(loader.prefetch(first, device=device))
 
-        found = checkpoints(folder)
-        tuning.recall(read_records(folder / LOG), step_of(found[-1]) if found else 0)
+        found = list_checkpoints(folder)
+        tuning.recall(read_records(folder / LOG), checkpoint_step(found[-1]) if found else 0)
         if tuning.looks_without < PATIENCE:
             steps = train(
                 tuning.model, batches, tuning.windows, folder, settings,

@@ -22,7 +22,7 @@ from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.checkpoint.run_folder import checkpoints, read_config
+from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
     INDEX,
@@ -130,7 +130,7 @@ class Job:
 
 def goes_on(out: Path, resume: bool) -> bool:
     """Whether this is a run that has begun already."""
-    begun = bool(checkpoints(out))
+    begun = bool(list_checkpoints(out))
     # torchrun repeats the command when it starts the processes again after one has died. Where there are
     # several machines not all are told so: there --resume is given from the start.
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
@@ -150,7 +150,7 @@ def checked(request: Request) -> tuple[Request, bool]:
     settings = request.settings
     if begun:
         settings = same_settings(settings, request.out)
-        check_model(request, read_config(request.out))
+        check_model(request, read_run_config(request.out))
     check_plan(request.parallel, settings, request.tensor)
     return dataclasses.replace(request, settings=settings), begun
 
@@ -174,7 +174,7 @@ def prepare_job(
                 raise FileFormatError(difference)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)
-    model = GPT2(read_config(request.out)) if begun else fresh_model(request, tokenizer)
+    model = GPT2(read_run_config(request.out)) if begun else fresh_model(request, tokenizer)
     if settings.context > model.config.n_positions:
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."

@@ -194,12 +194,12 @@ def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
 
 def last_words(job: Job, done: int) -> str:
     """What became of the run, and what one can do with it now."""
-    from glassgpt.train.checkpoint.run_folder import checkpoint_folder
+    from glassgpt.train.checkpoint.run_folder import checkpoint_path
 
     steps, use = job.settings.steps, f"glassgpt generate --model {job.out}"
     if done == steps:
         return f"done: {use}"
-    if done == 0 and checkpoint_folder(job.out, steps).exists():
+    if done == 0 and checkpoint_path(job.out, steps).exists():
         return (
             f"the run is finished: all of its {steps:,} steps are done, and none was added. Use it: {use}; "
             f"or learn on from it in another run: --start {job.out} --out OTHER"

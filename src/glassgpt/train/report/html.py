@@ -18,7 +18,8 @@ from typing import Any
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.files import writing
-from glassgpt.train.checkpoint.run_folder import LOG, read_config, read_records
+from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
 from glassgpt.train.environment import SESSIONS
 from glassgpt.train.report.chart import Chart, Curve, Point, smoothed
 from glassgpt.train.report.trackers import SAMPLES
@@ -41,7 +42,7 @@ def page(out: Path) -> str:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to show.")
     settings = read_settings(out)[0].to_dict()
     sessions = [session for session in read_records(out / SESSIONS) if is_session(session)]
-    config = read_config(out)
+    config = read_run_config(out)
     title = html.escape(out.resolve().name)
     parts = [
         f"<h1>{title}</h1>",
