@@ -235,7 +235,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
         if again:
             with pytest.warns(UserWarning, match=f"{folder.name}/training.safetensors is damaged"):
                 assert strip(run(fresh(), tmp_path / "cut", stop=6)) == strip(expected[4:6])
-    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole")
+    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact")
     with pytest.warns(UserWarning, match="is damaged"), whole:
         run(fresh(), tmp_path / "cut")
 

@@ -26,7 +26,7 @@ from glassgpt.train.data.file_kinds import detect_content
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.finetune import prepare_tuning
+from glassgpt.train.finetune_run import prepare_run
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 SMALL = ["--shape", "1x16x1", "--context", "8", "--rows", "2", "--eval-rows", "2", "--warmup", "2"]
@@ -230,7 +230,7 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
     start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
     with pytest.raises(FileFormatError, match="contains the id 256, but the vocabulary has 100"):
-        prepare_tuning(start, [tmp_path / "book.txt"], torch.device("cpu"))
+        prepare_run(start, [tmp_path / "book.txt"], torch.device("cpu"))
 
 
 def test_rows_beyond_the_embeddings_are_not_measured() -> None:
