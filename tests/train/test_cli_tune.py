@@ -215,7 +215,7 @@ def test_a_tuning_that_was_cut_is_told_of(
     assert "tuning.json is damaged. Remove" in capsys.readouterr().err
 
 
-def test_samples_begin_with_words_of_the_held_out_part() -> None:
+def test_samples_start_with_words_of_the_val_split() -> None:
     tokenizer = ByteTokenizer()
     ids = [*"\u20ac".encode()[1:], *b"The tide was out and"]
     shards = Shards.from_array(np.array(ids, np.uint32))

@@ -1,4 +1,4 @@
-"""A run's checkpoints as models, plain and sharded, equal to the run's own; damaged ones refused in one line."""
+"""A run's checkpoints as models, plain and sharded, equal to the run's own; damaged ones are refused."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from glassgpt.train.data.find_files import find_sources
 from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
 from glassgpt.train.finetune_state import is_interrupted, read_state
-from glassgpt.train.report.samples import sample
+from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.registry import refuse_foreign_files
 
@@ -179,7 +179,7 @@ def run_tune(
     assert tokenizer is not None, "prepare_run has refused it"
     if prompt is None:
         prompt = choose_prompt(run.val_split, tokenizer)
-    sample_before = sample(run.model, tokenizer, prompt)
+    sample_before = generate_sample(run.model, tokenizer, prompt)
     with callback.training(run) as on_step:
         for record in train_run(run, out, run.seconds_left, callback.should_stop):
             on_step(record)
@@ -188,7 +188,7 @@ def run_tune(
         with callback.stage("measuring the tuned model"):
             tuned = load_model(load_checkpoint(str(out)), device=str(device), dtype="float32")
             loss_after = measure_loss(tuned, run.eval_windows, run.settings)
-            sample_after = sample(tuned, tokenizer, prompt)
+            sample_after = generate_sample(tuned, tokenizer, prompt)
     return TuneResult(
         out=out,
         perplexity_before=math.exp(run.loss_before),

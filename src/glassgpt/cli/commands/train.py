@@ -106,10 +106,10 @@ def command(
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
     from glassgpt.model.torch_backend import choose_device
     from glassgpt.train.distributed.process_group import joined, leave
-    from glassgpt.train.report.trackers import check_listeners
+    from glassgpt.train.report.trackers import check_trackers
     from glassgpt.train.trainer import Request, checked, prepare_job
 
-    check_listeners(tensorboard, log_to)
+    check_trackers(tensorboard, log_to)
     refuse_foreign_folder(Path(out))
     request, begun = checked(
         Request(
@@ -215,8 +215,8 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
     """
     from glassgpt.train.environment import write_session
     from glassgpt.train.report.html import write_report
-    from glassgpt.train.report.samples import on_one_line, sample
-    from glassgpt.train.report.trackers import listening
+    from glassgpt.train.report.samples import generate_sample, to_one_line
+    from glassgpt.train.report.trackers import open_trackers
 
     listeners: list[Callable[[dict[str, Any]], None]] = []
     with contextlib.ExitStack() as stack:
@@ -226,7 +226,7 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
             if not listeners:  # only now is it known after which step the run goes on
                 first = record["step"] - 1
                 write_session(job.out, first, job.device, job.world, **({} if plan is None else plan.peak))
-                heard = listening(
+                heard = open_trackers(
                     job.out, job.facts, first, wishes.tensorboard, wishes.trackers, terminal.note
                 )
                 listeners.append(stack.enter_context(heard))
@@ -243,8 +243,8 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
                 terminal.note(f"memory ran out: going on with {record['micro_rows']} rows at once")
             # One process has no whole model otherwise.
             if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
-                record["sample"] = sample(job.model, job.tokenizer, wishes.prompt)
-                terminal.note(f"    {terminal.harmless(on_one_line(record['sample']), sys.stderr)}")
+                record["sample"] = generate_sample(job.model, job.tokenizer, wishes.prompt)
+                terminal.note(f"    {terminal.harmless(to_one_line(record['sample']), sys.stderr)}")
             listeners[0](record)
 
         try:

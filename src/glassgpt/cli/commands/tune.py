@@ -92,7 +92,7 @@ class Display:
             f"{len(run.train_split):,} tokens: batch size {settings.rows} "
             f"(micro-batch {settings.micro_rows}), learning rate {settings.lr:.1e}; "
             f"evaluating {run.eval_tokens:,} of {len(run.val_split):,} validation tokens "
-            f" every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
+            f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
         if run.exceeds_memory:
             terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
