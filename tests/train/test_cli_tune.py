@@ -198,7 +198,7 @@ def test_where_it_goes(
         choose_output(files, "elsewhere")
 
 
-def test_a_tuning_that_was_cut_is_told_of(
+def test_an_interrupted_run_is_noticed(
     diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"

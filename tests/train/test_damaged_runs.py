@@ -153,7 +153,7 @@ def swap_heads(run: Path) -> None:
         ),
     ],
 )
-def test_a_run_that_cannot_go_on_says_why(
+def test_a_run_that_cannot_resume_says_why(
     data: Path, run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], message: str
 ) -> None:
     damage(run)
@@ -163,7 +163,7 @@ def test_a_run_that_cannot_go_on_says_why(
     assert told[-1].startswith("glassgpt: ")
 
 
-def test_a_checkpoints_file_is_no_folder(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_named_checkpoints(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").write_text("notes")
     assert train(data, run) == 2

@@ -79,7 +79,7 @@ def test_an_epoch_shows_each_window_once(made: tuple[Shards, int], rows: int, se
 
 @few
 @given(token_streams(), st.integers(1, 9), st.integers(0, 60), st.integers(1, 12))
-def test_processes_divide_the_rows_and_change_nothing(
+def test_ranks_split_the_batch_and_change_nothing(
     made: tuple[Shards, int], rows: int, step: int, world: int
 ) -> None:
     shards, context = made
@@ -95,7 +95,7 @@ def test_processes_divide_the_rows_and_change_nothing(
 
 @few
 @given(token_streams(), st.integers(1, 9), st.integers(0, 200))
-def test_a_fresh_loader_goes_on_where_another_stopped(made: tuple[Shards, int], rows: int, step: int) -> None:
+def test_a_new_loader_continues_where_another_stopped(made: tuple[Shards, int], rows: int, step: int) -> None:
     shards, context = made
     old = Loader(shards, context, rows, seed=2)
     batches = [old.batch(s) for s in range(step, step + 4)]
@@ -119,7 +119,7 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
     assert set(one.batch(0)[:, 0].tolist()) != set(one.batch(1)[:, 0].tolist())
 
 
-def test_windows_begin_with_documents_where_they_can() -> None:
+def test_windows_start_with_documents_where_they_can() -> None:
     """Documents of 20 tokens in windows of 100: every window but the first begins with one."""
     shards = Shards.from_array(np.arange(2000, dtype=np.uint16), np.arange(0, 2000, 20) + 7)
     loader = Loader(shards, 110, 4, seed=3)

@@ -52,7 +52,7 @@ def log_records(
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_tracker_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_tracker_logs_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     package = StandIn(name)
     monkeypatch.setitem(sys.modules, name, package)
     check_trackers(False, (name,))
@@ -69,9 +69,7 @@ def test_a_tracker_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.Monk
     assert (again["name"], again["resume"]) == (facts["name"], "allow")
 
 
-def test_a_tracker_that_fails_gives_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_fails_gives_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, fine = StandIn("wandb", broken=True), StandIn("trackio")
     monkeypatch.setitem(sys.modules, "wandb", broken)
     monkeypatch.setitem(sys.modules, "trackio", fine)
@@ -106,7 +104,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert b"Once upon" in sample.tensor_proto.string_val[0]
 
 
-def test_what_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match="'neptune' is not one of wandb, trackio"):
         check_trackers(False, ("neptune",))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -128,7 +128,7 @@ def test_folders_patterns_and_a_file_named_twice(tmp_path: Path, monkeypatch: py
     assert index["sources"] == [{"name": "in/a.md", "bytes": 3}, {"name": "b.txt", "bytes": 3}]
 
 
-def test_what_prepare_wrote_is_no_text(tmp_path: Path) -> None:
+def test_the_output_of_prepare_is_not_input(tmp_path: Path) -> None:
     """A BPE tokenizer's merges.txt in the output, or in what a kill left of it, is not the user's."""
     (tmp_path / "a.txt").write_text("the robot obeys the robber " * 9)
     bpe = Tokenizer.train([tmp_path / "a.txt"], vocab_size=270)
@@ -164,7 +164,7 @@ def test_a_mark_of_byte_order_and_windows_lines(tmp_path: Path) -> None:
 # The split.
 
 
-def test_val_is_told_from_the_content_alone(tmp_path: Path) -> None:
+def test_the_split_depends_on_the_content_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
     (tmp_path / "b.jsonl").write_bytes(jsonl(DOCUMENTS[::-1]))
     for name in "ab":
@@ -177,7 +177,7 @@ def test_val_is_told_from_the_content_alone(tmp_path: Path) -> None:
     assert set(documents(tmp_path / "c", "val")) != set(held_out)
 
 
-def test_the_share_is_met() -> None:
+def test_the_val_fraction_is_met() -> None:
     assert np.mean([hash_document(str(n).encode(), 7) < 0.1 * 2**64 for n in range(10_000)]) == pytest.approx(
         0.1, abs=5 * 0.003
     )  # five deviations of sqrt(0.1 * 0.9 / 10,000)
@@ -331,7 +331,7 @@ def live(tmp_path: Path, out: Path, workers: int, most: int) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX's")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_after_any_amount_of_work_it_goes_on_to_the_same_bits(tmp_path: Path, workers: int) -> None:
+def test_killed_after_any_amount_of_work_it_resumes_to_the_same_bits(tmp_path: Path, workers: int) -> None:
     """Also with a validation part that is filled at the end, which does chunks a second time."""
     (tmp_path / "in").mkdir()
     corpus(tmp_path / "in")
@@ -426,7 +426,7 @@ def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.
     assert bits(tmp_path / "out") == bits(tmp_path / "whole")
 
 
-def test_a_changed_file_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from glassgpt.train.data import prepare as module
 
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
@@ -604,7 +604,7 @@ def test_settings_out_of_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="flock is POSIX's")
-def test_two_at_once_on_one_folder(tmp_path: Path) -> None:
+def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     import fcntl
 
     (tmp_path / "a.txt").write_text("one")

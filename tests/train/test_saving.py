@@ -40,7 +40,7 @@ def test_a_save_waits_for_the_one_before_it() -> None:
     assert events == ["first", "second"]
 
 
-def test_a_failure_is_told_once_and_at_the_next_occasion() -> None:
+def test_an_error_is_raised_once_by_the_next_call() -> None:
     def fail() -> None:
         raise UserError("the disk is full")
 
@@ -92,7 +92,7 @@ def run_log(out: Path) -> list[str]:
     return (out / "log.jsonl").read_text().splitlines()
 
 
-def test_leftovers_are_tidied_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     run(fresh(), tmp_path, stop=8)
     inside = tmp_path / "checkpoints"
     (tmp_path / ".model.safetensors.01234567.part").write_text("half")

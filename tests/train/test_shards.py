@@ -54,7 +54,7 @@ def test_reading_across_files_is_reading_one_row(prepared: Path) -> None:
             shards.read(start, count)
 
 
-def test_documents_begin_with_end_of_text(prepared: Path) -> None:
+def test_documents_start_with_end_of_text(prepared: Path) -> None:
     found = []
     for split in ("train", "val"):
         shards = Shards.open(prepared, split, ByteTokenizer())

@@ -214,7 +214,7 @@ def resumed(text: Path, out: Path, **more: object) -> FinetuneRun:
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_a_tuning_that_was_cut_goes_on_exactly(
+def test_an_interrupted_run_resumes_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finetune_run, "ranks_within", lambda config: Ranks(2, 2))
@@ -242,7 +242,7 @@ def test_a_tuning_that_was_cut_goes_on_exactly(
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
-def test_a_cut_between_a_save_and_the_writing_of_the_best(
+def test_a_kill_between_the_checkpoint_and_the_model(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list(train_run(short(text), tmp_path / "whole", 600))
@@ -265,7 +265,7 @@ def test_a_cut_between_a_save_and_the_writing_of_the_best(
     assert bits(out) == bits(tmp_path / "whole")
 
 
-def test_a_tuning_that_a_person_stopped_goes_on(text: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(text: Path, tmp_path: Path) -> None:
     list(train_run(short(text), tmp_path / "whole", 600))
     out, run = tmp_path / "out", short(text)
     assert len(list(train_run(run, out, 600, lambda: run.steps >= 24))) == 25
@@ -277,7 +277,7 @@ def test_a_tuning_that_a_person_stopped_goes_on(text: Path, tmp_path: Path) -> N
     assert not is_interrupted(out)
 
 
-def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_with_what_it_started_with(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     steps = train_run(short(text), out, 600)
     next(steps)
@@ -299,7 +299,7 @@ def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) ->
         read_state(out)
 
 
-def test_a_loss_that_is_no_number_says_what_is_left(
+def test_a_nan_loss_says_what_was_written(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, steps = loop.update, []
@@ -337,7 +337,7 @@ def test_hugging_face_loads_it(text: Path, tmp_path: Path) -> None:
     assert json.loads((out / "config.json").read_text())["model_type"] == "gpt2"
 
 
-def test_what_is_told_is_measured_in_float32(text: Path, tmp_path: Path) -> None:
+def test_the_reported_loss_is_measured_in_float32(text: Path, tmp_path: Path) -> None:
     """Learned in bfloat16, the evaluations are a little off; the figures before and after are not."""
     run = prepared(text)
     run.settings = dataclasses.replace(run.settings, precision="bfloat16", steps=20)

@@ -49,7 +49,7 @@ def test_merges_are_those_of_the_trainer(files: list[Path]) -> None:
     assert learned.hash == wanted.hash
 
 
-def test_of_much_text_each_part_is_heard(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_has_text_of_every_part(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "UNIT", 1000)  # a.txt and b.jsonl have some units each
     sources = find_sources(files)
     heard = "".join(read_sample(sources, 400, lambda n: None))
@@ -72,7 +72,7 @@ def test_settings_out_of_range(files: list[Path], kind: str, size: int | None, m
         learn_vocabulary(kind, files, vocab_size=size)
 
 
-def test_tokens_are_no_text(tmp_path: Path) -> None:
+def test_tokens_are_not_text(tmp_path: Path) -> None:
     np.arange(400, dtype=np.uint16).tofile(tmp_path / "train.bin")
     with pytest.raises(SettingError, match=r"train\.bin contains tokens, not text"):
         learn_vocabulary("bpe", [tmp_path / "train.bin"])

@@ -233,7 +233,7 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
         prepare_run(start, [tmp_path / "book.txt"], torch.device("cpu"))
 
 
-def test_rows_beyond_the_embeddings_are_not_measured() -> None:
+def test_ids_beyond_the_embeddings_are_not_scored() -> None:
     backend = TorchBackend(GPT2(Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)))
     with pytest.raises(UserError, match="the id 100, but the model's vocabulary has 100"):
         Scorer(backend).score([[Row(np.array([1, 2, 100]), 1)]])
