@@ -128,6 +128,29 @@ def test_the_commands_take_it(
     assert np.array_equal(mine.logits(ids), theirs.logits(ids))
 
 
+def test_eval_and_train_start_from_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    folder, text = str(shard(newest(run))), tmp_path / "a.txt"
+    text.write_text("abcdefghijklmnopqrstuv" * 100)
+    figures = []
+    for model in (folder, str(run)):
+        words = [model, str(text), "--suite", "perplexity", "--device", "cpu", "--cache", str(tmp_path / "c")]
+        assert main(["eval", *words, "--json"]) == 0
+        figures.append(capsys.readouterr().out.replace(model, "MODEL"))
+    assert figures[0] == figures[1]
+    shards = str(tmp_path / "shards")
+    assert main(["prepare", str(text), "-o", shards, "--tokenizer", folder]) == 0
+    out = tmp_path / "new"
+    words = ["--steps", "1", "--context", "8", "--device", "cpu", "--lr", "1e-30", "--start", folder]
+    assert main(["train", "--data", shards, "--out", str(out), *words]) == 0
+    assert Config.load(out).n_embd == load_config(folder).n_embd
+    before, after = load_checkpoint(folder), load_checkpoint(out)
+    assert np.allclose(before.tensors["wpe.weight"], after.tensors["wpe.weight"], atol=1e-6)
+
+
 def test_it_needs_no_torch(run: Path) -> None:
     shard(newest(run))
     program = (
