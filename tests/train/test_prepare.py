@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from glassgpt import text_files
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
-from glassgpt.train.data.prepare import hash_document, prepare
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.shard_writer import hash_document
 from glassgpt.train.data.shards import Shards
 
 from .test_shards import llmc
@@ -398,8 +399,8 @@ def test_stopped_before_and_after_every_change_on_the_disk(
     assert stops >= 40  # the search did not end early: there are at least 20 changes, each stopped at twice
 
 
-def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glassgpt.train.data import prepare as module
+def test_finished_shards_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from glassgpt.train.data import shard_writer as module
 
     (tmp_path / "in").mkdir()
     files = corpus(tmp_path / "in")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.text_files import Chunk, SourceFile, detect_kind, row_group_sizes
-from glassgpt.train.data.shards import INDEX, open_token_file
+from glassgpt.train.data.shards import INDEX
+from glassgpt.train.data.token_file import open_token_file
 
 KNOWN = ".txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, or .bin of nanoGPT or llm.c"
 SMALL = 1 << 20  # bytes of a compressed file that may share a unit

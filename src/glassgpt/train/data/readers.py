@@ -11,7 +11,7 @@ from glassgpt.errors import FileFormatError
 from glassgpt.text_files import Chunk, OnRead, explain_read_errors, read_documents
 from glassgpt.tokenizer.alphabet import checked_text, white_space, word_end_before
 from glassgpt.train.data.find_files import Unit
-from glassgpt.train.data.shards import open_token_file
+from glassgpt.train.data.token_file import open_token_file
 
 SECTION = 1 << 14  # characters of a section of a long text, tokens of one in a .bin
 

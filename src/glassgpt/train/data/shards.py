@@ -2,8 +2,7 @@
 
 A prepared folder holds `shards.json` (the index), token files (`train-*.bin`, `val-*.bin`: nothing but ids,
 little-endian), next to each a `.starts` file with the positions where documents start, and the tokenizer.
-Tokens are read on demand. Token files are not memory-mapped: truncating a mapped file would kill the process
-with SIGBUS.
+Tokens are read on demand.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import file_size, inside, read_json
-from glassgpt.train.data.file_kinds import detect_content
-from glassgpt.weights.filebytes import FileBytes
+from glassgpt.train.data.token_file import SCAN_BLOCK, TokenFile, is_llmc, open_token_file
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -33,11 +31,7 @@ FORMAT = "glassgpt-shards"
 VERSION = 1
 INDEX_LIMIT = 1 << 26  # bytes: a line for each of a hundred thousand files
 
-LLMC_MAGIC = 20240520
-LLMC_HEADER = 1024  # bytes: 256 int32: magic, version, number of tokens, zeros
-
 OPEN_FILES = 256  # at a time; systems allow about a thousand
-SCAN_BLOCK = 1 << 22  # tokens (or bytes) scanned at a time
 
 # A progress bar: called with a label and a number of bytes, yields `advance(bytes)`.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -46,61 +40,6 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 @contextmanager
 def quietly(what: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lambda n: None
-
-
-def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Two bytes per token if the vocabulary allows it."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-class TokenFile:
-    """The ids in a file, read on demand."""
-
-    def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
-        self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
-        self._bytes = FileBytes(path)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def read(self, start: int, count: int) -> np.ndarray:
-        """Up to `count` ids from `start` on; fewer at the end of the file."""
-        ids = max(0, min(count, self.count - start))
-        return self._bytes.array(self.offset + start * self.dtype.itemsize, (ids,), self.dtype)
-
-    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All ids, a block at a time, each with its position."""
-        for at in range(0, self.count, SCAN_BLOCK):
-            yield at, self.read(at, SCAN_BLOCK)
-
-
-def open_token_file(path: Path) -> TokenFile:
-    """Open a token file of nanoGPT or llm.c (the latter starts with a header)."""
-    size = file_size(path)
-    header = np.fromfile(path, dtype="<i4", count=3) if size >= LLMC_HEADER else np.zeros(3, "<i4")
-    if header[0] == LLMC_MAGIC:
-        if header[1] != 1:
-            raise FileFormatError(
-                f"{path} is llm.c data of version {header[1]}; only version 1 is supported."
-            )
-        expected = LLMC_HEADER + 2 * int(header[2])
-        if expected != size:
-            raise FileFormatError(
-                f"{path} declares {int(header[2]):,} tokens ({expected:,} bytes) but has {size:,} bytes. "
-                "Get the file again."
-            )
-        return TokenFile(path, "<u2", LLMC_HEADER, int(header[2]))
-    kind = detect_content(path)
-    if kind is not None:
-        raise FileFormatError(f"{path} is {kind.name}, not a file of token ids. {kind.hint_for(path)}")
-    if size == 0 or size % 2:
-        raise FileFormatError(f"{path} has {size:,} bytes, which is not a whole number of 2-byte token ids.")
-    return TokenFile(path, "<u2", 0, size // 2)
-
-
-def is_llmc(path: Path) -> bool:
-    """Whether a token file has llm.c's header. There <|endoftext|> precedes a document, not follows."""
-    return file_size(path) >= LLMC_HEADER and np.fromfile(path, "<i4", count=1)[0] == LLMC_MAGIC
 
 
 class Shards:
