@@ -1,1 +1,1 @@
-"""What a run shows of itself: samples.py, trackers.py (TensorBoard, wandb, trackio), html.py with chart.py."""
+"""What a run reports: samples.py, trackers.py (TensorBoard, wandb, trackio), html.py with chart.py."""
