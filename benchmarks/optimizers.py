@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgpt.train.report.chart import linear_ticks, number_form
+from glassgpt.train.report.chart import format_number, linear_ticks
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 48, 16, 16, 36
@@ -64,10 +64,10 @@ def picture(runs: list[Run]) -> str:
     for tick in linear_ticks(low, high):
         x, y = place(0, tick)
         parts.append(f'<path d="M{x} {y}H{WIDTH - RIGHT}" stroke="#8884"/>')
-        parts.append(f'<text x="{x - 8}" y="{y + 4}" text-anchor="end">{number_form(tick)}</text>')
+        parts.append(f'<text x="{x - 8}" y="{y + 4}" text-anchor="end">{format_number(tick)}</text>')
     for tick in linear_ticks(0, steps):
         x, y = place(tick, low)
-        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{number_form(tick)}</text>')
+        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{format_number(tick)}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">steps</text>')
     for row, run in enumerate(runs):
         colour = COLOURS[run.name]

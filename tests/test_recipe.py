@@ -109,7 +109,16 @@ def test_recipe_from_text_to_packed_model(corpus: Path, tmp_path: Path) -> None:
     make = [RECIPE / "make.py", "--config", "config.json"]
     step(*make, "tokenizer", "clean", "-o", "tokenizer")
     step(
-        "prepare", "clean", "-o", "shards", "--tokenizer", "tokenizer", "--val-share", "0.1", "--workers", "1"
+        "prepare",
+        "clean",
+        "-o",
+        "shards",
+        "--tokenizer",
+        "tokenizer",
+        "--val-fraction",
+        "0.1",
+        "--workers",
+        "1",
     )
     training = [*make, "train", "mini", "--data", "shards", "--out", "runs/mini", "--device", "cpu"]
     step(*training)

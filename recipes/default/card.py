@@ -19,7 +19,7 @@ from pack import SHIPPED
 import glassgpt
 from glassgpt.config import Config
 from glassgpt.evaluate.published import published
-from glassgpt.train.checkpoint.run_folder import read_records
+from glassgpt.train.checkpoint.records import read_records
 
 WATTS = 700  # the most an H200 draws
 PROMPTS = (

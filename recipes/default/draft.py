@@ -21,7 +21,7 @@ from rich.progress import track
 
 import glassgpt
 from glassgpt.gpt import GPT
-from glassgpt.tokenizer.reading import read_texts
+from glassgpt.text_files import read_texts
 
 PROPOSED = 4  # tokens
 PROMPT = 128  # tokens of a held-out document, or half the context; half as many are written

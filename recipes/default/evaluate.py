@@ -28,8 +28,8 @@ from clean import QUOTES
 from glassgpt.cli import main as glassgpt
 from glassgpt.evaluate.datasets import LAMBADA, find_file
 from glassgpt.evaluate.lambada import read_passages
+from glassgpt.text_files import read_texts
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.tokenizer.reading import read_texts
 from glassgpt.train.data.shards import Shards
 
 # As much as a laptop reads in minutes; the errors say whether it is enough.

@@ -17,7 +17,7 @@ from typing import Any
 
 from glassgpt.cli import main as glassgpt
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.checkpoint.run_folder import checkpoints
+from glassgpt.train.checkpoint.run_folder import list_checkpoints
 
 CONFIG = Path(__file__).with_name("config.json")
 
@@ -36,7 +36,7 @@ def training_command(settings: dict[str, Any], data: Path, out: Path) -> list[st
             words += [flag, str(value)]
         elif value:
             words.append(flag)
-    return [*words, "--resume"] if checkpoints(out) else words
+    return [*words, "--resume"] if list_checkpoints(out) else words
 
 
 def main() -> int:

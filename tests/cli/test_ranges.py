@@ -50,7 +50,7 @@ def test_generate_options(glassgpt, tiny, flag, values):
         ("prepare", "nowhere.txt", "-o", "out", "--seed", HUGE),
         ("prepare", "nowhere.txt", "-o", "out", "--seed", "-1"),
         ("prepare", "nowhere.txt", "-o", "out", "--workers", HUGE),
-        ("prepare", "nowhere.txt", "-o", "out", "--val-share", "nan"),
+        ("prepare", "nowhere.txt", "-o", "out", "--val-fraction", "nan"),
         ("tune", "nowhere.txt", "--minutes", "nan"),
         ("tune", "nowhere.txt", "--minutes", "1e30"),
         ("tune", "nowhere.txt", "--seed", HUGE),
@@ -88,7 +88,7 @@ def test_ranges_in_python(tiny, tmp_path):
         SettingError, match=r"^--vocab-size is 10+; write a whole number from 257 to 1,048,576"
     ):
         learn_vocabulary("bpe", [tmp_path / "text.txt"], vocab_size=10**9)
-    for changes in ({"seed": 2**64}, {"seed": -1}, {"workers": 10**9}, {"val_share": math.nan}):
+    for changes in ({"seed": 2**64}, {"seed": -1}, {"workers": 10**9}, {"val_fraction": math.nan}):
         with pytest.raises(SettingError, match="; write a "):
             prepare([tmp_path / "text.txt"], tmp_path / "out", gpt.tokenizer, **changes)
     for value in (math.nan, math.inf, -math.inf, sys.float_info.max, 10**400, True, "1"):

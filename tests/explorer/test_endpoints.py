@@ -254,12 +254,14 @@ def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
 def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from glassgpt.train.checkpoint.run_folder import STATE, checkpoint_folder, checksum
+    from glassgpt.files import checksum
+    from glassgpt.train.checkpoint.run_folder import checkpoint_path
+    from glassgpt.weights.run_checkpoint import STATE
 
     run = tmp_path / "run"
     weights = gpt.backend.model.state_dict()
     for step in (10, 20):
-        folder = checkpoint_folder(run, step)
+        folder = checkpoint_path(run, step)
         folder.mkdir(parents=True)
         save_file(
             {f"model.{name}": x for name, x in weights.items()},

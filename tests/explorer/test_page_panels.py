@@ -234,11 +234,13 @@ def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
     import torch
     from safetensors.torch import save_file
 
-    from glassgpt.train.checkpoint.run_folder import STATE, checkpoint_folder, checksum
+    from glassgpt.files import checksum
+    from glassgpt.train.checkpoint.run_folder import checkpoint_path
+    from glassgpt.weights.run_checkpoint import STATE
 
     weights = gpt.backend.model.state_dict()  # type: ignore[attr-defined]
     for step in steps:
-        folder = checkpoint_folder(run, step)
+        folder = checkpoint_path(run, step)
         folder.mkdir(parents=True)
         amount = 0.0 if step == steps[-1] else 0.02
         state = {f"model.{name}": x + amount * torch.randn_like(x) for name, x in weights.items()}

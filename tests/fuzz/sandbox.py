@@ -44,7 +44,7 @@ def make(folder: Path) -> None:
                 "shards",
                 "--tokenizer",
                 "bytes",
-                "--val-share",
+                "--val-fraction",
                 "0.2",
                 "--workers",
                 "1",

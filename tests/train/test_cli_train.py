@@ -14,7 +14,7 @@ import pytest
 
 from glassgpt.cli import main
 from glassgpt.config import Config
-from glassgpt.train.data.shards import Shards, train_and_held_out
+from glassgpt.train.data.shards import Shards, open_splits
 from glassgpt.weights import load_config
 from tests.conftest import SHIPPED
 
@@ -29,7 +29,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = [f"Day {n} was {'fair' if n % 3 else 'wet'}, and we went on to day {n + 1}.\n" for n in days]
         (folder / f"{name}.txt").write_text("".join(lines))
     arguments = ["prepare", str(folder), "-o", str(folder / "shards")]
-    assert main([*arguments, "--val-share", "0.3", "--workers", "1"]) == 0
+    assert main([*arguments, "--val-fraction", "0.3", "--workers", "1"]) == 0
     return folder / "shards"
 
 
@@ -68,7 +68,7 @@ def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
     assert main(["prepare", str(tmp_path / "one.txt"), "-o", str(tmp_path / "shards"), "--workers", "1"]) == 0
     assert train(tmp_path / "shards", tmp_path / "run", "--steps", "2") == 0
     whole = Shards.open(tmp_path / "shards")
-    first, end = train_and_held_out(tmp_path / "shards")
+    first, end = open_splits(tmp_path / "shards")
     assert len(first) + len(end) == len(whole)
     assert end.read(0, len(end)).tolist() == whole.read(len(first), len(end)).tolist()
 
@@ -132,7 +132,7 @@ def test_a_run_goes_on_with_its_own_data_and_settings(
     capsys.readouterr()
     assert train(tmp_path / "other", run, "--steps", "3", "--resume") == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "did not learn from this data: the tokens of --data are others" in told
+    assert "was not trained on this data: --data has different tokens" in told
     assert train(shards, run, "--steps", "3", "--resume", "--lr", "0.5") == 2
     assert "lr 0.5 differs from the run's 0.001" in capsys.readouterr().err
     assert train(shards, run, "--steps", "3", "--resume", "--skip-bad-steps", "2", "--keep", "1") == 0

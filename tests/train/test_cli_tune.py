@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from glassgpt.cli import main
-from glassgpt.cli.commands.tune import free_target, opening
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.data.shards import Part, Shards
+from glassgpt.train.data.shards import Shards, Split
+from glassgpt.train.finetune import choose_output, choose_prompt
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
 
@@ -64,8 +64,8 @@ def test_a_model_learns_a_diary(
     more: list[str],
 ) -> None:
     out = tmp_path / "mine"
-    for name in ("EPOCHS", "MOST_EPOCHS"):  # an end by work, not by the clock
-        monkeypatch.setattr(f"glassgpt.train.finetune.{name}", 1)
+    for name in ("EPOCHS", "MAX_EPOCHS"):  # an end by work, not by the clock
+        monkeypatch.setattr(f"glassgpt.train.finetune_settings.{name}", 1)
     ample = ["--device", "cpu", "--minutes", "60"]
     words = ["tune", str(diary), "--model", blank, "--out", str(out), *ample, *more, "--prompt", "Day 8."]
     assert main(words) == 0
@@ -82,7 +82,7 @@ def test_a_model_learns_a_diary(
     assert main(["generate", "Day 9.", "--model", str(out), "--max-new-tokens", "8", "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("Day 9.")
     assert main(["tune", str(diary), "--out", str(out), *QUICK]) == 2
-    assert "exists already. Name another folder with --out" in capsys.readouterr().err
+    assert "already exists. Choose another folder with --out" in capsys.readouterr().err
 
 
 @pytest.mark.gpu
@@ -107,10 +107,10 @@ def test_a_dry_run_writes_nothing(
     assert main(["tune", str(diary), "--dry-run", "--device", "cpu", "--lora", "--model", SHIPPED]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    learned = re.search(r"learning [\d,]+ numbers \(([\d.]+)% of the model\)", said.err)
+    learned = re.search(r"training [\d,]+ parameters \(([\d.]+)% of the model\)", said.err)
     assert learned is not None
     assert 0 < float(learned[1]) <= 2
-    assert re.search(r"looked at every \d+ updates: .+ at most", said.err)
+    assert re.search(r"every \d+ steps: at most .+", said.err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_figures_for_programs(
     figures = json.loads(said.out)
     assert figures["out"] == str(out)
     assert figures["perplexity_after"] < figures["perplexity_before"]
-    assert figures["learned_parameters"] <= 0.02 * figures["parameters"]
+    assert figures["trained_parameters"] <= 0.02 * figures["parameters"]
     assert 0 < figures["best_step"] <= figures["steps"]
 
 
@@ -146,7 +146,7 @@ def write(folder: Path, name: str, content: bytes) -> str:
         ("tiny.txt", b"Only a few words.", [], "two windows of "),
         ("latin.txt", b"caf\xe9 " * 4000, [], "is not UTF-8 (byte 0xe9"),
         ("missing.txt", None, [], "does not exist"),
-        ("picture.png", b"png", [], "is no file that can be read"),
+        ("picture.png", b"png", [], "is not of a known file type"),
         ("good.txt", b"word " * 4000, ["--model", "no-such-model"], "no-such-model"),
         (
             "good.txt",
@@ -191,37 +191,37 @@ def test_where_it_goes(
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert free_target(files, None) == Path(wanted)
-    assert free_target(files, "elsewhere") == Path("elsewhere")
+    assert choose_output(files, None) == Path(wanted)
+    assert choose_output(files, "elsewhere") == Path("elsewhere")
     (tmp_path / "here" / "elsewhere").touch()
-    with pytest.raises(SettingError, match="exists already"):
-        free_target(files, "elsewhere")
+    with pytest.raises(SettingError, match="already exists"):
+        choose_output(files, "elsewhere")
 
 
-def test_a_tuning_that_was_cut_is_told_of(
+def test_an_interrupted_run_is_noticed(
     diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine"
     words = ["tune", str(diary), "--model", SHIPPED, "--out", str(out), *QUICK]
     assert main([*words, "--resume"]) == 2
-    assert f"no interrupted tuning of {out} to go on with. Leave out --resume" in capsys.readouterr().err
+    assert f"no interrupted run of {out} to resume. Leave out --resume" in capsys.readouterr().err
     checkpoint = tmp_path / ".mine.tuning" / "checkpoints" / "step-00000010"
     checkpoint.mkdir(parents=True)
     (checkpoint / "DONE").write_text("{}")
     (tmp_path / ".mine.tuning" / "tuning.json").write_text("{}")
     assert main(words) == 2
-    assert "Go on with the same command and --resume, or name another folder" in capsys.readouterr().err
+    assert "Add --resume to continue it, choose another folder" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 2
     assert "tuning.json is damaged. Remove" in capsys.readouterr().err
 
 
-def test_samples_begin_with_words_of_the_held_out_part() -> None:
+def test_samples_start_with_words_of_the_val_split() -> None:
     tokenizer = ByteTokenizer()
     ids = [*"\u20ac".encode()[1:], *b"The tide was out and"]
-    shards = Shards.of(np.array(ids, np.uint32))
-    assert opening(Part(shards, 0, len(ids)), tokenizer) == "The tide w"
-    blank = Shards.of(np.array([32] * 40, np.uint32))
-    assert opening(Part(blank, 0, 40), tokenizer) is None
+    shards = Shards.from_array(np.array(ids, np.uint32))
+    assert choose_prompt(Split(shards, 0, len(ids)), tokenizer) == "The tide w"
+    blank = Shards.from_array(np.array([32] * 40, np.uint32))
+    assert choose_prompt(Split(blank, 0, 40), tokenizer) is None
 
 
 def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,8 +247,8 @@ def test_ctrl_c_keeps_the_best_so_far(diary: Path, blank: str, tmp_path: Path) -
     assert process.returncode == 0, told
     assert "stopping after this step" in told
     assert "stopped after" in told
-    assert f"kept in {out}" in told
-    assert "go on with the same command and --resume" in told
+    assert f"the best model so far is in {out}" in told
+    assert "to continue, add --resume to the same command" in told
     before, after = perplexities(said)
     assert after < before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".mine.tuning", "mine"]

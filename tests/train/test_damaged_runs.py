@@ -16,10 +16,11 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, UserError
 from glassgpt.model import GPT2
+from glassgpt.text_files import Chunk
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import loop
-from glassgpt.train.checkpoint.run_folder import checkpoints
-from glassgpt.train.data.find_files import Stretch, divide, find_sources
+from glassgpt.train.checkpoint.run_folder import list_checkpoints
+from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.readers import read_pieces
 from glassgpt.train.report.html import write_report
@@ -80,7 +81,7 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
     [
         (
             lambda log: log.write_bytes(b"\xff\xfegarbage\nmore\n" + log.read_bytes()),
-            "log.jsonl, line 1 is no",
+            "log.jsonl, line 1 is not",
         ),
         (
             lambda log: log.write_bytes(log.read_bytes().replace(b"\n", b"\n[1, 2]\n", 1)),
@@ -88,9 +89,12 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
         ),
         (
             lambda log: log.write_bytes(f'{{"step": {DEEP}}}\n'.encode() + log.read_bytes()),
-            "line 1 is no record",
+            "line 1 is not a record",
         ),
-        (lambda log: log.write_bytes(b'{"step": "3"}\n' + log.read_bytes()), "line 1 is no record of a step"),
+        (
+            lambda log: log.write_bytes(b'{"step": "3"}\n' + log.read_bytes()),
+            "line 1 is not a record of a step",
+        ),
         (lambda log: log.write_bytes(b'{"step": 1, "loss": NaN}\n' + log.read_bytes()), ""),
         (lambda log: log.write_text(json.dumps(WITH_OTHER_KEYS) + "\n" + log.read_text()), ""),
         (lambda log: log.write_bytes(log.read_bytes()[:-9]), ""),  # as a kill leaves it
@@ -138,18 +142,18 @@ def swap_heads(run: Path) -> None:
         (lambda run: changed(run / "settings.json", speed=9), "(there is no setting 'speed')"),
         (lambda run: changed(run / "settings.json", muon_lr=0.1), "settings.json names other optimizers"),
         (lambda run: (run / "config.json").write_text(DEEP), "config.json is not JSON"),
-        (lambda run: changed(run / "config.json", n_layer=2), "config.json is of another model"),
-        (lambda run: changed(run / "config.json", n_layer=10**9), "config.json is of another model"),
+        (lambda run: changed(run / "config.json", n_layer=2), "config.json does not match"),
+        (lambda run: changed(run / "config.json", n_layer=10**9), "config.json does not match"),
         (lambda run: changed(run / "config.json", vocab_size=2**70), "no model is that large"),
-        (swap_heads, "config.json is of another model"),
+        (swap_heads, "config.json does not match"),
         (lambda run: shutil.rmtree(run / "checkpoints"), "holds no checkpoint to go on from"),
         (
-            lambda run: [(folder / "DONE").write_text(DEEP) for folder in checkpoints(run)],
+            lambda run: [(folder / "DONE").write_text(DEEP) for folder in list_checkpoints(run)],
             "no checkpoint in",
         ),
     ],
 )
-def test_a_run_that_cannot_go_on_says_why(
+def test_a_run_that_cannot_resume_says_why(
     data: Path, run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], message: str
 ) -> None:
     damage(run)
@@ -159,7 +163,7 @@ def test_a_run_that_cannot_go_on_says_why(
     assert told[-1].startswith("glassgpt: ")
 
 
-def test_a_checkpoints_file_is_no_folder(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_named_checkpoints(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").write_text("notes")
     assert train(data, run) == 2
@@ -168,7 +172,7 @@ def test_a_checkpoints_file_is_no_folder(data: Path, run: Path, capsys: pytest.C
 
 def test_only_numbered_folders_are_checkpoints(data: Path, run: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-00000002", run / "checkpoints" / "step-abc")
-    assert [folder.name for folder in checkpoints(run)] == ["step-00000002", "step-00000004"]
+    assert [folder.name for folder in list_checkpoints(run)] == ["step-00000002", "step-00000004"]
     assert train(data, run, "--resume") == 0
     assert (run / "checkpoints" / "step-abc").exists()
 
@@ -195,7 +199,7 @@ def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
     next(steps)
     shutil.rmtree(out)
     out.mkdir()  # as a save that is under way at that moment does
-    with pytest.raises(UserError, match="was removed or replaced while the run was at work in it"):
+    with pytest.raises(UserError, match="was removed or replaced during the run"):
         list(steps)
 
 
@@ -215,7 +219,7 @@ def test_the_advice_after_a_bad_loss_can_be_followed(
     with pytest.raises(NonFiniteLossError) as caught:
         list(loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS))
     assert advice in str(caught.value)
-    assert ("--resume" in str(caught.value)) == bool(checkpoints(tmp_path / "run"))
+    assert ("--resume" in str(caught.value)) == bool(list_checkpoints(tmp_path / "run"))
 
 
 # Texts that change while they are read.
@@ -246,7 +250,7 @@ def test_a_text_that_shrinks_while_it_is_read_is_named(
                 if count == 0 and begun:
                     harm(file)
 
-    with pytest.raises(FileFormatError, match=f"{name} (changed while it was read|cannot be read)"):
+    with pytest.raises(FileFormatError, match=f"{name} (changed while it was being read|cannot be read)"):
         read()
 
 
@@ -255,5 +259,5 @@ def test_a_text_that_was_longer_when_it_was_divided(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x" * 100)
     (source,) = find_sources([tmp_path / "a.txt"])
     os.truncate(tmp_path / "a.txt", 10)
-    with pytest.raises(FileFormatError, match=r"a\.txt changed while it was read: it had 100 bytes"):
-        list(read_pieces((Stretch(source, 50, 100),), 1 << 30, lambda n: None, None, 256))
+    with pytest.raises(FileFormatError, match=r"a\.txt changed while it was being read: it had 100 bytes"):
+        list(read_pieces((Chunk(source, 50, 100),), 1 << 30, lambda n: None, None, 256))

@@ -31,8 +31,10 @@ from glassgpt.files import unfinished
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import estimate as plan
-from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint
-from glassgpt.train.finetune import paced, prepare_tuning, tune
+from glassgpt.train.checkpoint.load import read_training_state
+from glassgpt.train.checkpoint.run_folder import checkpoint_path, list_checkpoints
+from glassgpt.train.finetune_run import prepare_run, train_run
+from glassgpt.train.finetune_settings import schedule
 from glassgpt.train.finetune_state import STATE, read_state, state_folder
 from glassgpt.train.loop import train
 from glassgpt.train.settings import TrainSettings
@@ -54,7 +56,7 @@ PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
 def steps_of(data: Path, out: Path) -> Iterator[int]:
     """What `glassgpt train` does, less what it says: begin, or go on where the folder stands."""
     request = Request(
-        data=str(data), out=out, settings=SETTINGS, shape="2x32x2", resume=bool(checkpoints(out))
+        data=str(data), out=out, settings=SETTINGS, shape="2x32x2", resume=bool(list_checkpoints(out))
     )
     job = prepare_job(*checked(request), torch.device("cpu"))
     job.write_beginning()
@@ -87,7 +89,7 @@ def fill_disk(out: Path) -> None:
 
 def limit_files(out: Path) -> None:
     """No file of this process may become larger than half of what a checkpoint takes."""
-    limit = (checkpoints(out)[-1] / "training.safetensors").stat().st_size // 2
+    limit = (list_checkpoints(out)[-1] / "training.safetensors").stat().st_size // 2
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
 
@@ -120,7 +122,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     texts = [str(folder / f"{name}.txt") for name in range(10)]
     arguments = ["prepare", *texts, "-o", str(folder / "shards"), "--tokenizer", str(folder / "bytes")]
-    assert main([*arguments, "--val-share", "0.2", "--workers", "1"]) == 0
+    assert main([*arguments, "--val-fraction", "0.2", "--workers", "1"]) == 0
     return folder / "shards"
 
 
@@ -145,12 +147,12 @@ def is_saving(out: Path) -> bool:
 
 def assert_sound(out: Path) -> None:
     """From the first save on: every checkpoint is whole, the best is there, the folder is a model."""
-    found = checkpoints(out)
+    found = list_checkpoints(out)
     if not found:
         return
-    facts = [read_checkpoint(folder)[1] for folder in found][-1]
+    facts = [read_training_state(folder)[1] for folder in found][-1]
     best = json.loads(facts["best"])
-    assert best is None or checkpoint_folder(out, best[1]) in found
+    assert best is None or checkpoint_path(out, best[1]) in found
     checkpoint = load_checkpoint(str(out))
     assert checkpoint.tokenizer is not None
     model = load_model(checkpoint, device="cpu", dtype="float32")
@@ -168,7 +170,9 @@ def assert_same(out: Path, whole: Path) -> None:
     for name in files:  # weights; optimizers, random numbers and position; shape
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
     assert not is_saving(out)
-    assert [folder.name for folder in checkpoints(out)] == [folder.name for folder in checkpoints(whole)]
+    assert [folder.name for folder in list_checkpoints(out)] == [
+        folder.name for folder in list_checkpoints(whole)
+    ]
 
 
 def kill_at_random(process: BaseProcess, out: Path, longest: float) -> None:
@@ -288,9 +292,9 @@ def tune_until_change(text: Path, out: Path, number: int) -> None:
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
     start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
     saved = read_state(out) if (state_folder(out) / STATE).exists() else None
-    tuning = prepare_tuning(start, [text], torch.device("cpu"), saved=saved, out=out)
+    run = prepare_run(start, [text], torch.device("cpu"), saved=saved, out=out)
     if saved is None:
-        tuning.settings = paced(dataclasses.replace(tuning.settings, steps=30, precision="float32", lr=5e-3))
+        run.settings = schedule(dataclasses.replace(run.settings, steps=30, precision="float32", lr=5e-3))
     seen = 0
 
     def watch(event: str, arguments: tuple) -> None:
@@ -301,7 +305,7 @@ def tune_until_change(text: Path, out: Path, number: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    for _ in tune(tuning, out, 1e6):
+    for _ in train_run(run, out, 1e6):
         pass
 
 
@@ -354,7 +358,7 @@ def assert_nothing_is_lost(
     assert str(out) in told.read_text()
     assert len(told.read_text().splitlines()) == 1
     assert_sound(out)
-    assert checkpoint_folder(out, 5) in checkpoints(out)
+    assert checkpoint_path(out, 5) in list_checkpoints(out)
     (out.parent / "ballast").unlink(missing_ok=True)
     live(data, out)
     assert_same(out, whole)

@@ -1,4 +1,4 @@
-"""Who hears of a run: each record goes to each listener, and none of them can stop the run."""
+"""Trackers: each record goes to each of them, and none of them can stop the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from glassgpt.cli import dashboard
 from glassgpt.errors import SettingError
-from glassgpt.train.report.trackers import check_listeners, listening
+from glassgpt.train.report.trackers import check_trackers, open_trackers
 
 RECORDS = [
     {"step": 5, "loss": 2.5, "lr": 1e-3, "val_loss": 2.6, "sample": "Once upon\na time"},
@@ -41,20 +41,22 @@ class StandIn(types.ModuleType):
         self.calls.append(("finish",))
 
 
-def heard(out: Path, trackers: tuple[str, ...] = (), tensorboard: bool = False, first: int = 4) -> list[str]:
-    complaints: list[str] = []
-    with listening(out, {"lr": 0.5}, first, tensorboard, trackers, complaints.append) as tell:
+def log_records(
+    out: Path, trackers: tuple[str, ...] = (), tensorboard: bool = False, first: int = 4
+) -> list[str]:
+    warnings: list[str] = []
+    with open_trackers(out, {"lr": 0.5}, first, tensorboard, trackers, warnings.append) as log:
         for record in RECORDS:
-            tell(record)
-    return complaints
+            log(record)
+    return warnings
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_tracker_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_tracker_logs_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     package = StandIn(name)
     monkeypatch.setitem(sys.modules, name, package)
-    check_listeners(False, (name,))
-    assert heard(tmp_path, (name,)) == []
+    check_trackers(False, (name,))
+    assert log_records(tmp_path, (name,)) == []
     (_, facts), *logs, last = package.calls
     assert facts["project"] == "glassgpt"
     assert facts["config"] == {"lr": 0.5}
@@ -62,29 +64,27 @@ def test_a_tracker_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.Monk
     assert logs[0] == ("log", {"loss": 2.5, "lr": 1e-3, "val_loss": 2.6}, 5)
     assert "loss" not in logs[1][1]  # what is no number is no point of a curve
     assert last == ("finish",)
-    heard(tmp_path, (name,))  # the run goes on: the same run there, too
+    log_records(tmp_path, (name,))  # resumed, it is the same run there, too
     again = next(call for call in package.calls[1:] if call[0] == "init")[1]
     assert (again["name"], again["resume"]) == (facts["name"], "allow")
 
 
-def test_a_listener_that_fails_is_complained_about_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_fails_gives_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, fine = StandIn("wandb", broken=True), StandIn("trackio")
     monkeypatch.setitem(sys.modules, "wandb", broken)
     monkeypatch.setitem(sys.modules, "trackio", fine)
-    (complaint,) = heard(tmp_path, ("wandb", "trackio"))
-    assert complaint.startswith("wandb: ConnectionError: no route to host")
+    (warning,) = log_records(tmp_path, ("wandb", "trackio"))
+    assert warning.startswith("wandb: ConnectionError: no route to host")
     assert len([call for call in fine.calls if call[0] == "log"]) == 3
     monkeypatch.setitem(sys.modules, "wandb", types.ModuleType("wandb"))  # not even init
-    (complaint,) = heard(tmp_path, ("wandb",))
-    assert "AttributeError" in complaint
+    (warning,) = log_records(tmp_path, ("wandb",))
+    assert "AttributeError" in warning
 
 
 def test_samples_are_kept_and_those_of_undone_steps_dropped(tmp_path: Path) -> None:
     old = [{"step": 2, "text": "two"}, {"step": 4, "text": "four"}, {"step": 6, "text": "six"}]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
-    assert heard(tmp_path) == []
+    assert log_records(tmp_path) == []
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [(line["step"], line["text"]) for line in lines] == [
         (2, "two"),
@@ -95,7 +95,7 @@ def test_samples_are_kept_and_those_of_undone_steps_dropped(tmp_path: Path) -> N
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    assert heard(tmp_path, tensorboard=True) == []
+    assert log_records(tmp_path, tensorboard=True) == []
     found = events.EventAccumulator(str(tmp_path / "tensorboard"))
     found.Reload()
     assert [(event.step, round(event.value, 3)) for event in found.Scalars("loss")] == [(5, 2.5), (7, 2.4)]
@@ -104,16 +104,16 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert b"Once upon" in sample.tensor_proto.string_val[0]
 
 
-def test_what_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match="'neptune' is not one of wandb, trackio"):
-        check_listeners(False, ("neptune",))
+        check_trackers(False, ("neptune",))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         SettingError, match=r'tensorboard is not installed. Type: pip install "glassgpt\[tens'
     ):
-        check_listeners(True, ())
+        check_trackers(True, ())
     with pytest.raises(SettingError, match=r"wandb is not installed\. Type: pip install wandb"):
-        check_listeners(False, ("wandb",))
+        check_trackers(False, ("wandb",))
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,8 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.files import writing
 from glassgpt.model import GPT2
 from glassgpt.train import loss
-from glassgpt.train.checkpoint.run_folder import checkpoints, read_checkpoint
+from glassgpt.train.checkpoint.load import read_training_state
+from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.distributed.process_group import Team
 from glassgpt.train.float8 import LOGIT_STRETCH
 from glassgpt.train.loop import evaluate, train, update
@@ -126,10 +127,10 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
     def watched(path: Path, **more: bool) -> Iterator[Path]:
         with writing(path, **more) as part:
             yield part
-        if checkpoints(tmp_path):
+        if list_checkpoints(tmp_path):
             moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
 
-    monkeypatch.setattr("glassgpt.train.checkpoint.run_folder.writing", watched)
+    monkeypatch.setattr("glassgpt.train.checkpoint.save.writing", watched)
     run(fresh(), tmp_path, stop=4)
     assert moments
     assert all(moments)
@@ -138,7 +139,7 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
 def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -> None:
     model = fresh()
     run(model, tmp_path, stop=4)
-    saved = [folder.name for folder in checkpoints(tmp_path)]
+    saved = [folder.name for folder in list_checkpoints(tmp_path)]
     broken = fresh()
     steps = train(broken, Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
     next(steps)
@@ -147,7 +148,7 @@ def test_a_loss_that_is_not_a_number_never_reaches_the_weights(tmp_path: Path) -
     with pytest.raises(NonFiniteLossError, match="step 6 is nan") as caught:
         next(steps)
     assert caught.value.exit_code == 3
-    assert [folder.name for folder in checkpoints(tmp_path)] == saved == ["step-00000004"]
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == saved == ["step-00000004"]
 
 
 class Poisoned(Windows):
@@ -182,8 +183,8 @@ def test_bad_steps_are_skipped_when_asked_and_move_nothing(tmp_path: Path) -> No
     assert "NaN" not in (tmp_path / "log.jsonl").read_text()
     for step in range(2, 13):
         assert torch.equal(weights[step], weights[step - 1]) == (step in {6, 7, 10})
-    for folder in checkpoints(tmp_path):
-        assert all(torch.isfinite(value).all() for value in read_checkpoint(folder)[0].values())
+    for folder in list_checkpoints(tmp_path):
+        assert all(torch.isfinite(value).all() for value in read_training_state(folder)[0].values())
 
 
 def test_more_bad_steps_in_a_row_than_allowed_end_the_run(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_more_bad_steps_in_a_row_than_allowed_end_the_run(tmp_path: Path) -> Non
     model = fresh()
     with pytest.raises(NonFiniteLossError, match=r"step 7 \(bad steps in a row: 2\) is nan"):
         list(train(model, Poisoned(settings, model, {3, 6, 7}), HELD_OUT, tmp_path, settings))
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000004"]
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000004"]
 
 
 def test_broken_weights_are_not_saved(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_broken_weights_are_not_saved(tmp_path: Path) -> None:
     model = fresh()
     with pytest.raises(NonFiniteLossError, match=r"model.ln_f.weight is not finite after step 8"):
         list(train(model, Poisoned(settings, model, {8, 9, 10}), HELD_OUT, tmp_path, settings))
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000004"]
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000004"]
     assert all(np.isfinite(value).all() for value in load_checkpoint(str(tmp_path)).tensors.values())
 
 
@@ -225,7 +226,7 @@ def test_a_half_precision_overflow_moves_nothing_and_is_no_bad_step(tmp_path: Pa
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path, damage: str) -> None:
     expected = run(fresh(), tmp_path / "whole")
     run(fresh(), tmp_path / "cut", stop=8)
-    newest, before = checkpoints(tmp_path / "cut")[-1], checkpoints(tmp_path / "cut")[-2]
+    newest, before = list_checkpoints(tmp_path / "cut")[-1], list_checkpoints(tmp_path / "cut")[-2]
     for folder, again in ((newest, 5), (before, 0)):
         file = folder / "training.safetensors"
         content = bytearray(file.read_bytes())
@@ -234,7 +235,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
         if again:
             with pytest.warns(UserWarning, match=f"{folder.name}/training.safetensors is damaged"):
                 assert strip(run(fresh(), tmp_path / "cut", stop=6)) == strip(expected[4:6])
-    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole")
+    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact")
     with pytest.warns(UserWarning, match="is damaged"), whole:
         run(fresh(), tmp_path / "cut")
 
@@ -243,13 +244,13 @@ def test_the_last_few_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     run(fresh(), tmp_path, TrainSettings(**{**vars(SETTINGS), "save_every": 1, "eval_every": 1, "keep": 2}))
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     best = min(log, key=lambda record: record["val_loss"])["step"]
-    assert {int(folder.name[5:]) for folder in checkpoints(tmp_path)} == {11, 12, best}
+    assert {int(folder.name[5:]) for folder in list_checkpoints(tmp_path)} == {11, 12, best}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": "b"}, "the tokens of --data are others"),
+        ({"data": "b"}, "--data has different tokens"),
         ({"context": 9, "seed": 2}, "context was 8 and is 9, seed was 1 and is 2"),
     ],
 )

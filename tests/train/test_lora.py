@@ -14,7 +14,7 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.lora import LowRank, Ranks, add_low_rank, learned_parameters, merged_state, ranks_within
-from glassgpt.train.report.samples import sample
+from glassgpt.train.report.samples import generate_sample
 from glassgpt.train.step import summed_loss
 
 CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
@@ -144,7 +144,7 @@ def test_on_a_gpu_a_model_writes_while_it_learns(lora: bool) -> None:
         optimizer.zero_grad()
         (summed_loss(model, ids[:, :-1], ids[:, 1:]) / 33).backward()
         optimizer.step()
-        assert sample(model, ByteTokenizer(), "Day").startswith("Day")
+        assert generate_sample(model, ByteTokenizer(), "Day").startswith("Day")
         assert model.training
         there = copy.deepcopy(model).cpu()
         settings = {"max_new_tokens": 20, "temperature": 0, "ignore_eot": True}

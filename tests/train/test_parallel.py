@@ -32,6 +32,7 @@ from glassgpt.train.data.shards import Shards
 from glassgpt.train.distributed.parallelize import check_division
 from glassgpt.train.distributed.process_group import group_of, joined, leave, made_mesh
 from glassgpt.train.settings import TrainSettings
+from glassgpt.weights import load_checkpoint
 
 # The real model, small: tied head, fused c_attn, and a vocabulary and a batch that 2 does not divide.
 CONFIG = Config(
@@ -290,6 +291,12 @@ def test_each_process_writes_its_share(runs: Path, plan: str) -> None:
     assert "training.safetensors" not in sizes
     assert max(shards) < 0.7 * sum(shards)
     assert Config.load(out).n_head == CONFIG.n_head  # the model's, not a process's
+    model, checkpoint = load_checkpoint(out), load_checkpoint(newest)  # saved at the same step
+    assert checkpoint.format == "run"
+    assert checkpoint.config == model.config
+    assert set(checkpoint.tensors) == set(model.tensors)
+    for name, value in model.tensors.items():
+        assert np.array_equal(checkpoint.tensors[name], value), name
 
 
 @pytest.mark.slow
@@ -300,7 +307,7 @@ def test_a_damaged_share_is_named_and_the_save_before_it_used(data: Path, runs: 
     flipped = bytearray(shard.read_bytes())
     flipped[-100] ^= 1
     shard.write_bytes(flipped)
-    with pytest.warns(UserWarning, match=r"shard-00002.* is damaged: .* Going on from the one before it"):
+    with pytest.warns(UserWarning, match=r"shard-00002.* is damaged: .* Resuming from the one before it"):
         do(data, tmp_path / "run", Job("run"), None)
     assert [part["step"] for part in told(tmp_path / "run")[0]["seen"]] == [4]
     assert difference(runs / "alone-whole", tmp_path / "run") < 1e-10
@@ -312,7 +319,7 @@ def test_a_damaged_share_is_named_and_the_save_before_it_used(data: Path, runs: 
         (folder / "DONE").write_text("{")
     with (
         pytest.warns(UserWarning, match=r"step-00000004.* is damaged"),
-        pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole"),
+        pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact"),
     ):
         do(data, tmp_path / "run", Job("run"), None)
 

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glassgpt import text_files
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
-from glassgpt.train.data import readers as reading
-from glassgpt.train.data.prepare import lot, prepare
+from glassgpt.train.data.prepare import prepare
+from glassgpt.train.data.shard_writer import hash_document
 from glassgpt.train.data.shards import Shards
 
 from .test_shards import llmc
@@ -85,13 +86,13 @@ def test_texts_plain_and_packed(tmp_path: Path, suffix: str, packing: str) -> No
     data = jsonl(DOCUMENTS) if lines else "\n".join(DOCUMENTS).encode()
     file = tmp_path / f"a{suffix}{packing}"
     file.write_bytes(PACKERS[packing](data))
-    prepare([file], tmp_path / "out", BYTES, val_share=0)
+    prepare([file], tmp_path / "out", BYTES, val_fraction=0)
     assert documents(tmp_path / "out") == (DOCUMENTS if lines else ["\n".join(DOCUMENTS)])
 
 
 def test_parquet(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", text=list(DOCUMENTS), number=list(range(40)))
-    prepare([tmp_path / "a.parquet"], tmp_path / "out", BYTES, val_share=0, unit_bytes=900)
+    prepare([tmp_path / "a.parquet"], tmp_path / "out", BYTES, val_fraction=0, unit_bytes=900)
     assert documents(tmp_path / "out") == DOCUMENTS
     assert len(Shards.open(tmp_path / "out").files) > 1
 
@@ -101,7 +102,7 @@ def test_token_files(tmp_path: Path) -> None:
     np.array(nanogpt, "<u2").tofile(tmp_path / "a.bin")
     llmc(tmp_path / "b.bin", [id for text in DOCUMENTS for id in [256, *BYTES.encode(text)]])
     for name in ("a.bin", "b.bin"):
-        prepare([tmp_path / name], tmp_path / f"out-{name}", BYTES, val_share=0.2)
+        prepare([tmp_path / name], tmp_path / f"out-{name}", BYTES, val_fraction=0.2)
         assert sorted(everything(tmp_path / f"out-{name}")) == sorted(DOCUMENTS)
     one, other = (bits(tmp_path / f"out-{name}") for name in ("a.bin", "b.bin"))
     assert {n: d for n, d in one.items() if n != "shards.json"} == {
@@ -120,15 +121,15 @@ def test_folders_patterns_and_a_file_named_twice(tmp_path: Path, monkeypatch: py
     }.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
-    prepare(["."], "one", BYTES, val_share=0)
+    prepare(["."], "one", BYTES, val_fraction=0)
     assert documents(Path("one")) == ["two", "one"]
-    prepare(["in/*.md", "*.txt", "b.txt"], "two", BYTES, val_share=0)
+    prepare(["in/*.md", "*.txt", "b.txt"], "two", BYTES, val_fraction=0)
     assert documents(Path("two")) == ["one", "two"]
     index = json.loads(Path("two/shards.json").read_text())
     assert index["sources"] == [{"name": "in/a.md", "bytes": 3}, {"name": "b.txt", "bytes": 3}]
 
 
-def test_what_prepare_wrote_is_no_text(tmp_path: Path) -> None:
+def test_the_output_of_prepare_is_not_input(tmp_path: Path) -> None:
     """A BPE tokenizer's merges.txt in the output, or in what a kill left of it, is not the user's."""
     (tmp_path / "a.txt").write_text("the robot obeys the robber " * 9)
     bpe = Tokenizer.train([tmp_path / "a.txt"], vocab_size=270)
@@ -137,7 +138,7 @@ def test_what_prepare_wrote_is_no_text(tmp_path: Path) -> None:
     bpe.save(tmp_path / "earlier")
     (tmp_path / "earlier" / "shards.json").write_text("{}")
     for _ in range(2):
-        index = prepare([tmp_path], tmp_path / "out", bpe, val_share=0, force=True)
+        index = prepare([tmp_path], tmp_path / "out", bpe, val_fraction=0, force=True)
         assert [Path(source["name"]).name for source in index["sources"]] == ["a.txt"]
 
 
@@ -157,28 +158,28 @@ def test_a_mark_of_byte_order_and_windows_lines(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(
         b'\xef\xbb\xbf{"text": "three"}\r\n\r\n{"text": ""}\r\n{"text": "four"}'
     )
-    prepare([tmp_path / "a.txt", tmp_path / "b.jsonl"], tmp_path / "out", BYTES, val_share=0)
+    prepare([tmp_path / "a.txt", tmp_path / "b.jsonl"], tmp_path / "out", BYTES, val_fraction=0)
     assert documents(tmp_path / "out") == ["one\r\ntwo", "three", "four"]
 
 
 # The split.
 
 
-def test_val_is_told_from_the_content_alone(tmp_path: Path) -> None:
+def test_the_split_depends_on_the_content_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
     (tmp_path / "b.jsonl").write_bytes(jsonl(DOCUMENTS[::-1]))
     for name in "ab":
-        prepare([tmp_path / f"{name}.jsonl"], tmp_path / name, BYTES, val_share=0.3)
+        prepare([tmp_path / f"{name}.jsonl"], tmp_path / name, BYTES, val_fraction=0.3)
     held_out = documents(tmp_path / "a", "val")
     assert set(held_out) == set(documents(tmp_path / "b", "val"))
-    assert held_out == [d for d in DOCUMENTS if lot(d.encode(), 0) < 0.3 * 2**64]
+    assert held_out == [d for d in DOCUMENTS if hash_document(d.encode(), 0) < 0.3 * 2**64]
     assert 4 <= len(held_out) <= 20
-    prepare([tmp_path / "a.jsonl"], tmp_path / "c", BYTES, val_share=0.3, seed=1)
+    prepare([tmp_path / "a.jsonl"], tmp_path / "c", BYTES, val_fraction=0.3, seed=1)
     assert set(documents(tmp_path / "c", "val")) != set(held_out)
 
 
-def test_the_share_is_met() -> None:
-    assert np.mean([lot(str(n).encode(), 7) < 0.1 * 2**64 for n in range(10_000)]) == pytest.approx(
+def test_the_val_fraction_is_met() -> None:
+    assert np.mean([hash_document(str(n).encode(), 7) < 0.1 * 2**64 for n in range(10_000)]) == pytest.approx(
         0.1, abs=5 * 0.003
     )  # five deviations of sqrt(0.1 * 0.9 / 10,000)
 
@@ -188,8 +189,8 @@ def test_few_documents_still_give_a_validation_part(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([*DOCUMENTS, *DOCUMENTS[::-1]]))
     for unit in (500, 1 << 20):
         out = tmp_path / f"out{unit}"
-        prepare([tmp_path / "a.jsonl"], out, BYTES, val_share=1e-6, unit_bytes=unit)
-        lowest = min(DOCUMENTS, key=lambda d: lot(d.encode(), 0))
+        prepare([tmp_path / "a.jsonl"], out, BYTES, val_fraction=1e-6, unit_bytes=unit)
+        lowest = min(DOCUMENTS, key=lambda d: hash_document(d.encode(), 0))
         assert documents(out, "val") == [lowest, lowest]
         assert len(documents(out)) == 78
 
@@ -198,9 +199,11 @@ def test_chance_leaves_something_to_train_on(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS[:3]))
     (tmp_path / "b.jsonl").write_bytes(jsonl(DOCUMENTS[:1]))
     for unit in (10, 1 << 20):
-        options = {"val_share": 1 - 1e-9, "unit_bytes": unit, "workers": 1, "force": True}
+        options = {"val_fraction": 1 - 1e-9, "unit_bytes": unit, "workers": 1, "force": True}
         prepare([tmp_path / "a.jsonl"], tmp_path / "three", BYTES, **options)
-        assert documents(tmp_path / "three", "val") == [min(DOCUMENTS[:3], key=lambda d: lot(d.encode(), 0))]
+        assert documents(tmp_path / "three", "val") == [
+            min(DOCUMENTS[:3], key=lambda d: hash_document(d.encode(), 0))
+        ]
         assert len(documents(tmp_path / "three")) == 2
         prepare([tmp_path / "b.jsonl"], tmp_path / "one", BYTES, **options)
         assert documents(tmp_path / "one") == DOCUMENTS[:1]
@@ -229,7 +232,7 @@ def test_a_long_text_is_divided_in_sections(tmp_path: Path, novel: str, unit: in
     """One file, and still a validation part. Nothing of it is lost, and only real gaps are marked."""
     file = tmp_path / "novel.txt"
     file.write_bytes(novel.encode())
-    prepare([file], tmp_path / "out", BYTES, val_share=0.2, unit_bytes=unit)
+    prepare([file], tmp_path / "out", BYTES, val_fraction=0.2, unit_bytes=unit)
     train, val = documents(tmp_path / "out"), documents(tmp_path / "out", "val")
     share = sum(map(len, val)) / len(novel)
     assert 0.02 < share < 0.5
@@ -245,7 +248,7 @@ def test_sections_and_stretches_have_the_tokens_of_the_whole(tmp_path: Path, nov
     file = tmp_path / "novel.txt"
     file.write_bytes(novel.encode())
     bpe = Tokenizer.train([file], vocab_size=400)
-    prepare([file], tmp_path / "out", bpe, val_share=0, unit_bytes=150_000)
+    prepare([file], tmp_path / "out", bpe, val_fraction=0, unit_bytes=150_000)
     shards = Shards.open(tmp_path / "out")
     ids = shards.read(0, len(shards))
     assert len(shards.document_starts) == -(-file.stat().st_size // 150_000)  # one for each unit
@@ -263,9 +266,9 @@ def test_any_texts_through_any_division(
     folder = tmp_path_factory.mktemp("any")
     (folder / "a.jsonl").write_bytes(jsonl(texts))
     (folder / "b.txt").write_bytes("".join(["x", *texts]).encode())
-    prepare([folder / "a.jsonl"], folder / "lines", BYTES, val_share=0.3, unit_bytes=unit, workers=1)
+    prepare([folder / "a.jsonl"], folder / "lines", BYTES, val_fraction=0.3, unit_bytes=unit, workers=1)
     assert sorted(everything(folder / "lines")) == sorted(filter(None, texts))
-    prepare([folder / "b.txt"], folder / "text", BYTES, val_share=0, unit_bytes=unit, workers=1)
+    prepare([folder / "b.txt"], folder / "text", BYTES, val_fraction=0, unit_bytes=unit, workers=1)
     assert "".join(documents(folder / "text")) == "x" + "".join(texts)
 
 
@@ -288,7 +291,7 @@ def test_any_number_of_workers_makes_the_same_bits(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     files = corpus(tmp_path / "in")
     for workers in (1, 2):
-        prepare(files, tmp_path / str(workers), BYTES, workers=workers, val_share=0.05, unit_bytes=30_000)
+        prepare(files, tmp_path / str(workers), BYTES, workers=workers, val_fraction=0.05, unit_bytes=30_000)
     assert bits(tmp_path / "1") == bits(tmp_path / "2")
     assert len(bits(tmp_path / "1")) > 20
 
@@ -313,7 +316,7 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 if __name__ == "__main__":
-    prepare([source], out, ByteTokenizer(), workers=workers, val_share=1e-7, unit_bytes=30_000)
+    prepare([source], out, ByteTokenizer(), workers=workers, val_fraction=1e-7, unit_bytes=30_000)
 """
 
 
@@ -329,7 +332,7 @@ def live(tmp_path: Path, out: Path, workers: int, most: int) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX's")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_after_any_amount_of_work_it_goes_on_to_the_same_bits(tmp_path: Path, workers: int) -> None:
+def test_killed_after_any_amount_of_work_it_resumes_to_the_same_bits(tmp_path: Path, workers: int) -> None:
     """Also with a validation part that is filled at the end, which does chunks a second time."""
     (tmp_path / "in").mkdir()
     corpus(tmp_path / "in")
@@ -352,13 +355,13 @@ def test_killed_after_any_amount_of_work_it_goes_on_to_the_same_bits(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("val_share", [1e-7, 0.3, 1 - 1e-9])
+@pytest.mark.parametrize("val_fraction", [1e-7, 0.3, 1 - 1e-9])
 def test_stopped_before_and_after_every_change_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, val_share: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, val_fraction: float
 ) -> None:
     """Every rename and every removal, those of the clean-up at the end among them, one after the other."""
     (tmp_path / "a.jsonl").write_bytes(jsonl([*DOCUMENTS[:6], DOCUMENTS[2]]))
-    options = {"workers": 1, "val_share": val_share, "unit_bytes": 450}
+    options = {"workers": 1, "val_fraction": val_fraction, "unit_bytes": 450}
     prepare([tmp_path / "a.jsonl"], tmp_path / "whole", BYTES, **options)
     expected = bits(tmp_path / "whole")
     real = {"replace": os.replace, "unlink": os.unlink}
@@ -396,35 +399,35 @@ def test_stopped_before_and_after_every_change_on_the_disk(
     assert stops >= 40  # the search did not end early: there are at least 20 changes, each stopped at twice
 
 
-def test_finished_chunks_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glassgpt.train.data import prepare as module
+def test_finished_shards_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from glassgpt.train.data import shard_writer as module
 
     (tmp_path / "in").mkdir()
     files = corpus(tmp_path / "in")
-    options = {"workers": 1, "val_share": 0.05, "unit_bytes": 30_000}
+    options = {"workers": 1, "val_fraction": 0.05, "unit_bytes": 30_000}
     prepare(files, tmp_path / "whole", BYTES, **options)
     written: list[tuple[int, int]] = []
-    write = module.write_chunk
+    write = module.write_shard
 
-    def counting(job: module.Job, number: int, chunk: int, *rest: object) -> None:
+    def counting(job: module.PrepareConfig, number: int, chunk: int, *rest: object) -> None:
         if len(written) == 8:
             raise KeyboardInterrupt
         written.append((number, chunk))
         write(job, number, chunk, *rest)
 
-    monkeypatch.setattr(module, "write_chunk", counting)
+    monkeypatch.setattr(module, "write_shard", counting)
     with pytest.raises(KeyboardInterrupt):
         prepare(files, tmp_path / "out", BYTES, **options)
     first = list(written)
     written.clear()
-    monkeypatch.setattr(module, "write_chunk", lambda *a: (written.append(a[1:3]), write(*a)))
+    monkeypatch.setattr(module, "write_shard", lambda *a: (written.append(a[1:3]), write(*a)))
     prepare(files, tmp_path / "out", BYTES, **options)
     assert len(first) == 8
     assert not set(first) & set(written)
     assert bits(tmp_path / "out") == bits(tmp_path / "whole")
 
 
-def test_a_changed_file_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from glassgpt.train.data import prepare as module
 
     (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
@@ -435,10 +438,10 @@ def test_a_changed_file_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(module, "_fill_splits", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES, val_share=0)
+            prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES, val_fraction=0)
     assert (tmp_path / "out.part").is_dir()
     (tmp_path / "a.jsonl").write_bytes(jsonl(["another"]))
-    prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES, val_share=0)
+    prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES, val_fraction=0)
     assert documents(tmp_path / "out") == ["another"]
 
 
@@ -480,15 +483,15 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1
     ("name", "data", "message"),
     [
         ("a.txt", b"", r"a\.txt is empty"),
-        ("a.txt.gz", gzip.compress(b"", mtime=0), r"a\.txt\.gz holds no text"),
-        ("a.jsonl", b"\n\n", r"a\.jsonl holds no text"),
+        ("a.txt.gz", gzip.compress(b"", mtime=0), r"a\.txt\.gz contains no text"),
+        ("a.jsonl", b"\n\n", r"a\.jsonl contains no text"),
         ("a.txt", b"one\ntwo \xff three", r"a\.txt, line 2 is not UTF-8 \(byte 0xff"),
         ("a.txt", b"one\ntwo \xe2\x82", r"a\.txt, line 2 is not UTF-8 \(byte 0xe2"),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}', r"a\.jsonl, line 2 is not UTF-8"),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": oops}\n', r"a\.jsonl, line 3 is not JSON"),
-        ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}', r"a\.jsonl, line 2 has no text"),
-        ("a.jsonl", b'["x"]', r"a\.jsonl, line 1 has no text"),
-        ("a.jsonl", b'{"text": 5}', r"a\.jsonl, line 1 has a text that is no string"),
+        ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}', r"a\.jsonl, line 2 has no \"text\" field"),
+        ("a.jsonl", b'["x"]', r"a\.jsonl, line 1 has no \"text\""),
+        ("a.jsonl", b'{"text": 5}', r"a\.jsonl, line 1 has \"text\" of type int"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl, line 1 is not JSON"),
         ("a.jsonl", b'{"text": ' + b"9" * 5000 + b"}", r"a\.jsonl, line 1 is not JSON"),
         ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"a\.txt\.gz is damaged"),
@@ -496,9 +499,9 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1
         ("a.txt.xz", lzma.compress(b"text" * 99)[:-9], r"a\.txt\.xz is damaged"),
         ("a.txt.xz", b"text", r"a\.txt\.xz is damaged"),
         ("a.bin", np.array([5, 300], "<u2").tobytes(), r"token 1 is 300, but the vocabulary has 257"),
-        ("a.bin", b"123", "no whole number"),
-        ("a.pdf", b"x", r"a\.pdf is no file that can be read here"),
-        ("a.bin.gz", b"x", r"a\.bin\.gz is no file that can be read here"),
+        ("a.bin", b"123", "not a whole number"),
+        ("a.pdf", b"x", r"a\.pdf is not of a known file type"),
+        ("a.bin.gz", b"x", r"a\.bin\.gz is not of a known file type"),
         ("gone.txt", None, r"gone\.txt does not exist"),
     ],
 )
@@ -545,7 +548,7 @@ def test_the_line_is_right_deep_in_a_long_file(tmp_path: Path) -> None:
     lines = jsonl([f"text {n}" for n in range(100)]).splitlines(keepends=True)
     lines[87] = b"{}\n"
     (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
-    with pytest.raises(FileFormatError, match=r"a\.jsonl, line 88 has no text"):
+    with pytest.raises(FileFormatError, match=r"a\.jsonl, line 88 has no \"text\""):
         prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES, unit_bytes=300, workers=1)
     words = [b"word\n"] * 1000
     words[777] = b"w\xe9rd\n"
@@ -557,14 +560,14 @@ def test_the_line_is_right_deep_in_a_long_file(tmp_path: Path) -> None:
 def test_a_mistake_found_by_a_worker(tmp_path: Path) -> None:
     for n in range(4):
         (tmp_path / f"{n}.jsonl").write_bytes(jsonl(DOCUMENTS) if n != 2 else b"{}")
-    with pytest.raises(FileFormatError, match=r"2\.jsonl, line 1 has no text"):
+    with pytest.raises(FileFormatError, match=r"2\.jsonl, line 1 has no \"text\""):
         prepare([tmp_path], tmp_path / "out", BYTES, unit_bytes=2000, workers=2)
     assert not (tmp_path / "out.part").exists()
 
 
 def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LONGEST_LINE", 5000)
-    monkeypatch.setattr(reading, "BLOCK", 1000)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(text_files, "BLOCK", 1000)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "x"}\n' + b"x" * 9000)
     with pytest.raises(FileFormatError, match="line 2 is longer than"):
         prepare([tmp_path / "a.jsonl"], tmp_path / "out", BYTES)
@@ -583,16 +586,16 @@ def test_what_is_there_stays_unless_forced(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "out"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.doc").write_text("precious")
-    with pytest.raises(SettingError, match="no folder made by prepare"):
+    with pytest.raises(SettingError, match="was not made by prepare"):
         prepare([tmp_path / "a.txt"], tmp_path / "mine", BYTES, force=True)
 
 
 def test_settings_out_of_range(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     for options, message in [
-        ({"val_share": 1.0}, "--val-share is 1.0"),
-        ({"val_share": -0.1}, "--val-share is -0.1"),
-        ({"val_share": float("nan")}, "--val-share is nan"),
+        ({"val_fraction": 1.0}, "--val-fraction is 1.0"),
+        ({"val_fraction": -0.1}, "--val-fraction is -0.1"),
+        ({"val_fraction": float("nan")}, "--val-fraction is nan"),
         ({"workers": 0}, "--workers is 0"),
     ]:
         with pytest.raises(SettingError, match=message):
@@ -602,7 +605,7 @@ def test_settings_out_of_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="flock is POSIX's")
-def test_two_at_once_on_one_folder(tmp_path: Path) -> None:
+def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     import fcntl
 
     (tmp_path / "a.txt").write_text("one")
@@ -655,7 +658,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         str(tmp_path / "a.jsonl"),
         "--tokenizer",
         str(tmp_path / "bytes"),
-        "--val-share",
+        "--val-fraction",
         "0.2",
     ]
     assert main([*words, "-o", str(tmp_path / "out")]) == 0

@@ -12,8 +12,16 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.train.report.chart import Chart, Curve, linear_ticks, log_ticks, number_form, smoothed, thinned
-from glassgpt.train.report.html import clock, closed_up, short, write_report
+from glassgpt.train.report.chart import (
+    Chart,
+    Curve,
+    downsample,
+    format_number,
+    linear_ticks,
+    log_ticks,
+    smooth,
+)
+from glassgpt.train.report.html import collapse_blank_lines, format_count, format_duration, write_report
 from glassgpt.train.settings import TrainSettings
 
 NASTY = "<script>alert(1)</script> & <img src=x onerror=alert(2)>"
@@ -70,9 +78,9 @@ def test_a_report_shows_the_run(run: Path) -> None:
     page = Page(text)
     said = " ".join(page.text.split())
     for expected in (
-        "a <b>run", "Loss", "Learning rate", "Gradient norm", "Tokens a second", "MFU", "linear", "log",
-        "held-out loss 2.100", "best, at step 1,000", "1,000of 2,000", "128 a step", "resumed",
-        "an abacus", "torch 9.9", "commit abcdef", "from step 400 2026-01-03 00:00 UTC", "the other 11",
+        "a <b>run", "Loss", "Learning rate", "Gradient norm", "Tokens per second", "MFU", "linear", "log",
+        "validation loss 2.100", "best, at step 1,000", "1,000of 2,000", "128 per step", "resumed",
+        "an abacus", "torch 9.9", "commit abcdef", "from step 400 2026-01-03 00:00 UTC", "11 more",
     ):  # fmt: skip
         assert expected.replace(" ", "") in said.replace(" ", ""), expected
     curves = [attributes["d"] for tag, attributes in page.tags if attributes.get("class") == "smooth"]
@@ -108,7 +116,7 @@ def test_a_long_curve_keeps_its_peaks() -> None:
     points = [(step, 1.0) for step in range(10_000)]
     points[4321] = (4321, 99.0)
     points[777] = (777, math.nan)
-    few = thinned(points)
+    few = downsample(points)
     assert len(few) <= 400
     assert (4321, 99.0) in few
     assert few == sorted(few)
@@ -117,7 +125,7 @@ def test_a_long_curve_keeps_its_peaks() -> None:
 def test_the_running_mean_has_no_lag() -> None:
     """On a straight line the mean around a point is the point."""
     line = [(step, 3.0 - 0.01 * step) for step in range(200)]
-    for (_, ours), (_, expected) in zip(smoothed(line), line, strict=True):
+    for (_, ours), (_, expected) in zip(smooth(line), line, strict=True):
         assert ours == pytest.approx(expected, abs=1e-12)
 
 
@@ -145,10 +153,14 @@ def test_a_flat_curve_is_drawn() -> None:
 
 
 def test_empty_lines_do_not_fill_the_page() -> None:
-    assert closed_up("\n\na\n \n\n\n b\nc\n") == "a\n\n b\nc"
+    assert collapse_blank_lines("\n\na\n \n\n\n b\nc\n") == "a\n\n b\nc"
 
 
 def test_numbers_for_people() -> None:
-    assert [number_form(x) for x in (0, 2.5e-4, 0.001, 1500, 2e6)] == ["0", "2.5e-4", "0.001", "1.5k", "2M"]
-    assert [short(x) for x in (999, 9999, 12_345, 1_234_567)] == ["999", "9,999", "12.3k", "1.23M"]
-    assert [clock(x) for x in (5, 65, 3700)] == [("5", "seconds"), ("1:05", "minutes"), ("1:01", "hours")]
+    assert [format_number(x) for x in (0, 2.5e-4, 0.001, 1500, 2e6)] == ["0", "2.5e-4", "0.001", "1.5k", "2M"]
+    assert [format_count(x) for x in (999, 9999, 12_345, 1_234_567)] == ["999", "9,999", "12.3k", "1.23M"]
+    assert [format_duration(x) for x in (5, 65, 3700)] == [
+        ("5", "seconds"),
+        ("1:05", "minutes"),
+        ("1:01", "hours"),
+    ]

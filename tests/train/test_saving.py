@@ -12,8 +12,9 @@ import torch
 from glassgpt.errors import UserError
 from glassgpt.files import remove, unfinished
 from glassgpt.train import loop
-from glassgpt.train.checkpoint.asynchronous import Saver
-from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint, tidy
+from glassgpt.train.checkpoint.asynchronous import AsyncSaver
+from glassgpt.train.checkpoint.load import read_training_state
+from glassgpt.train.checkpoint.run_folder import checkpoint_path, clean_up, list_checkpoints
 
 from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train
 
@@ -21,7 +22,7 @@ from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train
 def test_the_copy_is_of_that_moment(tmp_path: Path) -> None:
     weight = torch.zeros(3)
     written, moved = [], threading.Event()
-    with Saver() as saver:
+    with AsyncSaver() as saver:
         copy = saver.copy("weight", weight)
         saver.start(lambda: (moved.wait(60), written.append(copy.tolist())))
         weight += 1  # the loop goes on while the save has not begun
@@ -31,7 +32,7 @@ def test_the_copy_is_of_that_moment(tmp_path: Path) -> None:
 
 def test_a_save_waits_for_the_one_before_it() -> None:
     events, go_on = [], threading.Event()
-    with Saver() as saver:
+    with AsyncSaver() as saver:
         saver.start(lambda: (go_on.wait(60), events.append("first")))
         threading.Timer(0.05, go_on.set).start()
         saver.start(lambda: events.append("second"))
@@ -39,16 +40,16 @@ def test_a_save_waits_for_the_one_before_it() -> None:
     assert events == ["first", "second"]
 
 
-def test_a_failure_is_told_once_and_at_the_next_occasion() -> None:
+def test_an_error_is_raised_once_by_the_next_call() -> None:
     def fail() -> None:
         raise UserError("the disk is full")
 
-    with Saver() as saver:
+    with AsyncSaver() as saver:
         saver.start(fail)
         with pytest.raises(UserError, match="disk is full"):
             saver.wait()
         saver.check()
-    with pytest.raises(UserError, match="disk is full"), Saver() as saver:
+    with pytest.raises(UserError, match="disk is full"), AsyncSaver() as saver:
         saver.start(fail)
 
 
@@ -57,7 +58,7 @@ def test_what_ended_the_run_is_raised_and_the_failed_save_remarked() -> None:
         raise UserError("the disk is full")
 
     def end() -> None:
-        with Saver() as saver:
+        with AsyncSaver() as saver:
             saver.start(fail)
             raise KeyError
 
@@ -67,23 +68,23 @@ def test_what_ended_the_run_is_raised_and_the_failed_save_remarked() -> None:
 
 def test_a_failed_save_ends_the_run_at_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three. The first is there to go on from."""
-    from glassgpt.train.checkpoint import run_folder as run_module
+    from glassgpt.train.checkpoint import save as save_module
 
-    write = run_module.write_run
+    write = save_module.write_run
 
     def fail_at_8(*arguments: object) -> None:
         if arguments[4] == 8:
             raise UserError("the disk is full")
         write(*arguments)
 
-    monkeypatch.setattr(run_module, "write_run", fail_at_8)
+    monkeypatch.setattr(save_module, "write_run", fail_at_8)
     steps = train(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
     with pytest.raises(UserError, match="disk is full"):
         list(steps)
     # The loop may be quicker than the thread, but it cannot come to the next save.
     assert len(run_log(tmp_path)) in (8, 9, 10, 11, 12)
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000004"]
-    monkeypatch.setattr(run_module, "write_run", write)
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000004"]
+    monkeypatch.setattr(save_module, "write_run", write)
     assert run(fresh(), tmp_path)[0]["step"] == 5
 
 
@@ -91,7 +92,7 @@ def run_log(out: Path) -> list[str]:
     return (out / "log.jsonl").read_text().splitlines()
 
 
-def test_leftovers_are_tidied_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     run(fresh(), tmp_path, stop=8)
     inside = tmp_path / "checkpoints"
     (tmp_path / ".model.safetensors.01234567.part").write_text("half")
@@ -102,7 +103,7 @@ def test_leftovers_are_tidied_and_nothing_else(tmp_path: Path) -> None:
     (inside / "step-00000002").mkdir()  # being removed: DONE goes first
     (inside / "my-notes").mkdir()
     (tmp_path / ".keep").touch()
-    tidy(tmp_path)
+    clean_up(tmp_path)
     assert sorted(path.name for path in inside.iterdir()) == ["my-notes", "step-00000004", "step-00000008"]
     assert (tmp_path / ".keep").exists()
     assert unfinished(tmp_path) == []
@@ -116,9 +117,9 @@ def test_a_checkpoint_between_two_renames_is_not_lost(tmp_path: Path, new_is_who
     (inside / "step-00000004").rename(inside / ".step-00000008.01234567.part")
     if not new_is_whole:
         (inside / ".step-00000008.01234567.part" / "DONE").unlink()
-    tidy(tmp_path)
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000008"]
-    _, facts = read_checkpoint(inside / "step-00000008")
+    clean_up(tmp_path)
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000008"]
+    _, facts = read_training_state(inside / "step-00000008")
     assert facts["step"] == ("4" if new_is_whole else "8")
     assert unfinished(inside) == []
 
@@ -134,7 +135,7 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> 
             train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings, stop=lambda: next(asked))
         )
     assert [record["step"] for record in steps] == [5, 6]
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
     remove(tmp_path / "checkpoints" / "step-00000008")
     assert run(fresh(), tmp_path)[0]["step"] == 7
 
@@ -178,7 +179,7 @@ def test_a_copy_from_a_gpu_stands_between_the_steps() -> None:
     """The weights are changed right after the copy was asked for, before it can have been made."""
     weight = torch.zeros(1 << 24, device="cuda")
     sums: list[float] = []
-    with Saver() as saver:
+    with AsyncSaver() as saver:
         for step in range(5):
             saver.wait()
             copy = saver.copy("weight", weight)
@@ -191,11 +192,11 @@ def test_a_copy_from_a_gpu_stands_between_the_steps() -> None:
 def test_what_the_last_save_had_no_time_to_remove_goes_when_the_run_is_opened(tmp_path: Path) -> None:
     settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100, "save_every": 2})
     run(fresh(), tmp_path, settings)
-    last = checkpoints(tmp_path)[-1]
-    shutil.copytree(last, checkpoint_folder(tmp_path, 1))  # as if a kill had come before its removal
-    assert len(checkpoints(tmp_path)) == 2
+    last = list_checkpoints(tmp_path)[-1]
+    shutil.copytree(last, checkpoint_path(tmp_path, 1))  # as if a kill had come before its removal
+    assert len(list_checkpoints(tmp_path)) == 2
     run(fresh(), tmp_path, settings)
-    assert checkpoints(tmp_path) == [last]
+    assert list_checkpoints(tmp_path) == [last]
 
 
 def test_ctrl_c_before_the_thread_has_started_is_only_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,5 +204,5 @@ def test_ctrl_c_before_the_thread_has_started_is_only_that(monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt), Saver() as saver:
+    with pytest.raises(KeyboardInterrupt), AsyncSaver() as saver:
         saver.start(lambda: None)

@@ -24,7 +24,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [json.dumps({"text": f"Document {n}: " + "word " * (n % 7)}) for n in range(60)]
     (folder / "a.jsonl").write_text("\n".join(lines))
     prepare(
-        [folder / "a.jsonl"], folder / "shards", ByteTokenizer(), val_share=0.2, unit_bytes=700, workers=1
+        [folder / "a.jsonl"], folder / "shards", ByteTokenizer(), val_fraction=0.2, unit_bytes=700, workers=1
     )
     return folder / "shards"
 
@@ -54,7 +54,7 @@ def test_reading_across_files_is_reading_one_row(prepared: Path) -> None:
             shards.read(start, count)
 
 
-def test_documents_begin_with_end_of_text(prepared: Path) -> None:
+def test_documents_start_with_end_of_text(prepared: Path) -> None:
     found = []
     for split in ("train", "val"):
         shards = Shards.open(prepared, split, ByteTokenizer())
@@ -108,7 +108,7 @@ def test_ids_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     np.array([5, 300, 7], "<u2").tofile(tmp_path / "train.bin")
     shards = Shards.open(tmp_path, tokenizer=ByteTokenizer())
     assert shards.read(0, 1).tolist() == [5]
-    with pytest.raises(FileFormatError, match="holds the id 300, but the vocabulary has 257"):
+    with pytest.raises(FileFormatError, match="contains the id 300, but the vocabulary has 257"):
         shards.read(0, 3)
 
 
@@ -156,11 +156,11 @@ def test_mistakes(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="glassgpt prepare"):
         Shards.open(tmp_path)
     (tmp_path / "odd.bin").write_bytes(b"123")
-    with pytest.raises(FileFormatError, match="no whole number"):
+    with pytest.raises(FileFormatError, match="not a whole number"):
         Shards.open(tmp_path / "odd.bin")
     with pytest.raises(FileFormatError, match="version 7"):
         Shards.open(llmc(tmp_path / "new.bin", [1], version=7))
-    with pytest.raises(FileFormatError, match="promises 9 tokens"):
+    with pytest.raises(FileFormatError, match="declares 9 tokens"):
         Shards.open(llmc(tmp_path / "short.bin", [1], promised=9))
     with pytest.raises(FileFormatError, match="no tokens"):
         Shards.open(llmc(tmp_path / "empty.bin", []))

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,27 +19,25 @@ from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import finetune as tuning_room
-from glassgpt.train import loop
+from glassgpt.train import finetune_run, finetune_settings, loop
 from glassgpt.train.data.shards import Shards
 from glassgpt.train.estimate import Plan
-from glassgpt.train.finetune import (
-    Tuning,
-    held_out_windows,
-    measured,
-    pick_settings,
-    prepare_tuning,
-    read_text,
-    some_of,
-    split,
-    tune,
-    with_micro_batch,
-    within_time,
+from glassgpt.train.finetune import TuneCallback, TuneResult, tune
+from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
+from glassgpt.train.finetune_settings import (
+    choose_micro_batch,
+    choose_settings,
+    fit_to_time,
+    make_eval_windows,
+    read_tokens,
+    sample_windows,
+    schedule,
+    split_tokens,
 )
 from glassgpt.train.finetune_state import STATE, is_interrupted, read_state, state_folder
 from glassgpt.train.loop import evaluate
 from glassgpt.train.lora import Ranks
-from glassgpt.weights import Checkpoint, load_checkpoint
+from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 
 CONTEXT = 32
 CONFIG = Config(
@@ -67,16 +69,16 @@ def start() -> Checkpoint:
     return Checkpoint(CONFIG, tensors, ByteTokenizer(), source="a small model")
 
 
-def prepared(text: Path, **more: object) -> Tuning:
-    tuning = prepare_tuning(start(), [text], CPU, **more)  # type: ignore[arg-type]
-    settings = tuning_room.paced(dataclasses.replace(tuning.settings, steps=60, lr=5e-3, precision="float32"))
-    return dataclasses.replace(tuning, settings=settings)
+def prepared(text: Path, **more: object) -> FinetuneRun:
+    run = prepare_run(start(), [text], CPU, **more)  # type: ignore[arg-type]
+    settings = schedule(dataclasses.replace(run.settings, steps=60, lr=5e-3, precision="float32"))
+    return dataclasses.replace(run, settings=settings)
 
 
 def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
     (tmp_path / "more.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     tokenizer = ByteTokenizer()
-    tokens = read_text([text, tmp_path / "more.jsonl"], tokenizer)
+    tokens = read_tokens([text, tmp_path / "more.jsonl"], tokenizer)
     bound = [] if tokenizer.eot_id is None else [tokenizer.eot_id]
     parts = [text.read_text(), "one", "two"]
     wanted = [id for part in parts for id in [*bound, *tokenizer.encode(part)]]
@@ -86,16 +88,16 @@ def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [2 * CONTEXT + 2, 500, 5000, 1_000_000])
-def test_the_end_is_held_out(count: int) -> None:
+def test_the_end_is_the_val_split(count: int) -> None:
     ids = np.arange(count, dtype=np.uint32)
-    text, held_out = split(Shards.of(ids), CONTEXT)
+    text, val = split_tokens(Shards.from_array(ids), CONTEXT)
     assert len(text) >= CONTEXT + 1
-    assert CONTEXT + 1 <= len(held_out) <= max(CONTEXT + 1, count // 10)
+    assert CONTEXT + 1 <= len(val) <= max(CONTEXT + 1, count // 10)
     assert text.read(0, len(text)).tolist() == ids[: len(text)].tolist()
-    assert held_out.read(0, len(held_out)).tolist() == ids[len(text) :].tolist()
-    settings = pick_settings(CONFIG, len(text), lora=False)
-    windows = torch.cat(held_out_windows(held_out, settings))
-    assert len(windows) == (len(held_out) - 1) // CONTEXT
+    assert val.read(0, len(val)).tolist() == ids[len(text) :].tolist()
+    settings = choose_settings(CONFIG, len(text), lora=False)
+    windows = torch.cat(make_eval_windows(val, settings))
+    assert len(windows) == (len(val) - 1) // CONTEXT
     assert windows[0, 0] == len(text)
     assert windows[-1, -1] < count
     assert (windows[:, 1:] == windows[:, :-1] + 1).all()  # no window runs over the end
@@ -103,100 +105,100 @@ def test_the_end_is_held_out(count: int) -> None:
 
 def test_too_little_text_is_refused() -> None:
     with pytest.raises(SettingError, match="the text has 65 tokens; two windows of 33"):
-        split(Shards.of(np.zeros(65, np.uint32)), CONTEXT)
+        split_tokens(Shards.from_array(np.zeros(65, np.uint32)), CONTEXT)
 
 
 def test_what_is_picked() -> None:
-    small = pick_settings(SIZES["gpt2"], 300_000, lora=False)
+    small = choose_settings(SIZES["gpt2"], 300_000, lora=False)
     assert (small.context, small.rows) == (1024, 4)
     assert 2e-5 <= small.lr <= 1e-4
-    assert small.steps == tuning_room.EPOCHS * 300_000 // 4096
-    assert pick_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
-    thin = pick_settings(SIZES["gpt2"], 300_000, lora=True)
+    assert small.steps == finetune_settings.EPOCHS * 300_000 // 4096
+    assert choose_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
+    thin = choose_settings(SIZES["gpt2"], 300_000, lora=True)
     assert thin.lr > small.lr
-    assert (small.muon_lr, thin.muon_lr) == (tuning_room.MUON_RATE, None)
-    little = pick_settings(CONFIG, 20 * CONTEXT, lora=False)
+    assert (small.muon_lr, thin.muon_lr) == (finetune_settings.MUON_LR, None)
+    little = choose_settings(CONFIG, 20 * CONTEXT, lora=False)
     assert little.rows == 1  # so that there are some updates
-    assert little.steps == tuning_room.LEAST_STEPS
-    assert pick_settings(CONFIG, 10 * CONTEXT, lora=False).steps == tuning_room.MOST_EPOCHS * 10
+    assert little.steps == finetune_settings.MIN_STEPS
+    assert choose_settings(CONFIG, 10 * CONTEXT, lora=False).steps == finetune_settings.MAX_EPOCHS * 10
 
 
 def test_the_micro_batch_fits_into_memory() -> None:
-    settings = dataclasses.replace(pick_settings(SIZES["gpt2"], 10**6, lora=False), rows=8)
+    settings = dataclasses.replace(choose_settings(SIZES["gpt2"], 10**6, lora=False), rows=8)
     sizes = [
-        with_micro_batch(settings, SIZES["gpt2"], free).micro_rows for free in (1 << 28, 8 << 30, 1 << 40)
+        choose_micro_batch(settings, SIZES["gpt2"], free).micro_rows for free in (1 << 28, 8 << 30, 1 << 40)
     ]
     assert sizes[0] == 1
     assert sizes[2] == 8
     assert sizes == sorted(sizes)
-    assert with_micro_batch(settings, SIZES["gpt2"], 1 << 40, most_tokens=2500).micro_rows == 2
+    assert choose_micro_batch(settings, SIZES["gpt2"], 1 << 40, max_tokens=2500).micro_rows == 2
 
 
 def test_time_limits_the_steps() -> None:
-    settings = pick_settings(CONFIG, 1_000_000, lora=False)
+    settings = choose_settings(CONFIG, 1_000_000, lora=False)
     plan = Plan(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip
-    limited = within_time(settings, plan, 300, seconds=100)
+    limited = fit_to_time(settings, plan, 300, seconds=100)
     assert 40 <= limited.steps <= 50  # two seconds each
     assert limited.warmup < limited.steps
-    assert within_time(settings, plan, 300, seconds=1e9).steps == settings.steps
-    assert within_time(settings, plan, 300, seconds=0.001).steps == 1
+    assert fit_to_time(settings, plan, 300, seconds=1e9).steps == settings.steps
+    assert fit_to_time(settings, plan, 300, seconds=0.001).steps == 1
 
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_the_best_state_is_what_lies_on_the_disk(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_room, "ranks_within", lambda config: Ranks(2, 2))
-    tuning, out = prepared(text, lora=lora), tmp_path / "out"
-    records = list(tune(tuning, out, 600))
+    monkeypatch.setattr(finetune_run, "ranks_within", lambda config: Ranks(2, 2))
+    run, out = prepared(text, lora=lora), tmp_path / "out"
+    records = list(train_run(run, out, 600))
     losses = {r["step"]: r["val_loss"] for r in records if "val_loss" in r}
-    assert tuning.best == min(losses.values()) < tuning.before - 0.2
-    assert losses[tuning.best_step] == tuning.best
+    assert run.best_loss == min(losses.values()) < run.loss_before - 0.2
+    assert losses[run.best_step] == run.best_loss
     checkpoint = load_checkpoint(str(out))
     model = load_model(checkpoint, device="cpu", dtype="float32")
-    found = evaluate(model, tuning.windows, tuning.settings)
-    assert found == pytest.approx(tuning.best, abs=2e-5)  # it was rounded to 5 places for the log
+    found = evaluate(model, run.eval_windows, run.settings)
+    assert found == pytest.approx(run.best_loss, abs=2e-5)  # it was rounded to 5 places for the log
     assert checkpoint.config == CONFIG
     assert checkpoint.tokenizer is not None
     assert checkpoint.tokenizer.hash == ByteTokenizer().hash
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
-def test_it_stops_when_the_held_out_part_gets_worse(text: Path, tmp_path: Path) -> None:
+def test_it_stops_when_the_val_loss_gets_worse(text: Path, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, 400)  # what is held out has nothing to do with the text
-    tuning = prepared(text)
-    tuning.windows = [torch.from_numpy(noise[: 12 * 33]).view(12, 33)]
-    tuning.before = tuning.best = 0.1
-    tuning.settings = dataclasses.replace(tuning.settings, steps=1000, warmup=2)
-    records = list(tune(tuning, tmp_path / "out", 600))
-    looks = [record for record in records if "val_loss" in record]
-    assert len(looks) == tuning_room.PATIENCE
+    run = prepared(text)
+    run.eval_windows = [torch.from_numpy(noise[: 12 * 33]).view(12, 33)]
+    run.loss_before = run.best_loss = 0.1
+    run.settings = dataclasses.replace(run.settings, steps=1000, warmup=2)
+    records = list(train_run(run, tmp_path / "out", 600))
+    evals = [record for record in records if "val_loss" in record]
+    assert len(evals) == finetune_run.PATIENCE
     assert len(records) < 1000
     assert not (tmp_path / "out").exists()
 
 
 def test_the_time_is_kept(text: Path, tmp_path: Path) -> None:
-    tuning = prepared(text)
-    records = list(tune(tuning, tmp_path / "out", 0.0))
-    assert len(records) == 1  # the step that was begun is finished and looked at
+    run = prepared(text)
+    records = list(train_run(run, tmp_path / "out", 0.0))
+    assert len(records) == 1  # the current step is finished and evaluated
     assert "val_loss" in records[0]
 
 
 def test_stopping_keeps_the_best_so_far(text: Path, tmp_path: Path) -> None:
-    tuning, steps = prepared(text), iter(range(1000))
-    records = list(tune(tuning, tmp_path / "out", 600, lambda: next(steps) >= 24))
+    run, steps = prepared(text), iter(range(1000))
+    records = list(train_run(run, tmp_path / "out", 600, lambda: next(steps) >= 24))
     assert len(records) == 25
-    assert tuning.best_step == 25
+    assert run.best_step == 25
     assert load_checkpoint(str(tmp_path / "out")).config == CONFIG
 
 
-def short(text: Path, **more: object) -> Tuning:
-    tuning = prepared(text, **more)
-    settings = dataclasses.replace(tuning.settings, steps=40)
-    return dataclasses.replace(tuning, settings=tuning_room.paced(settings))
+def short(text: Path, **more: object) -> FinetuneRun:
+    run = prepared(text, **more)
+    settings = dataclasses.replace(run.settings, steps=40)
+    return dataclasses.replace(run, settings=schedule(settings))
 
 
 def bits(out: Path) -> bytes:
@@ -207,40 +209,44 @@ def plain(records: list[dict]) -> list[dict]:
     return [{k: v for k, v in record.items() if k != "tokens_per_s"} for record in records]
 
 
-def resumed(text: Path, out: Path, **more: object) -> Tuning:
-    return prepare_tuning(start(), [text], CPU, saved=read_state(out), out=out, **more)  # type: ignore[arg-type]
+def resumed(text: Path, out: Path, **more: object) -> FinetuneRun:
+    return prepare_run(start(), [text], CPU, saved=read_state(out), out=out, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_a_tuning_that_was_cut_goes_on_exactly(
+def test_an_interrupted_run_resumes_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_room, "ranks_within", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(finetune_run, "ranks_within", lambda config: Ranks(2, 2))
     whole = short(text, lora=lora)
-    expected = list(tune(whole, tmp_path / "whole", 600))
+    expected = list(train_run(whole, tmp_path / "whole", 600))
     out = tmp_path / "cut"
-    steps = tune(short(text, lora=lora), out, 600)
+    steps = train_run(short(text, lora=lora), out, 600)
     begun = [next(steps) for _ in range(25)]
     steps.close()
     # On another machine the clock would have other settings picked.
-    monkeypatch.setattr(tuning_room, "make_plan", None)
-    monkeypatch.setattr(tuning_room, "within_time", None)
+    monkeypatch.setattr(finetune_run, "make_plan", None)
+    monkeypatch.setattr(finetune_run, "fit_to_time", None)
     assert is_interrupted(out)
     cut = resumed(text, out, lora=lora)
-    rest = list(tune(cut, out, cut.seconds))
-    assert rest[0]["step"] == 21  # a look, and so a save, is after every tenth
+    rest = list(train_run(cut, out, cut.seconds_left))
+    assert rest[0]["step"] == 21  # an evaluation, and so a save, is after every tenth
     assert plain(begun[:20] + rest) == plain(expected)
-    assert (cut.best, cut.best_step, cut.before) == (whole.best, whole.best_step, whole.before)
+    assert (cut.best_loss, cut.best_step, cut.loss_before) == (
+        whole.best_loss,
+        whole.best_step,
+        whole.loss_before,
+    )
     assert bits(out) == bits(tmp_path / "whole")
     assert cut.finished
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
-def test_a_cut_between_a_save_and_the_writing_of_the_best(
+def test_a_kill_between_the_checkpoint_and_the_model(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    list(tune(short(text), tmp_path / "whole", 600))
-    out, real, calls = tmp_path / "cut", tuning_room.write, []
+    list(train_run(short(text), tmp_path / "whole", 600))
+    out, real, calls = tmp_path / "cut", finetune_run.write_model, []
 
     def cut(*of: object) -> None:
         calls.append(1)
@@ -248,41 +254,41 @@ def test_a_cut_between_a_save_and_the_writing_of_the_best(
             raise KeyboardInterrupt
         real(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tuning_room, "write", cut)
+    monkeypatch.setattr(finetune_run, "write_model", cut)
     with pytest.raises(KeyboardInterrupt):
-        list(tune(short(text), out, 600))
+        list(train_run(short(text), out, 600))
     before = bits(out)
-    steps = tune(resumed(text, out), out, 600)
+    steps = train_run(resumed(text, out), out, 600)
     assert next(steps)["step"] == 21
     assert bits(out) != before
     list(steps)
     assert bits(out) == bits(tmp_path / "whole")
 
 
-def test_a_tuning_that_a_person_stopped_goes_on(text: Path, tmp_path: Path) -> None:
-    list(tune(short(text), tmp_path / "whole", 600))
-    out, tuning = tmp_path / "out", short(text)
-    assert len(list(tune(tuning, out, 600, lambda: tuning.steps >= 24))) == 25
-    assert not tuning.finished
+def test_a_stopped_run_resumes(text: Path, tmp_path: Path) -> None:
+    list(train_run(short(text), tmp_path / "whole", 600))
+    out, run = tmp_path / "out", short(text)
+    assert len(list(train_run(run, out, 600, lambda: run.steps >= 24))) == 25
+    assert not run.finished
     more = resumed(text, out)
-    assert more.seconds <= read_state(out)["left"] <= 600  # the time until then counts
-    assert [record["step"] for record in tune(more, out, 600)] == list(range(26, 41))
+    assert more.seconds_left <= read_state(out)["seconds_left"] <= 600  # the time until then counts
+    assert [record["step"] for record in train_run(more, out, 600)] == list(range(26, 41))
     assert bits(out) == bits(tmp_path / "whole")
     assert not is_interrupted(out)
 
 
-def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_with_what_it_started_with(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    steps = tune(short(text), out, 600)
+    steps = train_run(short(text), out, 600)
     next(steps)
     steps.close()
-    with pytest.raises(SettingError, match="began with another --seed"):
+    with pytest.raises(SettingError, match="started with another --seed"):
         resumed(text, out, seed=1)
-    with pytest.raises(SettingError, match="began with another --lora"):
+    with pytest.raises(SettingError, match="started with another --lora"):
         resumed(text, out, lora=True)
     other = tmp_path / "other.txt"
     other.write_text(text.read_text().replace("tide", "time"))
-    with pytest.raises(SettingError, match="began with another text"):
+    with pytest.raises(SettingError, match="started with another text"):
         resumed(other, out)
     state = state_folder(out) / STATE
     state.write_text(state.read_text().replace('"steps"', '"stairs"'))
@@ -293,7 +299,7 @@ def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) ->
         read_state(out)
 
 
-def test_a_loss_that_is_no_number_says_what_is_left(
+def test_a_nan_loss_says_what_was_written(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, steps = loop.update, []
@@ -303,59 +309,61 @@ def test_a_loss_that_is_no_number_says_what_is_left(
         return (math.nan, math.nan, False) if len(steps) == 15 else real(*of)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "update", update)
-    with pytest.raises(NonFiniteLossError, match=r"step 15 is nan.*kept in .*out\. Try another --seed"):
-        list(tune(prepared(text), tmp_path / "out", 600))
+    with pytest.raises(NonFiniteLossError, match=r"step 15 is nan.*is in .*out\. Try another --seed"):
+        list(train_run(prepared(text), tmp_path / "out", 600))
     assert not state_folder(tmp_path / "out").exists()
 
 
 def test_the_same_seed_gives_the_same_file(text: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        tuning = prepared(text)
-        tuning.settings = dataclasses.replace(tuning.settings, steps=10)
-        list(tune(tuning, tmp_path / name, 600))
+        run = prepared(text)
+        run.settings = dataclasses.replace(run.settings, steps=10)
+        list(train_run(run, tmp_path / name, 600))
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
     assert one == two
 
 
 def test_hugging_face_loads_it(text: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    tuning, out = prepared(text), tmp_path / "out"
-    list(tune(tuning, out, 600))
+    run, out = prepared(text), tmp_path / "out"
+    list(train_run(run, out, 600))
     theirs = transformers.AutoModelForCausalLM.from_pretrained(out)
     assert type(theirs).__name__ == "GPT2LMHeadModel"
-    ids = torch.cat(tuning.windows)
+    ids = torch.cat(run.eval_windows)
     with torch.no_grad():
         logits = theirs(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).item()
-    assert math.isclose(loss, tuning.best, abs_tol=1e-4)
+    assert math.isclose(loss, run.best_loss, abs_tol=1e-4)
     assert json.loads((out / "config.json").read_text())["model_type"] == "gpt2"
 
 
-def test_what_is_told_is_measured_in_float32(text: Path, tmp_path: Path) -> None:
-    """Learned in bfloat16, the looks are a little off; the figures before and after are not."""
-    tuning = prepared(text)
-    tuning.settings = dataclasses.replace(tuning.settings, precision="bfloat16", steps=20)
-    list(tune(tuning, tmp_path / "out", 600))
+def test_the_reported_loss_is_measured_in_float32(text: Path, tmp_path: Path) -> None:
+    """Learned in bfloat16, the evaluations are a little off; the figures before and after are not."""
+    run = prepared(text)
+    run.settings = dataclasses.replace(run.settings, precision="bfloat16", steps=20)
+    list(train_run(run, tmp_path / "out", 600))
     tuned = load_model(load_checkpoint(str(tmp_path / "out")), device="cpu", dtype="float32")
-    exact = evaluate(
-        tuned.double(), tuning.windows, dataclasses.replace(tuning.settings, precision="float32")
+    exact = evaluate(tuned.double(), run.eval_windows, dataclasses.replace(run.settings, precision="float32"))
+    assert measure_loss(tuned.float(), run.eval_windows, run.settings) == pytest.approx(exact, abs=1e-5)
+    assert run.best_loss != pytest.approx(exact, abs=1e-5)
+    assert run.best_loss == pytest.approx(
+        exact, abs=2e-2
+    )  # bfloat16 keeps 8 bits: logits of 5 are off by 2e-2
+    start_loss = measure_loss(
+        load_model(start(), device="cpu", dtype="float32"), run.eval_windows, run.settings
     )
-    assert measured(tuned.float(), tuning.windows, tuning.settings) == pytest.approx(exact, abs=1e-5)
-    assert tuning.best != pytest.approx(exact, abs=1e-5)
-    assert tuning.best == pytest.approx(exact, abs=2e-2)  # bfloat16 keeps 8 bits: logits of 5 are off by 2e-2
-    start_loss = measured(load_model(start(), device="cpu", dtype="float32"), tuning.windows, tuning.settings)
-    assert tuning.before == pytest.approx(start_loss, abs=1e-6)
+    assert run.loss_before == pytest.approx(start_loss, abs=1e-6)
 
 
 @pytest.mark.parametrize("speed", [10.0, 1000.0, 1e6])
-def test_on_a_slow_machine_less_is_looked_at(speed: float) -> None:
+def test_a_slow_machine_evaluates_fewer_windows(speed: float) -> None:
     plan = Plan(
-        pick_settings(CONFIG, 1000, lora=False), largest_micro_batch=1, parameters=0, weights=0, gradients=0,
-        optimizer=0, activations=0, tokens_per_step=1000, tokens_per_s=speed, peak_flops=1.0,
+        choose_settings(CONFIG, 1000, lora=False), largest_micro_batch=1, parameters=0, weights=0,
+        gradients=0, optimizer=0, activations=0, tokens_per_step=1000, tokens_per_s=speed, peak_flops=1.0,
         flops_per_token=1.0,
     )  # fmt: skip
     windows = [torch.full((2, 101), n) for n in range(100)]
-    chosen = [int(batch[0, 0]) for batch in some_of(windows, plan, 60.0)]
+    chosen = [int(batch[0, 0]) for batch in sample_windows(windows, plan, 60.0)]
     gaps = set(np.diff(chosen).tolist())
     assert len(gaps) <= 1  # from all over the text
     seconds = len(chosen) * 200 / 3 / speed
@@ -363,30 +371,119 @@ def test_on_a_slow_machine_less_is_looked_at(speed: float) -> None:
     assert len(chosen) == 100 or seconds > 0.7
 
 
-def test_few_looks_where_a_look_takes_long() -> None:
-    settings = pick_settings(CONFIG, 1_000_000, lora=False)
+def test_fewer_evals_where_one_takes_long() -> None:
+    settings = choose_settings(CONFIG, 1_000_000, lora=False)
     plan = Plan(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=1000.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip
-    quick, slow = (within_time(settings, plan, held_out, seconds=600) for held_out in (300, 30_000))
-    assert quick.steps // quick.eval_every in (tuning_room.LOOKS - 1, tuning_room.LOOKS)
-    assert slow.steps // slow.eval_every in range(tuning_room.FEWEST_LOOKS, 8)
-    for limited, look in ((quick, 0.1), (slow, 10.0)):
-        assert 500 < limited.steps + limited.steps // limited.eval_every * look < 560
+    quick, slow = (fit_to_time(settings, plan, tokens, seconds=600) for tokens in (300, 30_000))
+    assert quick.steps // quick.eval_every in (finetune_settings.MAX_EVALS - 1, finetune_settings.MAX_EVALS)
+    assert slow.steps // slow.eval_every in range(finetune_settings.MIN_EVALS, 8)
+    for limited, each in ((quick, 0.1), (slow, 10.0)):
+        assert 500 < limited.steps + limited.steps // limited.eval_every * each < 560
 
 
 def test_on_a_cpu_attention_drops_nothing_and_the_folder_keeps_its_config(text: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, attn_pdrop=0.1, resid_pdrop=0.2)
-    tuning = prepare_tuning(dataclasses.replace(start(), config=config), [text], CPU)
-    assert [block.attn.attn_pdrop for block in tuning.model.h] == [0.0, 0.0]
-    assert [block.mlp.resid_pdrop for block in tuning.model.h] == [0.2, 0.2]
-    tuning_room.write(tuning, tmp_path / "out")
+    run = prepare_run(dataclasses.replace(start(), config=config), [text], CPU)
+    assert [block.attn.attn_pdrop for block in run.model.h] == [0.0, 0.0]
+    assert [block.mlp.resid_pdrop for block in run.model.h] == [0.2, 0.2]
+    finetune_run.write_model(run, tmp_path / "out")
     assert load_checkpoint(str(tmp_path / "out")).config == config
 
 
 def test_of_a_long_text_nothing_is_dropped(text: Path) -> None:
     text.write_text(text.read_text() * 20)
     config = dataclasses.replace(CONFIG, embd_pdrop=0.1, resid_pdrop=0.2)
-    model = prepare_tuning(dataclasses.replace(start(), config=config), [text], CPU).model
+    model = prepare_run(dataclasses.replace(start(), config=config), [text], CPU).model
     assert {model.config.embd_pdrop, *(block.mlp.resid_pdrop for block in model.h)} == {0.0}
+
+
+# The library's function.
+
+
+class Watching(TuneCallback):
+    """Counts what is reported, and stops after some steps."""
+
+    def __init__(self, stop_after: int = 10**9) -> None:
+        self.stop_after, self.stages, self.plans, self.records = stop_after, [], [], []
+
+    def stage(self, description: str) -> AbstractContextManager[object]:
+        self.stages.append(description)
+        return nullcontext()
+
+    def on_plan(self, run: FinetuneRun) -> None:
+        run.settings = schedule(dataclasses.replace(run.settings, steps=20, lr=5e-3, precision="float32"))
+        self.plans.append(run)
+
+    def training(self, run: FinetuneRun) -> AbstractContextManager[Callable[[dict], object]]:
+        return nullcontext(self.records.append)
+
+    def should_stop(self) -> bool:
+        return len(self.records) + 1 >= self.stop_after
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    save_checkpoint(start(), tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
+    seen = Watching()
+    result = tune(text, model=model, out=tmp_path / "out", device="cpu", prompt="At 3", callback=seen)
+    assert isinstance(result, TuneResult)
+    assert result.out == tmp_path / "out"
+    assert result.improved
+    assert result.finished
+    assert result.perplexity_after is not None
+    assert result.perplexity_after < 0.9 * result.perplexity_before
+    assert (result.steps, len(seen.records), len(seen.plans), len(seen.stages)) == (20, 20, 1, 2)
+    assert result.best_step in (10, 20)
+    assert result.trained_parameters == result.parameters
+    assert result.sample_before.startswith("At 3")
+    assert result.sample_after is not None
+    assert result.sample_after.startswith("At 3")
+    tuned = result.load(device="cpu", dtype="float32")
+    (run,) = seen.plans
+    loss = measure_loss(tuned.backend.model, run.eval_windows, run.settings)
+    assert math.exp(loss) == pytest.approx(result.perplexity_after, rel=1e-6)
+    with pytest.raises(SettingError, match="already exists"):
+        tune(text, model=model, out=tmp_path / "out", device="cpu")
+
+
+def test_tune_resumes_in_python(text: Path, model: str, tmp_path: Path) -> None:
+    whole = tune([text], model=model, out=tmp_path / "whole", device="cpu", callback=Watching())
+    stopped = tune([text], model=model, out=tmp_path / "out", device="cpu", callback=Watching(stop_after=13))
+    assert not stopped.finished
+    assert stopped.steps == 13
+    with pytest.raises(SettingError, match="belongs to an interrupted run"):
+        tune([text], model=model, out=tmp_path / "out", device="cpu")
+    with pytest.raises(SettingError, match="use one of them"):
+        tune([text], model=model, out=tmp_path / "out", resume=True, force=True)
+    resumed = tune([text], model=model, out=tmp_path / "out", device="cpu", resume=True)
+    assert resumed.finished
+    assert resumed.perplexity_after == whole.perplexity_after
+    assert bits(tmp_path / "out") == bits(tmp_path / "whole")
+
+
+def test_tune_without_improvement_writes_nothing(
+    text: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FinetuneRun, "record_eval", lambda *of: False)
+    result = tune(text, model=model, out=tmp_path / "out", device="cpu", callback=Watching())
+    assert not result.improved
+    assert result.perplexity_after is None
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SettingError, match="did not improve"):
+        result.load()
+
+
+def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; from glassgpt.train.finetune import tune; "
+        "tune(sys.argv[1], model=sys.argv[2], out=sys.argv[3], device='cpu', minutes=0.01); "
+        "sys.exit(any(name.startswith('glassgpt.cli') for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", program, text, model, tmp_path / "out"], check=True)

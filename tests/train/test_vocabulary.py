@@ -16,7 +16,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.train.data import vocabulary
 from glassgpt.train.data.find_files import find_sources
-from glassgpt.train.data.vocabulary import learn_vocabulary, read_some
+from glassgpt.train.data.vocabulary import learn_vocabulary, read_sample
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 TEXTS = ["The tide was out.\n", "The tide was in — naïve.\n", "The mill stood still.\n"] * 30
@@ -49,13 +49,13 @@ def test_merges_are_those_of_the_trainer(files: list[Path]) -> None:
     assert learned.hash == wanted.hash
 
 
-def test_of_much_text_each_part_is_heard(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_has_text_of_every_part(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "UNIT", 1000)  # a.txt and b.jsonl have some units each
     sources = find_sources(files)
-    heard = "".join(read_some(sources, 400, lambda n: None))
+    heard = "".join(read_sample(sources, 400, lambda n: None))
     assert heard.count("tide") < "".join(TEXTS).count("tide")
     assert "mill" in heard
-    whole = "".join(read_some(sources, None, lambda n: None))
+    whole = "".join(read_sample(sources, None, lambda n: None))
     assert len(whole) == len("".join(TEXTS))
 
 
@@ -72,9 +72,9 @@ def test_settings_out_of_range(files: list[Path], kind: str, size: int | None, m
         learn_vocabulary(kind, files, vocab_size=size)
 
 
-def test_tokens_are_no_text(tmp_path: Path) -> None:
+def test_tokens_are_not_text(tmp_path: Path) -> None:
     np.arange(400, dtype=np.uint16).tofile(tmp_path / "train.bin")
-    with pytest.raises(SettingError, match=r"train\.bin holds tokens, not text"):
+    with pytest.raises(SettingError, match=r"train\.bin contains tokens, not text"):
         learn_vocabulary("bpe", [tmp_path / "train.bin"])
 
 
@@ -99,7 +99,7 @@ def test_a_model_of_characters(files: list[Path], tmp_path: Path) -> None:
             [sys.executable, "-m", "glassgpt", *words], cwd=tmp_path, env=env, capture_output=True, text=True
         )
 
-    prepared = glassgpt("prepare", "texts/", "-o", "shards", "--tokenizer", "chars", "--val-share", "0.1")
+    prepared = glassgpt("prepare", "texts/", "-o", "shards", "--tokenizer", "chars", "--val-fraction", "0.1")
     assert prepared.returncode == 0, prepared.stderr
     made = glassgpt(
         "train", "--data", "shards", "--out", "run", "--steps", "80", "--rows", "8", "--context", "32",

@@ -22,11 +22,11 @@ from glassgpt.generate.logits_processors import Wishes, Words
 from glassgpt.generate.settings import Settings
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
-from glassgpt.train.data.file_kinds import kind_of_content
+from glassgpt.train.data.file_kinds import detect_content
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.finetune import prepare_tuning
+from glassgpt.train.finetune_run import prepare_run
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 SMALL = ["--shape", "1x16x1", "--context", "8", "--rows", "2", "--eval-rows", "2", "--warmup", "2"]
@@ -96,9 +96,9 @@ def safetensors() -> bytes:
             "--start",
         ),
         ("rows.parquet", b"PAR1" + bytes(500) + b"PAR1", "a Parquet table", "glassgpt prepare {path}"),
-        ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(500), "a picture", "glassgpt prepare TEXT"),
-        ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(500), "a picture", "glassgpt prepare TEXT"),
-        ("book.txt.gz", b"\x1f\x8b\x08\x00" + bytes(500), "packed by gzip", "Unpack it"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(500), "an image", "glassgpt prepare TEXT"),
+        ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(500), "an image", "glassgpt prepare TEXT"),
+        ("book.txt.gz", b"\x1f\x8b\x08\x00" + bytes(500), "compressed by gzip", "Decompress it"),
         ("ids.npy", b"\x93NUMPY\x01\x00" + bytes(500), "a numpy array", "tofile"),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_holds_no_ids_is_named(
 )
 def test_ids_are_taken_for_ids(tmp_path: Path, ids: np.ndarray) -> None:
     ids.astype("<u2").tofile(tmp_path / "train.bin")
-    assert kind_of_content(tmp_path / "train.bin") is None
+    assert detect_content(tmp_path / "train.bin") is None
     assert len(Shards.open(tmp_path / "train.bin")) == len(ids)
 
 
@@ -143,10 +143,10 @@ def test_an_id_beyond_the_vocabulary_is_found_before_the_first_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(foreign(tmp_path / "train.bin", 60_000), tmp_path / "run") == 2
-    assert "holds the id 60,000, but the vocabulary has 50,257" in told(capsys)
+    assert "contains the id 60,000, but the vocabulary has 50,257" in told(capsys)
     small = str(small_model(tmp_path / "small", 310))
     assert train(foreign(tmp_path / "train.bin", 310), tmp_path / "run", "--start", small) == 2
-    assert "holds the id 310, but the vocabulary has 310" in told(capsys)
+    assert "contains the id 310, but the vocabulary has 310" in told(capsys)
     assert not (tmp_path / "run").exists()
     assert train(foreign(tmp_path / "train.bin", 309), tmp_path / "run", "--start", small) == 0
 
@@ -170,7 +170,7 @@ def test_foreign_tokens_that_changed_in_place_end_a_resume(
     ids[len(ids) // 2] += 1
     ids.tofile(file)
     assert train(file, tmp_path / "run", "--start", model, "--save-every", "1", "--resume") == 2
-    assert "the tokens of --data are others" in capsys.readouterr().err
+    assert "--data has different tokens" in capsys.readouterr().err
 
 
 def change_one_token(folder: Path) -> Path:
@@ -190,7 +190,7 @@ def test_shards_that_changed_in_place_end_a_resume(
     capsys.readouterr()
     file = change_one_token(data)
     assert train(data, tmp_path / "run", "--save-every", "1", "--resume") == 2
-    assert f"{file} is not what was prepared" in told(capsys)
+    assert f"{file} has changed since it was prepared" in told(capsys)
 
 
 def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +201,7 @@ def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest
     file = change_one_token(data)
     assert main(["verify", str(data)]) == 1
     said = capsys.readouterr()
-    assert said.out == f"{file} is not what was prepared: its tokens changed. Prepare the text again.\n"
+    assert said.out == f"{file} has changed since it was prepared. Prepare the text again.\n"
     assert f"1 of {count} token files are NOT" in said.err
     other = sorted(data.glob("train-*.bin"))[1]
     other.unlink()
@@ -215,7 +215,7 @@ def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest
 def test_a_data_file_that_is_shortened_in_use_is_named(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     """Mapped into memory it would end the program by SIGBUS."""
     shards = Shards.open(make(tmp_path))
-    loader = Loader(shards, context=8, rows=64)
+    loader = Loader(shards, context=8, batch_size=64)
     loader.batch(0)
     for file in shards.files:
         os.truncate(file, 2)
@@ -229,11 +229,11 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
     config = Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
     start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
-    with pytest.raises(FileFormatError, match="holds the id 256, but the vocabulary has 100"):
-        prepare_tuning(start, [tmp_path / "book.txt"], torch.device("cpu"))
+    with pytest.raises(FileFormatError, match="contains the id 256, but the vocabulary has 100"):
+        prepare_run(start, [tmp_path / "book.txt"], torch.device("cpu"))
 
 
-def test_rows_beyond_the_embeddings_are_not_measured() -> None:
+def test_ids_beyond_the_embeddings_are_not_scored() -> None:
     backend = TorchBackend(GPT2(Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)))
     with pytest.raises(UserError, match="the id 100, but the model's vocabulary has 100"):
         Scorer(backend).score([[Row(np.array([1, 2, 100]), 1)]])

@@ -103,7 +103,7 @@ def test_prepare_by_force(tmp_path: Path, gap: bool) -> None:
 
     def work(name: str) -> None:
         text = tmp_path / f"{name}.txt"
-        prepare([text], tmp_path / "out", ByteTokenizer(), val_share=0, workers=1, force=True)
+        prepare([text], tmp_path / "out", ByteTokenizer(), val_fraction=0, workers=1, force=True)
 
     def which() -> str:
         return ByteTokenizer().decode(list(Shards.open(tmp_path / "out").read(1, 3)))

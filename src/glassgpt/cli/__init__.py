@@ -82,7 +82,7 @@ COMMANDS = {
         (
             "glassgpt prepare corpus/ -o shards/",
             "glassgpt prepare 'books/*.jsonl.xz' notes.md -o shards/ --tokenizer gpt2",
-            "glassgpt prepare input.txt -o shards/ --tokenizer chars --val-share 0.1",
+            "glassgpt prepare input.txt -o shards/ --tokenizer chars --val-fraction 0.1",
             "glassgpt prepare corpus/ -o shards/ --tokenizer bpe --vocab-size 8192",
         ),
     ),

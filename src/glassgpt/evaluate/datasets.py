@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gzip
 import hashlib
 import json
-import lzma
 import socket
 import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassgpt.errors import UserError
+from glassgpt.errors import FileFormatError, UserError
+from glassgpt.text_files import COMPRESSIONS, read_bytes
 
-PACKINGS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.decompress, ".gz": gzip.decompress}
 TEST_BYTES = 5_000_000  # of enwik8 and text8: the last twentieth is the test set
 
 
@@ -74,21 +71,18 @@ def find_file(dataset: Dataset, folder: Path) -> bytes:
     if not folder.is_dir():
         raise Unavailable(f"there is no folder {folder}")
     for name in dataset.files:
-        for packing in PACKINGS:
-            path = folder / (name + packing)
+        for compression in ("", *COMPRESSIONS):
+            path = folder / (name + compression)
             if path.is_file():
                 return read_file(path)
-    raise Unavailable(f"{folder} has no {dataset.files[0]} (or .xz, .gz)")
+    raise Unavailable(f"{folder} has no {dataset.files[0]} (or .gz, .xz, .zst)")
 
 
 def read_file(path: Path) -> bytes:
-    packing = path.suffix if path.suffix in PACKINGS else ""
     try:
-        return PACKINGS[packing](path.read_bytes())
-    except (lzma.LZMAError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Altered(
-            f"{path} is damaged or not packed as its name says ({error}). Fetch it again."
-        ) from None
+        return read_bytes(path)
+    except FileFormatError as error:
+        raise Altered(str(error)) from None
     except OSError as error:
         raise Unavailable(f"{path} cannot be read: {error.strerror}") from None
 

@@ -112,9 +112,9 @@ def checkpoints_of(name: str) -> dict[int, Path]:
     """The states that a training run kept, by step."""
     if not (Path(name) / "checkpoints").is_dir():
         return {}
-    from glassgpt.train.checkpoint.run_folder import checkpoints
+    from glassgpt.train.checkpoint.run_folder import list_checkpoints
 
-    return {int(folder.name.removeprefix("step-")): folder for folder in checkpoints(Path(name))}
+    return {int(folder.name.removeprefix("step-")): folder for folder in list_checkpoints(Path(name))}
 
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
@@ -123,9 +123,9 @@ def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
 
     from glassgpt.model import GPT2, TorchBackend
     from glassgpt.model.torch_backend import Undrawn, arrange
-    from glassgpt.train.checkpoint.run_folder import read_checkpoint
+    from glassgpt.train.checkpoint.load import read_training_state
 
-    state, _ = read_checkpoint(folder)
+    state, _ = read_training_state(folder)
     like: torch.Tensor = gpt.backend.model.wte.weight  # type: ignore[attr-defined]
     with torch.device("meta"), Undrawn():
         model = GPT2(gpt.config)

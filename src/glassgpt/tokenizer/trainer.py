@@ -37,9 +37,10 @@ def train(
 ) -> BPETokenizer:
     """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
 
-    `files` are .txt, or .jsonl with a "text" field, as they are or as .xz or .gz. `max_bytes` stops reading
-    after so much text. `min_count` is how often a pair must occur to be joined: with little text the
-    vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
+    `files` are .txt, .jsonl or .parquet with a "text" field, also compressed (.gz, .xz, .zst). `max_bytes`
+    stops reading after that much text. `min_count` is how often a pair must occur to be merged: with little
+    text the vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a
+    terminal.
     """
     if not isinstance(vocab_size, int) or vocab_size < 257:
         raise SettingError(

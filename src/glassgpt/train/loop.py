@@ -19,17 +19,11 @@ from torch.optim import Optimizer
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.files import explaining, writing
 from glassgpt.model import GPT2
-from glassgpt.train.checkpoint.asynchronous import Saver
-from glassgpt.train.checkpoint.run_folder import (
-    LOG,
-    Identity,
-    checkpoints,
-    load_run,
-    read_records,
-    remove_superfluous,
-    save_run,
-    staying,
-)
+from glassgpt.train.checkpoint.asynchronous import AsyncSaver
+from glassgpt.train.checkpoint.load import load_run_checkpoint
+from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.run_folder import LOG, list_checkpoints, prune_checkpoints, watch_folder
+from glassgpt.train.checkpoint.save import Identity, save_run_checkpoint
 from glassgpt.train.distributed.parallelize import check_division, check_plan
 from glassgpt.train.distributed.process_group import Team
 from glassgpt.train.loss import IGNORED
@@ -69,19 +63,19 @@ def train(
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    first, best = load_run(out, model, optimizers, scaler, team, data)
+    first, best = load_run_checkpoint(out, model, optimizers, scaler, team, data)
     if first == 0:
         torch.manual_seed(settings.seed + team.rank)  # each process drops out other numbers
     log = out / LOG
     if team.leads:
         keep_log_until(log, first)
         # Those that the last save had no time to remove: a run that is finished will never save again.
-        remove_superfluous(out, first, None if best is None else best[1], settings.keep)
+        prune_checkpoints(out, first, None if best is None else best[1], settings.keep)
     pieces = Pieces(settings, team.world)
 
     stream = batches(first)
     bad = 0  # steps in a row that moved nothing
-    with staying(out) as check_folder, Saver() as saver:
+    with watch_folder(out) as check_folder, AsyncSaver() as saver:
         for step in range(first, settings.steps):
             saver.check()
             batch = next(stream)
@@ -113,7 +107,7 @@ def train(
             if team.leads:
                 write_record(log, record)
             if last or (step + 1) % settings.save_every == 0:
-                best = save_run(
+                best = save_run_checkpoint(
                     out, model, optimizers, scaler, step + 1, record.get("val_loss"), best, settings.keep,
                     saver, team, data,
                 )  # fmt: skip
@@ -186,7 +180,7 @@ def not_finite(step: int, loss: float, norm: float, bad: int, out: Path, setting
     what = f"the loss of {steps} is {loss}, its gradient's norm {norm}; the weights were not moved."
     skipping = f"--skip-bad-steps {max(3, 2 * bad)}"
     lower = f"begin anew with a lower --lr than {settings.lr}"
-    if not checkpoints(out):
+    if not list_checkpoints(out):
         return f"{what} Nothing was saved before it: {lower}, or with {skipping}."
     return f"{what} Go on with --resume {skipping}, or {lower} (--start {out} keeps what was learned)."
 

@@ -22,16 +22,16 @@ from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.checkpoint.run_folder import checkpoints, read_config
+from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
     INDEX,
-    Part,
     Progress,
     Shards,
+    Split,
     check_hashes,
+    open_splits,
     quietly,
-    train_and_held_out,
 )
 from glassgpt.train.distributed.parallelize import check_plan
 from glassgpt.train.distributed.process_group import group_of
@@ -130,7 +130,7 @@ class Job:
 
 def goes_on(out: Path, resume: bool) -> bool:
     """Whether this is a run that has begun already."""
-    begun = bool(checkpoints(out))
+    begun = bool(list_checkpoints(out))
     # torchrun repeats the command when it starts the processes again after one has died. Where there are
     # several machines not all are told so: there --resume is given from the start.
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
@@ -150,7 +150,7 @@ def checked(request: Request) -> tuple[Request, bool]:
     settings = request.settings
     if begun:
         settings = same_settings(settings, request.out)
-        check_model(request, read_config(request.out))
+        check_model(request, read_run_config(request.out))
     check_plan(request.parallel, settings, request.tensor)
     return dataclasses.replace(request, settings=settings), begun
 
@@ -167,14 +167,14 @@ def prepare_job(
     settings = request.settings
     if settings.precision == "auto":
         settings = dataclasses.replace(settings, precision=quick_precision(device))
-    shards, held_out = train_and_held_out(request.data)
+    shards, held_out = open_splits(request.data)
     if begun and leads and (Path(request.data).expanduser() / INDEX).is_file():
         for _, difference in check_hashes(Path(request.data).expanduser(), progress):
             if difference:
                 raise FileFormatError(difference)
     tokenizer = tokenizer_of(request.data)
     torch.manual_seed(settings.seed)
-    model = GPT2(read_config(request.out)) if begun else fresh_model(request, tokenizer)
+    model = GPT2(read_run_config(request.out)) if begun else fresh_model(request, tokenizer)
     if settings.context > model.config.n_positions:
         raise SettingError(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
@@ -245,7 +245,7 @@ def tokenizer_of(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 
-def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[Tensor]:
+def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:
     rows = rows_at_once(settings)
     loader = Loader(held_out, settings.context, rows, shuffle=False)
     return [loader.batch(i) for i in range(max(1, settings.eval_rows // rows))]

@@ -38,7 +38,7 @@ class Checkpoint:
     config: Config
     tensors: Mapping[str, Array]
     tokenizer: Tokenizer | None = None
-    format: str = "memory"  # the format it was read from: hf, gguf, openai, nanogpt, llmc, packed
+    format: str = "memory"  # the format it was read from: hf, gguf, openai, nanogpt, llmc, packed, run
     source: str = ""  # the path or name it was read from
     # Tensor name, or "tokenizer" -> what reading did to it.
     notes: dict[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
 from glassgpt.files import refuse_device
+from glassgpt.weights import run_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
 from glassgpt.weights.huggingface import read_config
@@ -33,9 +34,11 @@ FORMATS = {
     "nanogpt": "nanogpt",
     "llmc": "llmc",
     "packed": "packed",
+    "run": "run_checkpoint",
 }
+WRITABLE = tuple(name for name in FORMATS if name != "run")
 # The order of asking: a nanoGPT file is also a file of torch.save, which Hugging Face's module accepts.
-_READING_ORDER = ("packed", "llmc", "nanogpt", "hf", "gguf", "openai")
+_READING_ORDER = ("run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
 _FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".bpe", ".tiktoken")
 _UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json"}
@@ -75,6 +78,8 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
 
     found: Tokenizer | None
     with _readable(path):
+        if run_checkpoint.detect(path):
+            path = run_checkpoint.run_folder(path)
         if path.is_dir() or path.suffix.lower() in _TOKENIZER_SUFFIXES:
             return Tokenizer.load(path)
         if detect_format(path) == "gguf":
@@ -152,7 +157,11 @@ def save_checkpoint(
 def writer(format: str) -> Any:
     """The module that writes a format."""
     if format not in FORMATS:
-        raise SettingError(f"format {format!r} is not one of {', '.join(FORMATS)}.")
+        raise SettingError(f"format {format!r} is not one of {', '.join(WRITABLE)}.")
+    if format not in WRITABLE:
+        raise SettingError(
+            f"format {format!r} is written by glassgpt train only. Choose one of {', '.join(WRITABLE)}."
+        )
     return _module(format)
 
 
@@ -161,7 +170,7 @@ def format_for(path: str | Path) -> str:
     suffix = Path(path).suffix.lower()
     if suffix in _UNCLEAR_SUFFIXES:
         raise SettingError(
-            f"{path}: {suffix} does not say which format to write. Add --format {'/'.join(FORMATS)}."
+            f"{path}: {suffix} does not say which format to write. Add --format {'/'.join(WRITABLE)}."
         )
     return _FORMAT_OF_SUFFIX.get(suffix, "hf")
 

@@ -15,8 +15,8 @@ from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
-from glassgpt.cli.parse import flag, parse_known
-from glassgpt.cli.paths import resolve_path
+from glassgpt.cli.parse import flag, peek
+from glassgpt.cli.paths import checked_path
 from glassgpt.errors import SettingError, UserError
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def defaults(words: Sequence[str]) -> dict[str, Any]:
     """Where a run goes on, or a recipe is named, their settings stand in for those of the signature."""
-    said = parse_known(Said, words)
+    said = peek(Said, words)
     if said is None:
         return {}
-    run = None if said.out is None else Path(resolve_path("--out", said.out))
+    run = None if said.out is None else Path(checked_path("--out", said.out))
     begun = False
     if run is not None and (said.resume or (run / "checkpoints").exists()):
         from glassgpt.train.trainer import goes_on
@@ -106,10 +106,10 @@ def command(
     """Train a GPT-2. It can be stopped at any time (Ctrl-C saves first) and goes on exactly with --resume."""
     from glassgpt.model.torch_backend import choose_device
     from glassgpt.train.distributed.process_group import joined, leave
-    from glassgpt.train.report.trackers import check_listeners
+    from glassgpt.train.report.trackers import check_trackers
     from glassgpt.train.trainer import Request, checked, prepare_job
 
-    check_listeners(tensorboard, log_to)
+    check_trackers(tensorboard, log_to)
     refuse_foreign_folder(Path(out))
     request, begun = checked(
         Request(
@@ -151,7 +151,7 @@ def tell_plan(job: Job) -> Plan | None:
     from glassgpt.train.estimate import make_plan
 
     if job.mesh is None:
-        with terminal.spinner("trying a few steps"):
+        with terminal.waiting("trying a few steps"):
             plan = make_plan(job.model, job.settings, job.loader.batch(0))
         show_plan(plan, plan.settings, job.tokens, job.device.type)
         return plan
@@ -194,12 +194,12 @@ def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
 
 def last_words(job: Job, done: int) -> str:
     """What became of the run, and what one can do with it now."""
-    from glassgpt.train.checkpoint.run_folder import checkpoint_folder
+    from glassgpt.train.checkpoint.run_folder import checkpoint_path
 
     steps, use = job.settings.steps, f"glassgpt generate --model {job.out}"
     if done == steps:
         return f"done: {use}"
-    if done == 0 and checkpoint_folder(job.out, steps).exists():
+    if done == 0 and checkpoint_path(job.out, steps).exists():
         return (
             f"the run is finished: all of its {steps:,} steps are done, and none was added. Use it: {use}; "
             f"or learn on from it in another run: --start {job.out} --out OTHER"
@@ -215,8 +215,8 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
     """
     from glassgpt.train.environment import write_session
     from glassgpt.train.report.html import write_report
-    from glassgpt.train.report.samples import on_one_line, sample
-    from glassgpt.train.report.trackers import listening
+    from glassgpt.train.report.samples import generate_sample, to_one_line
+    from glassgpt.train.report.trackers import open_trackers
 
     listeners: list[Callable[[dict[str, Any]], None]] = []
     with contextlib.ExitStack() as stack:
@@ -226,7 +226,7 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
             if not listeners:  # only now is it known after which step the run goes on
                 first = record["step"] - 1
                 write_session(job.out, first, job.device, job.world, **({} if plan is None else plan.peak))
-                heard = listening(
+                heard = open_trackers(
                     job.out, job.facts, first, wishes.tensorboard, wishes.trackers, terminal.note
                 )
                 listeners.append(stack.enter_context(heard))
@@ -243,8 +243,8 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
                 terminal.note(f"memory ran out: going on with {record['micro_rows']} rows at once")
             # One process has no whole model otherwise.
             if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
-                record["sample"] = sample(job.model, job.tokenizer, wishes.prompt)
-                terminal.note(f"    {terminal.sanitize(on_one_line(record['sample']), sys.stderr)}")
+                record["sample"] = generate_sample(job.model, job.tokenizer, wishes.prompt)
+                terminal.note(f"    {terminal.harmless(to_one_line(record['sample']), sys.stderr)}")
             listeners[0](record)
 
         try:

@@ -1,202 +1,140 @@
-"""`glassgpt tune my.txt`: a model learns to write like a text of yours."""
+"""`glassgpt tune my.txt`: fine-tune a model on your own text."""
 
 from __future__ import annotations
 
 import json as jsonlib
-import math
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.commands.train import show_plan, stopping_kindly
-from glassgpt.cli.dashboard import duration, watching
+from glassgpt.cli.dashboard import Record, duration, watching
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError
-from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
-from glassgpt.train.finetune_state import is_interrupted, read_state
 
 if TYPE_CHECKING:
-    from glassgpt.tokenizer import Tokenizer
-    from glassgpt.train.data.shards import Part
-    from glassgpt.train.finetune import Tuning
-
-PROMPT_TOKENS = 12
-MINUTES, MOST_MINUTES = 10.0, 60 * 24 * 366  # unless told, and a year
+    from glassgpt.train.finetune import TuneResult
+    from glassgpt.train.finetune_run import FinetuneRun
 
 
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag("your text: files, folders or patterns, of all kinds that prepare reads", "FILE...", default=""),
+        flag("text files, folders or patterns, of all kinds that prepare reads", "FILE...", default=""),
     ],
     *,
-    model: Annotated[str, flag("the model to start from", "MODEL")] = "default",
-    out: Annotated[
-        str | None, flag("the folder for the tuned model", "DIR", short="-o", default="FILE-tuned")
-    ] = None,
+    model: Annotated[str, flag("model to start from", "MODEL")] = "default",
+    out: Annotated[str | None, flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
     lora: Annotated[
-        bool, flag("learn a thin correction, at most 2% of the numbers: less memory", default="")
+        bool, flag("train low-rank adapters, at most 2% of the parameters: less memory", default="")
     ] = False,
-    minutes: Annotated[float | None, flag("the most time to take, in all", "N", default="10")] = None,
+    minutes: Annotated[float | None, flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
-        str | None, flag("begin the samples with this", "TEXT", default="from the held-out part")
+        str | None, flag("prompt for the samples", "TEXT", default="start of the val split")
     ] = None,
-    seed: Annotated[int, flag("decides the order of the text", "N")] = 0,
-    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
-    resume: Annotated[bool, flag("go on with a tuning that was cut, exactly", default="")] = False,
-    force: Annotated[bool, flag("replace the model that is there", default="")] = False,
-    dry_run: Annotated[bool, flag("show the plan and stop", default="")] = False,
-    json: Annotated[bool, flag("print the figures as one line of JSON", default="")] = False,
+    seed: Annotated[int, flag("seed of the data order", "N")] = 0,
+    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="best available")] = None,
+    resume: Annotated[bool, flag("resume an interrupted run, exactly", default="")] = False,
+    force: Annotated[bool, flag("replace an existing model", default="")] = False,
+    dry_run: Annotated[bool, flag("show the plan and exit", default="")] = False,
+    json: Annotated[bool, flag("print the results as one line of JSON", default="")] = False,
 ) -> int:
-    """Fine-tune a model on your own text. The end of the text is held out: it says when to stop and how much
-    was gained. Everything else is picked. Ctrl-C keeps the best so far; --resume goes on after it, or after a
-    kill."""
+    """Fine-tune a model on your own text. The end of the text is the validation split: it decides when to
+    stop and shows how much was gained. All settings are chosen for you. Ctrl-C keeps the best model so far;
+    --resume continues after it, or after a kill."""
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-    if minutes is not None:
-        check_number("--minutes", minutes, 0, MOST_MINUTES, "10 is usual", above=True)
-    check_whole("--seed", seed, 0, TRAINING_SEEDS)
-    if resume and force:
-        raise SettingError("--resume goes on with what is there and --force replaces it: leave one out.")
-    target = free_target(files, out, model, resume, force)
-    saved = read_state(target) if resume else None
-    seconds = 60.0 * (MINUTES if minutes is None else minutes)
-    if saved is not None and minutes is None:
-        seconds = saved["seconds"]
 
-    from glassgpt.model.torch_backend import choose_device
-    from glassgpt.train.data.find_files import find_sources
-    from glassgpt.train.finetune import measured, prepare_tuning, tune
-    from glassgpt.train.report.samples import on_one_line, sample
-    from glassgpt.weights import load_checkpoint
+    from glassgpt.train.finetune import plan_tune, run_tune
 
-    begun = time.monotonic()
-    where = choose_device(device)
-    find_sources(files)  # a missing file is noticed before a model is fetched
-    checkpoint = load_checkpoint(model)
-    with terminal.spinner("reading the text, trying a few steps, measuring the held-out part"):
-        tuning = prepare_tuning(
-            checkpoint, files, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
-        )
-    tell_plan(tuning, where.type)
+    started = time.monotonic()
+    shown = Display()
+    run, target = plan_tune(
+        files, model=model, out=out, lora=lora, minutes=minutes, seed=seed, device=device, resume=resume,
+        force=force, callback=shown,
+    )  # fmt: skip
     if dry_run:
         return 0
-    assert checkpoint.tokenizer is not None
-    if prompt is None:
-        prompt = opening(tuning.held_out, checkpoint.tokenizer)
-    written = [on_one_line(sample(tuning.model, checkpoint.tokenizer, prompt))]
-
-    with stopping_kindly() as asked, watching("tuning", tuning.settings.steps) as show:
-        for record in tune(tuning, target, tuning.seconds, lambda: bool(asked)):
-            show(record)
-    if asked:
-        kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
-        terminal.note(f"stopped after {tuning.steps} steps{kept}")
-        if not tuning.finished:
-            terminal.note("go on with the same command and --resume")
-    if tuning.best_step == 0:
+    result = run_tune(run, target, prompt=prompt, callback=shown, started=started)
+    if shown.stop_signals:
+        kept = f"; the best model so far is in {target}" if result.improved else ""
+        terminal.note(f"stopped after {result.steps} steps{kept}")
+        if not result.finished:
+            terminal.note("to continue, add --resume to the same command")
+    if not result.improved:
         terminal.note(
-            "the held-out part did not become likelier than it was before, so nothing was written. "
-            "Give more text or more --minutes."
+            "the validation loss did not improve, so nothing was written. Use more text or more --minutes."
         )
         return 1
-    from glassgpt.model import load_model
-
-    with terminal.spinner("measuring what was gained"):
-        tuned = load_model(load_checkpoint(str(target)), device=str(where), dtype="float32")
-        after = measured(tuned, tuning.windows, tuning.settings)
-        written.append(on_one_line(sample(tuned, checkpoint.tokenizer, prompt)))
-    report(tuning, after, target, time.monotonic() - begun, written, json)
+    show_result(result, json)
     return 0
 
 
-def free_target(
-    files: tuple[str, ...],
-    out: str | None,
-    model: str = "default",
-    resume: bool = False,
-    force: bool = False,
-) -> Path:
-    """Where the tuned model goes: where nothing is yet, where a tuning goes on, or by force over a model."""
-    from glassgpt.files import check_target, followed, settle
-    from glassgpt.weights.registry import refuse_foreign_files
+class Display:
+    """Shows a run on the terminal, and stops it after Ctrl-C: a `TuneCallback`."""
 
-    name = Path(files[0]).expanduser().resolve().name.split(".")[0]
-    if not name or any(sign in name for sign in "*?["):
-        name = "text"
-    target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
-    target = followed(target)
-    check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
-    settle(target)
-    if resume:
-        return target
-    if is_interrupted(target) and not force:
-        raise SettingError(
-            f"{target} is of a tuning that was cut. Go on with the same command and --resume, or name "
-            "another folder with --out, or add --force to begin anew."
+    def __init__(self) -> None:
+        self.stop_signals: list[int] = []
+
+    def stage(self, description: str) -> AbstractContextManager[object]:
+        return terminal.waiting(description)
+
+    def on_plan(self, run: FinetuneRun) -> None:
+        settings = run.settings
+        show_plan(run.plan, settings, len(run.train_split), run.model.wte.weight.device.type)
+        trained, total = run.trained_parameters, run.checkpoint.config.n_parameters
+        terminal.note(
+            f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
+            f"{len(run.train_split):,} tokens: batch size {settings.rows} "
+            f"(micro-batch {settings.micro_rows}), learning rate {settings.lr:.1e}; "
+            f"evaluating {run.eval_tokens:,} of {len(run.val_split):,} validation tokens "
+            f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        if not force:
-            raise SettingError(
-                f"{target} exists already. Name another folder with --out, or add --force to replace it."
-            )
-        refuse_foreign_files(target)
-    return target
+        if run.exceeds_memory:
+            terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
+
+    @contextmanager
+    def training(self, run: FinetuneRun) -> Iterator[Callable[[Record], None]]:
+        with stopping_kindly() as signals, watching("tuning", run.settings.steps) as show:
+            self.stop_signals = signals
+            yield show
+
+    def should_stop(self) -> bool:
+        return bool(self.stop_signals)
 
 
-def opening(held_out: Part, tokenizer: Tokenizer) -> str | None:
-    """The first words of the held-out part, which the model has never seen; None if there are none."""
-    ids = [id for id in held_out.read(0, PROMPT_TOKENS).tolist() if id != tokenizer.eot_id]
-    text = tokenizer.decode(ids).strip("\ufffd")  # it may begin or end within a character
-    return text if text.strip() else None
-
-
-def tell_plan(tuning: Tuning, device: str) -> None:
-    from glassgpt.train.lora import learned_parameters
-    from glassgpt.train.memory import free_memory
-
-    learned, all_of_it = learned_parameters(tuning.model), tuning.checkpoint.config.n_parameters
-    show_plan(tuning.plan, tuning.settings, len(tuning.text), device)
-    terminal.note(
-        f"learning {learned:,} numbers ({learned / all_of_it:.1%} of the model) from {len(tuning.text):,} "
-        f"tokens, in updates of {tuning.settings.rows} windows ({tuning.settings.micro_rows} at once), at a "
-        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out, "
-        f"{tuning.looked_at:,} of them looked at every {tuning.settings.eval_every} updates: "
-        f"{duration(tuning.expected())} at most"
-    )
-    if tuning.plan.memory > free_memory(tuning.model.wte.weight.device) + tuning.plan.weights:
-        terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
-
-
-def report(tuning: Tuning, loss: float, out: Path, seconds: float, written: list[str], json: bool) -> None:
-    before, after = math.exp(tuning.before), math.exp(loss)
+def show_result(result: TuneResult, json: bool) -> None:
+    assert result.perplexity_after is not None
+    assert result.sample_after is not None
     if json:
-        from glassgpt.train.lora import learned_parameters
-
         figures = {
-            "out": str(out),
-            "perplexity_before": round(before, 3),
-            "perplexity_after": round(after, 3),
-            "held_out_tokens": tuning.looked_at,
-            "learned_parameters": learned_parameters(tuning.model),
-            "parameters": tuning.checkpoint.config.n_parameters,
-            "best_step": tuning.best_step,
-            "steps": tuning.steps,
-            "epochs": round(tuning.epochs, 2),
-            "seconds": round(seconds, 1),
+            "out": str(result.out),
+            "perplexity_before": round(result.perplexity_before, 3),
+            "perplexity_after": round(result.perplexity_after, 3),
+            "val_tokens": result.val_tokens,
+            "trained_parameters": result.trained_parameters,
+            "parameters": result.parameters,
+            "best_step": result.best_step,
+            "steps": result.steps,
+            "epochs": round(result.epochs, 2),
+            "seconds": round(result.seconds, 1),
         }
         print(jsonlib.dumps(figures))
         return
     table = terminal.table("", ">perplexity", "sample")
-    for name, perplexity, text in zip(("before", "after"), (before, after), written, strict=True):
-        table.add_row(name, f"{perplexity:.2f}", terminal.sanitize(text))
+    for name, perplexity, text in (
+        ("before", result.perplexity_before, result.sample_before),
+        ("after", result.perplexity_after, result.sample_after),
+    ):
+        table.add_row(name, f"{perplexity:.2f}", terminal.harmless(" ".join(text.split())))
     table.columns[2].no_wrap = False
     terminal.show(table)
     terminal.note(
-        f"{after / before - 1:+.1%} on the held-out part, best after step {tuning.best_step} of "
-        f"{tuning.steps} ({tuning.epochs:.1f} epochs), {duration(seconds)}"
+        f"validation perplexity {result.perplexity_after / result.perplexity_before - 1:+.1%}, best at step "
+        f"{result.best_step} of {result.steps} ({result.epochs:.1f} epochs), {duration(result.seconds)}"
     )
-    terminal.note(f"done: glassgpt generate --model {out}")
+    terminal.note(f"done: glassgpt generate --model {result.out}")

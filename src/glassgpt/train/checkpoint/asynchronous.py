@@ -1,8 +1,8 @@
-"""Saving beside the training: what is to be saved is copied at once, and written by a thread.
+"""Asynchronous checkpoints: the state is copied, training continues, and a thread writes the copy.
 
-The loop goes on as soon as the copy is made. There is one copy, so a save waits for the one before it to be
-written. On a GPU not even the copy is waited for: it stands in line between the steps, and goes into pinned
-memory, which is kept for the next save (to pin memory takes longer than to copy into it).
+There is one copy, so a save first waits for the previous one to be written. On a GPU even the copy is not
+waited for: it is queued between the steps and goes into pinned memory, which is reused by the next save
+(pinning memory takes longer than copying into it).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 from glassgpt.errors import UserError
 
 
-class Saver:
-    """One save at a time, in the background. What goes wrong there is raised by the next call of any method.
+class AsyncSaver:
+    """One save at a time, in the background. An error there is raised by the next call of any method.
 
     Leaving its `with` waits for the last save.
     """
@@ -31,7 +31,7 @@ class Saver:
         self._error: BaseException | None = None
 
     def copy(self, name: str, value: Tensor) -> Tensor:
-        """The value as it is now, in memory that stays as it is until the next `copy` of that name."""
+        """The current value, in memory that is not touched until the next `copy` of that name."""
         copy = self._copies.get(name)
         if copy is None or copy.shape != value.shape or copy.dtype != value.dtype:
             copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
@@ -41,7 +41,7 @@ class Saver:
         return copy.copy_(value.detach(), non_blocking=value.is_cuda)
 
     def start(self, write: Callable[[], None]) -> None:
-        """Let a thread write what was copied."""
+        """Run `write` in a thread, once the copies are complete."""
         self.wait()
         copied = None if self._gpu is None else torch.cuda.current_stream(self._gpu).record_event()
 
@@ -50,26 +50,26 @@ class Saver:
                 if copied is not None:
                     copied.synchronize()
                 write()
-            except BaseException as error:  # whatever it is, the loop must hear of it
+            except BaseException as error:  # raised in the training loop by `check`
                 self._error = error
 
         self._thread = threading.Thread(target=work, daemon=True, name="saving")
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what went wrong in the background, if anything did."""
+        """Raise the error of the background thread, if there was one."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Wait until nothing is being written."""
         if self._thread is not None and self._thread.is_alive():  # Ctrl-C may have come before its start
             self._thread.join()
         self._thread = None
         self.check()
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> AsyncSaver:
         return self
 
     def __exit__(
@@ -80,4 +80,4 @@ class Saver:
         except UserError as failure:
             if kind is None:
                 raise
-            warnings.warn(str(failure), stacklevel=2)  # what ended the run is told first
+            warnings.warn(str(failure), stacklevel=2)  # the error that ended the run comes first

@@ -1,14 +1,13 @@
-"""A checkpoint of which each process writes what it holds (torch's DCP), to be read by any number of them.
+"""Sharded checkpoints: each rank writes its shards (torch's DCP), and any number of ranks can read them.
 
     step-00000400/
-        shard-00001-model-00001-of-00001.safetensors   from each process; the header says which part of each
-                                                       tensor it holds
-        rest.safetensors                               what is not divided: random numbers, counts of steps
+        shard-00001-model-00001-of-00001.safetensors   of each rank; the header has the offset of each shard
+        rest.safetensors                               what is not sharded: RNG states, step counts
         DONE                                           written last: the size and checksum of every file
 
-No process ever holds more than its own share. A process that reads asks for what it is to hold, and DCP finds
-it in the files: they may come from more or fewer processes, divided in another way. The one thing that is
-stored in another shape is the fused `c_attn.weight`: as (C, 3, C), so that a process's heads are one piece.
+No rank ever has more than its own shards in memory. When reading, DCP finds what a rank needs in the files,
+which may come from more or fewer ranks, sharded differently. The fused `c_attn.weight` is stored as
+(C, 3, C), so that the heads of a rank are one contiguous shard; everything else keeps its shape.
 """
 
 from __future__ import annotations
@@ -33,74 +32,73 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError
 from glassgpt.files import checksum, writing
 from glassgpt.train.distributed.parallelize import parts_of, share, whole
 from glassgpt.train.distributed.process_group import Team
+from glassgpt.weights.run_checkpoint import DONE, REST, check_files, read_done
 
-REST = "rest.safetensors"
-
-# Parameters, or an optimizer's memory of them: the parameter's name and the tensor.
-Held = Mapping[str, tuple[str, Tensor]]
+# Parameters, or optimizer state: the parameter's name and the tensor.
+NamedTensors = Mapping[str, tuple[str, Tensor]]
 
 
-def write_shares(
-    folder: Path, held: Held, rest: Mapping[str, Tensor], facts: Mapping[str, str], team: Team
+def write_shards(
+    folder: Path,
+    tensors: NamedTensors,
+    rest: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    team: Team,
 ) -> contextlib.ExitStack:
-    """Write a checkpoint under a temporary name, all processes together. The first one gets it into place by
-    leaving the `with` of what is returned; an error there removes it."""
-    check_finite(held, folder.name, team)
-    state = {key: laid(name, value) for key, (name, value) in held.items()}
+    """Write a checkpoint under a temporary name, all ranks together. On the main rank, closing the returned
+    stack renames it into place; an error removes it."""
+    check_finite(tensors, folder.name, team)
+    state = {key: to_stored(name, value) for key, (name, value) in tensors.items()}
     with contextlib.ExitStack() as stack:
         made = str(stack.enter_context(writing(folder, folder=True))) if team.leads else ""
         part = Path(team.heard(made)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
-        except CheckpointException as error:  # raised in all processes; the first failure says why
+        except CheckpointException as error:  # raised on all ranks; the first failure says why
             raise next(iter(error.failures.values()))[0] from None
         if team.leads:
-            (part / REST).write_bytes(safetensors.torch.save(dict(rest), dict(facts)))
+            (part / REST).write_bytes(safetensors.torch.save(dict(rest), dict(metadata)))
         team.wait()
         mine = sorted(part.glob("*.safetensors"))[team.rank :: team.world]
         sums: dict[str, list[int]] = {}
-        for of_rank in team.heard({file.name: summed(file) for file in mine}):
+        for of_rank in team.heard({file.name: [file.stat().st_size, checksum(file)] for file in mine}):
             sums |= of_rank
         if team.leads:
-            (part / "DONE").write_text(json.dumps({"files": sums}) + "\n", "utf-8")
+            (part / DONE).write_text(json.dumps({"files": sums}) + "\n", "utf-8")
         return stack.pop_all()
 
 
-def is_divided(folder: Path) -> bool:
-    return (folder / REST).exists() or any(folder.glob("shard-*"))
-
-
-def read_shares(folder: Path, held: Held, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What each process is to hold of a checkpoint, and its facts. `held` has a parameter that lies as wanted
+def read_shards(folder: Path, like: NamedTensors, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """This rank's shards of a checkpoint, and its metadata. `like` has a parameter that is sharded as wanted
     for each `model.NAME` and `optimizer.NUMBER.INDEX`."""
-    for problem in filter(None, team.heard(damage(folder, team))):
+    for problem in filter(None, team.heard(find_damage(folder, team))):
         raise FileFormatError(problem)
     with safetensors.safe_open(folder / REST, framework="pt") as file:
-        facts = file.metadata()
+        metadata = file.metadata()
         rest = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     reader = HuggingFaceStorageReader(str(folder))
     wanted: dict[str, tuple[str, Tensor]] = {}
     for key, stored in reader.read_metadata().state_dict_metadata.items():
         if key not in rest:
-            name, like = held[key if key.startswith("model.") else key.rpartition(".")[0]]
-            wanted[key] = (name, torch.empty_like(like, dtype=cast(Any, stored).properties.dtype))
-    into = {key: laid(name, value.detach()) for key, (name, value) in wanted.items()}
+            name, shard = like[key if key.startswith("model.") else key.rpartition(".")[0]]
+            wanted[key] = (name, torch.empty_like(shard, dtype=cast(Any, stored).properties.dtype))
+    into = {key: to_stored(name, value.detach()) for key, (name, value) in wanted.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process: as intended
         load(into, storage_reader=reader, no_dist=team.mesh is None)
     for key, (name, value) in wanted.items():
-        rest[key] = value if lies_as_stored(name, value) else share(name, into[key], value)
-    return rest, facts
+        rest[key] = value if is_contiguous_shard(name, value) else share(name, into[key], value)
+    return rest, metadata
 
 
-def lies_as_stored(name: str, value: Tensor) -> bool:
+def is_contiguous_shard(name: str, value: Tensor) -> bool:
     return parts_of(name, value)[1] == 1 or value.ndim > 1
 
 
-def laid(name: str, value: Tensor) -> Tensor:
-    """A parameter in the shape in which it is stored, however it is divided; no copy but of dealt biases."""
-    if not lies_as_stored(name, value):
-        return whole(name, value)  # a process's heads are not one piece of it; but it is small
+def to_stored(name: str, value: Tensor) -> Tensor:
+    """A parameter in its stored shape, however it is sharded; only interleaved biases are copied."""
+    if not is_contiguous_shard(name, value):
+        return whole(name, value)  # a rank's heads are not contiguous in it; but it is small
     if not name.endswith(".c_attn.weight"):
         return value
     rows, columns = value.shape
@@ -114,30 +112,26 @@ def laid(name: str, value: Tensor) -> Tensor:
     )  # fmt: skip
 
 
-def check_finite(held: Held, what: str, team: Team) -> None:
+def check_finite(tensors: NamedTensors, what: str, team: Team) -> None:
     bad = ""
-    for name, value in held.values():
+    for name, value in tensors.values():
         local = value.to_local() if isinstance(value, DTensor) else value
         if not local.isfinite().all():
             bad = (
-                f"{name} is not finite, so {what} was not saved. Go on with --resume from the one before it."
+                f"{name} is not finite, so {what} was not saved. Use --resume to continue from the last one."
             )
             break
     for problem in filter(None, team.heard(bad)):
         raise NonFiniteLossError(problem)
 
 
-def summed(file: Path) -> list[int]:
-    return [file.stat().st_size, checksum(file)]
-
-
-def damage(folder: Path, team: Team) -> str:
-    """What is wrong with this process's files; nothing if they are what was saved."""
+def find_damage(folder: Path, team: Team) -> str:
+    """What is wrong with this rank's part of the files; empty if nothing is."""
     try:
-        sums = json.loads((folder / "DONE").read_text("utf-8"))["files"]
-        for name in sorted(sums)[team.rank :: team.world]:
-            if summed(folder / name) != sums[name]:
-                return f"{folder / name} is damaged: it is not what was saved."
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        files = read_done(folder)
+        check_files(folder, {name: files[name] for name in sorted(files)[team.rank :: team.world]})
+    except FileFormatError as error:
+        return str(error)
+    except OSError as error:
         return f"{folder} is damaged ({error})."
     return ""

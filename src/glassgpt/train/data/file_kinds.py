@@ -1,6 +1,6 @@
-"""What a file is by its content, where somebody gives another kind for a file of token ids.
+"""Detect what a file is by its content, to refuse anything but token ids as training data.
 
-Any bytes at all are 2-byte ids: a novel, or a model's weights, would be learned from without a complaint.
+Any bytes can be read as 2-byte ids: without this check a run would train on a novel or on model weights.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOKED_AT = 1 << 16  # bytes
-CONTROL_SHARE = 1 / 200  # of control characters, up to which it is text; half of the bytes of small ids are
+HEAD_BYTES = 1 << 16
+MAX_CONTROL_FRACTION = 1 / 200  # control characters in a text; small ids are half control bytes
 
-PREPARE = "Make token ids of it with: glassgpt prepare {path} -o shards/"
-UNPACK = "Unpack it, and make token ids of the text with: glassgpt prepare TEXT -o shards/"
-NO_TEXT = "Make token ids of a text with: glassgpt prepare TEXT -o shards/"
-MODEL = "A model is named by --start MODEL; --data is for token ids: glassgpt prepare TEXT -o shards/"
-ARRAY = "Write the ids alone, as nanoGPT does: numpy.load(FILE).astype('uint16').tofile('train.bin')"
+PREPARE = "Tokenize it with: glassgpt prepare {path} -o shards/"
+DECOMPRESS = "Decompress it, then tokenize the text with: glassgpt prepare TEXT -o shards/"
+NO_TEXT = "Tokenize a text with: glassgpt prepare TEXT -o shards/"
+MODEL = "Pass a model with --start MODEL; --data takes token ids: glassgpt prepare TEXT -o shards/"
+ARRAY = "Write the raw ids, as nanoGPT does: numpy.load(FILE).astype('uint16').tofile('train.bin')"
 
-# Each of at least four bytes: ids that happen to begin so are one file in billions.
-BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
+# At least four bytes each: ids that start like this are one file in billions.
+SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (rb"GGUF", "a GGUF model", MODEL),
     (rb"\x66\xd7\x34\x01", "llm.c's weights", MODEL),
     (rb"PK\x03\x04", "a zip file (as torch.save writes them)", MODEL),
     (rb"\x80[\x02-\x05][\x8a\x95}\](c].{61}", "a Python pickle", MODEL),
     (rb"PAR1", "a Parquet table", PREPARE),
     (rb"\x93NUMPY", "a numpy array with its header", ARRAY),
-    (rb"\x1f\x8b\x08[\x00-\x1f]", "packed by gzip", UNPACK),
-    (rb"\xfd7zXZ\x00", "packed by xz", UNPACK),
-    (rb"\x28\xb5\x2f\xfd", "packed by zstd", UNPACK),
-    (rb"BZh[1-9]1AY", "packed by bzip2", UNPACK),
-    (rb"\x89PNG|\xff\xd8\xff[\xc0-\xff]|GIF8|RIFF....WEBP", "a picture", NO_TEXT),
+    (rb"\x1f\x8b\x08[\x00-\x1f]", "compressed by gzip", DECOMPRESS),
+    (rb"\xfd7zXZ\x00", "compressed by xz", DECOMPRESS),
+    (rb"\x28\xb5\x2f\xfd", "compressed by zstd", DECOMPRESS),
+    (rb"BZh[1-9]1AY", "compressed by bzip2", DECOMPRESS),
+    (rb"\x89PNG|\xff\xd8\xff[\xc0-\xff]|GIF8|RIFF....WEBP", "an image", NO_TEXT),
     (rb"%PDF-", "a PDF", NO_TEXT),
     (rb"\x89HDF", "an HDF5 file", NO_TEXT),
     (rb"SQLite format", "a database", NO_TEXT),
@@ -40,39 +40,39 @@ BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContentKind:
     name: str
-    next_step: str
+    hint: str  # what to type instead
 
-    def advice(self, path: Path) -> str:
-        return self.next_step.replace("{path}", str(path))
+    def hint_for(self, path: Path) -> str:
+        return self.hint.replace("{path}", str(path))
 
 
-def kind_of_content(path: Path) -> Kind | None:
-    """What a file is that holds no token ids; None if it may hold some."""
+def detect_content(path: Path) -> ContentKind | None:
+    """What a file is if it is not a file of token ids; None if it may be one."""
     with path.open("rb") as file:
-        head = file.read(LOOKED_AT)
-    for pattern, name, advice in BEGINNINGS:
+        head = file.read(HEAD_BYTES)
+    for pattern, name, hint in SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
-            return Kind(name, advice)
+            return ContentKind(name, hint)
     length = int.from_bytes(head[:8], "little")
     if head[8:9] == b"{" and 2 <= length <= path.stat().st_size - 8 and b'"' in head[9:64]:
-        return Kind("a safetensors file", MODEL)
+        return ContentKind("a safetensors file", MODEL)
     if is_text(head):
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        return Kind("JSON" if first == b"{" else "text", PREPARE)
+        return ContentKind("JSON" if first == b"{" else "text", PREPARE)
     return None
 
 
 def is_text(head: bytes) -> bool:
-    """Letters, in UTF-8 or an older encoding that has ASCII's, and hardly a control character."""
+    """Text in UTF-8 or another superset of ASCII, with hardly a control character."""
     plain = head.translate(None, bytes([*range(9), 11, *range(14, 32), 127]))
-    if len(head) - len(plain) > CONTROL_SHARE * len(head) or len(head) < 4:
+    if len(head) - len(plain) > MAX_CONTROL_FRACTION * len(head) or len(head) < 4:
         return False
     ascii_only = plain.translate(None, bytes(range(128, 256)))
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        cut_off = error.start >= len(head) - 3 and len(head) == LOOKED_AT
-        return cut_off or len(ascii_only) > 0.7 * len(head)
+        truncated = error.start >= len(head) - 3 and len(head) == HEAD_BYTES
+        return truncated or len(ascii_only) > 0.7 * len(head)
     return True

@@ -1,86 +1,56 @@
-"""What may be given to `prepare`, found, and divided into units of work. `documents.py` reads them."""
+"""Find the input files of `prepare` and `tune` and divide them into units of work for `readers.py`."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import file_size
-from glassgpt.train.data.open_file import needed, row_group_sizes
-from glassgpt.train.data.shards import INDEX, token_file
+from glassgpt.text_files import Chunk, SourceFile, detect_kind, row_group_sizes
+from glassgpt.train.data.shards import INDEX
+from glassgpt.train.data.token_file import open_token_file
 
-KINDS = {
-    ".txt": "text",
-    ".md": "text",
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".parquet": "table",
-    ".bin": "tokens",
-}
-PACKINGS = (".gz", ".xz", ".zst")
 KNOWN = ".txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, or .bin of nanoGPT or llm.c"
+SMALL = 1 << 20  # bytes of a compressed file that may share a unit
 
-SMALL = 1 << 20  # bytes of a packed file that may share a unit
-
-
-@dataclass(frozen=True)
-class Source:
-    path: Path
-    kind: str
-    packing: str  # ".gz" and so on, or ""
-    size: int  # bytes on the disk
-    changed: int  # time of the last change, in ns
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A part of a source: bytes, row groups of a table, or tokens; `stop` None is the whole source."""
-
-    source: Source
-    start: int = 0
-    stop: int | None = None
-
-
-Unit = tuple[Stretch, ...]  # what one worker does in one go
+Unit = tuple[Chunk, ...]  # one task of one worker
 
 
 # Finding.
 
 
-def find_sources(inputs: Iterable[str | Path], besides: Sequence[Path] = ()) -> list[Source]:
+def find_sources(inputs: Iterable[str | Path], exclude: Sequence[Path] = ()) -> list[SourceFile]:
     """Files, the files in folders, and the files that patterns match; each once, in a fixed order.
 
-    What lies in the folders `besides`, or in one that was prepared, is no text but a tokenizer's merges.txt.
+    The folders in `exclude`, and prepared ones, are not searched: a tokenizer's merges.txt is not a text.
     """
-    found: dict[Path, Source] = {}
-    outside = [folder.resolve() for folder in besides]
+    found: dict[Path, SourceFile] = {}
+    excluded = [folder.resolve() for folder in exclude]
     for given in inputs:
-        for path in _expand(str(given), outside):
-            found.setdefault(path.resolve(), _source(path))
+        for path in _expand(str(given), excluded):
+            found.setdefault(path.resolve(), _open_source(path))
     if not found:
         raise SettingError(f"no files to read. Name files or folders: {KNOWN}.")
     return list(found.values())
 
 
-def _expand(given: str, outside: Sequence[Path]) -> list[Path]:
+def _expand(given: str, excluded: Sequence[Path]) -> list[Path]:
     path = Path(given).expanduser()
     if path.is_dir():
-        outside = [*outside, *(index.parent.resolve() for index in path.rglob(INDEX))]
+        excluded = [*excluded, *(index.parent.resolve() for index in path.rglob(INDEX))]
         inside = sorted(
             p
             for p in path.rglob("*")
             if p.is_file()
-            and not _hidden(p.relative_to(path))
-            and not any(p.resolve().is_relative_to(folder) for folder in outside)
+            and not _is_hidden(p.relative_to(path))
+            and not any(p.resolve().is_relative_to(folder) for folder in excluded)
         )
-        texts = [p for p in inside if _kind_of(p)[0] not in ("", "tokens")]
+        texts = [p for p in inside if detect_kind(p)[0]]
         if not texts:
             hint = "Name the .bin files themselves." if any(p.suffix == ".bin" for p in inside) else ""
-            raise SettingError(f"{path} holds no .txt, .md, .jsonl or .parquet file. {hint}".rstrip())
+            raise SettingError(f"{path} contains no .txt, .md, .jsonl or .parquet file. {hint}".rstrip())
         return texts
     if path.exists():
         return [path]
@@ -91,59 +61,47 @@ def _expand(given: str, outside: Sequence[Path]) -> list[Path]:
     return files
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _kind_of(path: Path) -> tuple[str, str]:
-    """("text", ".gz") for a.txt.gz; ("", "") for what cannot be read."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packing = suffixes.pop() if suffixes and suffixes[-1] in PACKINGS else ""
-    kind = KINDS.get(suffixes[-1], "") if suffixes else ""
-    if packing and kind not in ("text", "lines"):
-        return "", ""
-    return kind, packing
-
-
-def _source(path: Path) -> Source:
-    kind, packing = _kind_of(path)
+def _open_source(path: Path) -> SourceFile:
+    kind, compression = detect_kind(path)
+    if path.suffix.lower() == ".bin":
+        kind = "tokens"
     if not kind:
-        raise SettingError(f"{path} is no file that can be read here by its name. Known are {KNOWN}.")
-    size = file_size(path)
-    if size == 0:
+        raise SettingError(f"{path} is not of a known file type. Known are {KNOWN}.")
+    source = SourceFile.of_kind(path, kind, compression)
+    if source.size == 0:
         raise FileFormatError(f"{path} is empty. Leave it out.")
-    if packing == ".zst":
-        needed("zstandard", path)
-    if kind == "table":
-        needed("pyarrow", path)
-    return Source(path, kind, packing, size, path.stat().st_mtime_ns)
+    return source
 
 
 # Dividing.
 
 
-def divide(sources: Sequence[Source], size: int) -> list[Unit]:
-    """Units of about `size` bytes: long files in several, short ones together. A packed file stays whole."""
+def divide(sources: Sequence[SourceFile], size: int) -> list[Unit]:
+    """Units of about `size` bytes: long files in several, short ones together. A .gz stays whole."""
     units: list[Unit] = []
-    gathered: list[Stretch] = []
+    gathered: list[Chunk] = []
     weight = 0
     for source in sources:
-        for stretch in _stretches(source, size):
-            # A packed file cannot be divided, and unpacking takes longest of all: to each its own worker.
-            alone = source.packing and source.size > SMALL
+        for chunk in _split_source(source, size):
+            # A compressed file cannot be split, and decompression takes longest of all: each gets its worker.
+            alone = source.compression and source.size > SMALL
             heavy = size if alone else min(source.size, size)
             if gathered and weight + heavy > size:
                 units.append(tuple(gathered))
                 gathered, weight = [], 0
-            gathered.append(stretch)
+            gathered.append(chunk)
             weight += heavy
     return [*units, tuple(gathered)] if gathered else units
 
 
-def _stretches(source: Source, size: int) -> list[Stretch]:
-    if source.packing:
-        return [Stretch(source)]
-    if source.kind == "table":
+def _split_source(source: SourceFile, size: int) -> list[Chunk]:
+    if source.compression:
+        return [Chunk(source)]
+    if source.kind == "parquet":
         groups = row_group_sizes(source.path)
         cuts, weight = [0], 0
         for number, n_bytes in enumerate(groups):
@@ -153,15 +111,15 @@ def _stretches(source: Source, size: int) -> list[Stretch]:
             weight += n_bytes
         ends = [*cuts[1:], len(groups)]
     else:
-        whole = len(token_file(source.path)) if source.kind == "tokens" else source.size
+        total = len(open_token_file(source.path)) if source.kind == "tokens" else source.size
         count = -(-source.size // size)
-        cuts = [whole * i // count for i in range(count)]
-        ends = [*cuts[1:], whole]
+        cuts = [total * i // count for i in range(count)]
+        ends = [*cuts[1:], total]
         if count == 1 and source.kind != "tokens":
-            return [Stretch(source)]
-    return [Stretch(source, start, stop) for start, stop in zip(cuts, ends, strict=True)]
+            return [Chunk(source)]
+    return [Chunk(source, start, stop) for start, stop in zip(cuts, ends, strict=True)]
 
 
-def order_key(sources: Sequence[Source]) -> list[list[str | int]]:
-    """What must be unchanged for work begun earlier to be of use."""
-    return [[os.fspath(s.path.resolve()), s.size, s.changed] for s in sources]
+def describe_sources(sources: Sequence[SourceFile]) -> list[list[str | int]]:
+    """What must be unchanged for earlier work on these files to be reused."""
+    return [[os.fspath(s.path.resolve()), s.size, s.mtime_ns] for s in sources]

@@ -1,14 +1,13 @@
-"""What the model is shown: windows of tokens, in an order that is a pure function of the seed and the step.
+"""Batches of token windows, in an order that is a pure function of the seed and the step.
 
-Nothing is remembered between steps. Row `r` of step `s` is the `s * rows + r`-th window of an endless row of
-epochs, so a run that stops anywhere and goes on, or goes on with another number of processes, sees exactly
-the tokens it would have seen.
+The loader is stateless: sequence `r` of step `s` is window number `s * batch_size + r` of an endless sequence
+of epochs, so a resumed run sees exactly the tokens it would have seen, with any number of processes.
 
-An epoch is the data cut into windows of `context` tokens to predict (and one before them to start from), laid
-end to end from a place of the epoch's own; the end of the data is followed by its beginning. Where a document
-begins in the last quarter of a window, the next window begins there, at the document's start, instead of a
-little after it. So no token is ever left out; those between such a start and the end of the window before
-it are seen twice, and so are the few at the seam where the last window of an epoch meets the first.
+An epoch splits the data into windows of `context` tokens to predict (plus one before them), laid end to end
+from an offset of the epoch's own; the data wraps around. If a document starts in the last quarter of a
+window, the next window starts there, with the document, instead of a little after it. So no token is left
+out; those between such a start and the end of the previous window are seen twice, and so are the few where
+the last window of an epoch meets the first.
 """
 
 from __future__ import annotations
@@ -24,72 +23,73 @@ import torch
 from torch import Tensor
 
 from glassgpt.errors import SettingError
-from glassgpt.train.data.shards import Part, Shards
+from glassgpt.train.data.shards import Shards, Split
 
 
 class Loader:
-    """Batches of windows. `shuffle=False` gives the windows in the order of the data, for evaluation."""
+    """Batches of windows. `shuffle=False` keeps the order of the data, for evaluation."""
 
     def __init__(
-        self, shards: Shards | Part, context: int, rows: int, seed: int = 0, shuffle: bool = True
+        self, shards: Shards | Split, context: int, batch_size: int, seed: int = 0, shuffle: bool = True
     ) -> None:
-        if context < 1 or rows < 1:
-            raise SettingError(f"a batch of {rows} windows of {context} tokens is no batch. Give at least 1.")
+        if context < 1 or batch_size < 1:
+            raise SettingError(f"batch size {batch_size} and context {context} must be at least 1.")
         if len(shards) < context + 1:
             raise SettingError(
                 f"{shards.name}: {len(shards):,} tokens are fewer than one window of {context + 1:,}. "
-                "Give more text or a shorter context."
+                "Use more text or a shorter context."
             )
         self.shards = shards
         self.context = context
-        self.rows = rows
+        self.batch_size = batch_size
         self.seed = seed
         self.shuffle = shuffle
-        self._anchors = Anchors(shards.document_starts, len(shards), context)
+        self._layout = WindowLayout(shards.document_starts, len(shards), context)
         self._ends = [0]  # epoch e is the windows ends[e] to ends[e + 1]
-        self._epochs: dict[int, np.ndarray] = {}  # the window starts of the last few epochs asked for
-        self._lock = threading.RLock()  # a prefetching thread and the loop may ask at once
+        self._epochs: dict[int, np.ndarray] = {}  # the window starts of the last few epochs used
+        self._lock = threading.RLock()  # shared by the prefetching thread and the training loop
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Tensor:
-        """The ids of one step, int64; of its rows those of process `rank` among `world`."""
-        rows = self.my_rows(rank, world)
-        batch = torch.empty(len(rows), self.context + 1, dtype=torch.int64)  # (B, T + 1)
-        self.fill(batch.numpy(), step, rank, world)
+    def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
+        """The ids of one step, int64 (B, T + 1): this rank's part of the batch."""
+        indices = self.batch_indices(rank, world_size)
+        batch = torch.empty(len(indices), self.context + 1, dtype=torch.int64)  # (B, T + 1)
+        self.fill(batch.numpy(), step, rank, world_size)
         return batch
 
-    def my_rows(self, rank: int = 0, world: int = 1) -> range:
-        """Which rows of each batch are this process's: as equal parts as can be, in order."""
-        if not 0 <= rank < world:
-            raise SettingError(f"process {rank} is none of {world}.")
-        return range(self.rows * rank // world, self.rows * (rank + 1) // world)
+    def batch_indices(self, rank: int = 0, world_size: int = 1) -> range:
+        """Which sequences of each batch belong to this rank: parts as equal as possible, in order."""
+        if not 0 <= rank < world_size:
+            raise SettingError(f"rank {rank} is not below the world size {world_size}.")
+        return range(self.batch_size * rank // world_size, self.batch_size * (rank + 1) // world_size)
 
-    def fill(self, into: np.ndarray, step: int, rank: int = 0, world: int = 1) -> None:
-        """Write the ids straight into an array, say in pinned memory."""
+    def fill(self, into: np.ndarray, step: int, rank: int = 0, world_size: int = 1) -> None:
+        """Write the ids straight into an array, for example in pinned memory."""
         if step < 0:
-            raise SettingError(f"there is no step {step}; the first is 0.")
-        rows = self.my_rows(rank, world)
-        first = step * self.rows
-        for row, start in zip(into, self.starts(first + rows.start, first + rows.stop), strict=True):
-            self._read(int(start), row)
+            raise SettingError(f"step {step} does not exist; the first is 0.")
+        indices = self.batch_indices(rank, world_size)
+        first = step * self.batch_size
+        starts = self.window_starts(first + indices.start, first + indices.stop)
+        for sequence, start in zip(into, starts, strict=True):
+            self._read(int(start), sequence)
 
-    def starts(self, first: int, last: int) -> np.ndarray:
-        """Where the windows number `first` to `last` (not included) of all epochs begin in the data."""
+    def window_starts(self, first: int, last: int) -> np.ndarray:
+        """The positions of windows number `first` to `last` (exclusive), counted over all epochs."""
         found = []
         while first < last:
             with self._lock:
-                epoch = self.epoch_of(first)
+                epoch = self.find_epoch(first)
                 windows = self._windows(epoch)
             base = self._ends[epoch]
             upto = min(last, base + len(windows))
             numbers = np.arange(first - base, upto - base, dtype=np.uint64)
             if self.shuffle:
-                numbers = permuted(numbers, len(windows), f"{self.seed}/{epoch}")
+                numbers = permute(numbers, len(windows), f"{self.seed}/{epoch}")
             found.append(windows[numbers.astype(np.int64)])
             first = upto
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
-    def epoch_of(self, window: int) -> int:
-        """The epoch of a window. Those before it are counted first, which is quick: no token is read."""
+    def find_epoch(self, window: int) -> int:
+        """The epoch of a window. Earlier windows are counted first, which is fast: no token is read."""
         with self._lock:
             while self._ends[-1] <= window:
                 self._ends.append(self._ends[-1] + len(self._windows(len(self._ends) - 1)))
@@ -99,35 +99,40 @@ class Loader:
             return int(np.searchsorted(self._ends, window, "right")) - 1
 
     @property
-    def windows(self) -> int:
-        """How many windows the first epoch has; the others have about as many."""
-        self.epoch_of(0)
+    def windows_per_epoch(self) -> int:
+        """The number of windows of the first epoch; the others have about as many."""
+        self.find_epoch(0)
         return self._ends[1]
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What must be the same for a run to go on with the same tokens."""
+        """What must be the same for a resumed run to see the same tokens."""
         checksum = self.shards.checksum
         return {
             "data": self.shards.identity,
             **({} if checksum is None else {"checksum": checksum}),
             "context": self.context,
-            "rows": self.rows,
+            "batch_size": self.batch_size,
             "seed": self.seed,
         }
 
     def prefetch(
-        self, step: int, rank: int = 0, world: int = 1, device: torch.device | str = "cpu", ahead: int = 2
+        self,
+        step: int,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        ahead: int = 2,
     ) -> Prefetch:
-        """The batches from `step` on, on the device, read by a thread that is `ahead` steps ahead."""
-        return Prefetch(self, step, rank, world, torch.device(device), ahead)
+        """The batches from `step` on, on the device, read by a thread up to `ahead` steps in advance."""
+        return Prefetch(self, step, rank, world_size, torch.device(device), ahead)
 
     def _windows(self, epoch: int) -> np.ndarray:
         epoch = epoch if self.shuffle else 0
         windows = self._epochs.get(epoch)
         if windows is None:
-            first = number_of(f"{self.seed}/{epoch}/first") % len(self.shards) if self.shuffle else 0
-            windows = self._anchors.windows(first)
+            first = hash_to_int(f"{self.seed}/{epoch}/first") % len(self.shards) if self.shuffle else 0
+            windows = self._layout.windows(first)
             while len(self._epochs) >= 2:
                 self._epochs.pop(next(iter(self._epochs)))
             self._epochs[epoch] = windows
@@ -140,20 +145,20 @@ class Loader:
             into[here:] = self.shards.read(0, len(into) - here)
 
 
-class Anchors:
-    """How windows follow each other around the data, from document start to document start."""
+class WindowLayout:
+    """Lays windows end to end around the data, from document start to document start."""
 
     def __init__(self, starts: np.ndarray, n_tokens: int, context: int) -> None:
         self.n_tokens = n_tokens
         self.context = context
         self.slack = context // 4
         self.starts = np.unique(starts).astype(np.int64)
-        self._next, self._steps = self._followers()
+        self._next, self._steps = self._find_followers()
 
-    def _nearest(self, places: np.ndarray) -> np.ndarray:
-        """The number of the last document start up to each place; -1 if it is not near.
+    def _find_nearest(self, places: np.ndarray) -> np.ndarray:
+        """The index of the last document start up to each position; -1 if it is not near.
 
-        The data goes round: start number `n` is `starts[n % len(starts)]` after `n // len(starts)` laps.
+        The data wraps around: start number `n` is `starts[n % len(starts)]` after `n // len(starts)` laps.
         """
         count = len(self.starts)
         if count == 0:
@@ -163,10 +168,10 @@ class Anchors:
         found = self.starts[numbers % count] + numbers // count * self.n_tokens
         return np.where((numbers >= 0) & (found > places - max(1, self.slack)), numbers, -1)
 
-    def _followers(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each document start: the next one at which a window begins, and how many windows until then.
+    def _find_followers(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each document start: the next one at which a window starts, and how many windows until then.
 
-        All chains are followed at once, a window at a time. One that goes once around without meeting a
+        All chains are followed together, one window at a time. A chain that wraps around without meeting a
         document start has none (-1).
         """
         count = len(self.starts)
@@ -176,7 +181,7 @@ class Anchors:
         for step in range(1, -(-self.n_tokens // self.context) + 1):
             if len(open_chains) == 0:
                 break
-            found = self._nearest(self.starts[open_chains] + step * self.context)
+            found = self._find_nearest(self.starts[open_chains] + step * self.context)
             met = found >= 0
             follower[open_chains[met]] = found[met]
             steps[open_chains[met]] = step
@@ -184,12 +189,12 @@ class Anchors:
         return follower, steps
 
     def windows(self, first: int) -> np.ndarray:
-        """The starts of windows that together cover every token, the first of them at `first`."""
+        """The starts of windows that together cover every token, the first one at `first`."""
         end = first + self.n_tokens
         begins, counts = [first], []  # runs of windows end to end
         at = first
         lead = np.arange(at + self.context, end, self.context)
-        met = self._nearest(lead)
+        met = self._find_nearest(lead)
         hit = int(np.argmax(met >= 0)) if (met >= 0).any() else -1
         if hit >= 0:
             counts.append(hit + 1)
@@ -212,41 +217,41 @@ class Anchors:
         return np.asarray(starts % self.n_tokens)
 
 
-def number_of(key: str) -> int:
-    """64 bits that depend on the key alone, on every machine and in every version of every library."""
+def hash_to_int(key: str) -> int:
+    """64 bits that depend only on the key, whatever the machine and library versions."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
 
 
 ROUNDS = 6
 
 
-def permuted(numbers: np.ndarray, count: int, key: str) -> np.ndarray:
-    """Where each of the numbers below `count` goes in the shuffle of that key, without making a list of it.
+def permute(numbers: np.ndarray, count: int, key: str) -> np.ndarray:
+    """The positions of some of the numbers below `count` in a keyed shuffle, without building the whole list.
 
-    A Feistel network is a permutation of the numbers of an even count of bits whatever its inner function;
-    a number that it sends beyond `count` is sent on until it comes back ("cycle walking", Black and Rogaway
-    2002). numpy's own shuffle would need the whole list and may change between versions.
+    A Feistel network permutes the numbers of an even number of bits whatever its round function; a result
+    beyond `count` is fed back until it falls below ("cycle walking", Black and Rogaway 2002). numpy's own
+    shuffle needs the whole list and may change between versions.
     """
     half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
     mask = np.uint64((1 << int(half)) - 1)
-    keys = [np.uint64(number_of(f"{key}/{round_}")) for round_ in range(ROUNDS)]
+    keys = [np.uint64(hash_to_int(f"{key}/{round_}")) for round_ in range(ROUNDS)]
 
-    def through(values: np.ndarray) -> np.ndarray:
+    def encrypt(values: np.ndarray) -> np.ndarray:
         left, right = values >> half, values & mask
         for round_key in keys:
-            left, right = right, left ^ (_mixed(right ^ round_key) & mask)
+            left, right = right, left ^ (_mix(right ^ round_key) & mask)
         return (left << half) | right
 
-    result = through(numbers.astype(np.uint64))
+    result = encrypt(numbers.astype(np.uint64))
     beyond = np.flatnonzero(result >= count)
     while len(beyond):
-        result[beyond] = through(result[beyond])
+        result[beyond] = encrypt(result[beyond])
         beyond = beyond[result[beyond] >= count]
     return result
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finisher of SplitMix64 (Steele, Lea, Flood 2014): every bit depends on every bit."""
+def _mix(values: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every bit depends on every bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(values ^ (values >> np.uint64(31)))
@@ -255,18 +260,18 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 class Prefetch:
     """An endless iterator of batches, read in the background. Close it, or use it in a `with`.
 
-    For CUDA the thread writes into pinned memory, from which the copy to the device runs beside the
-    computation. A buffer is written again only after its copy has finished.
+    For CUDA the thread writes into pinned memory, from which the copy to the device overlaps with the
+    computation. A buffer is reused only after its copy has finished.
     """
 
     def __init__(
-        self, loader: Loader, step: int, rank: int, world: int, device: torch.device, ahead: int
+        self, loader: Loader, step: int, rank: int, world_size: int, device: torch.device, ahead: int
     ) -> None:
-        self._loader, self._rank, self._world, self._device = loader, rank, world, device
+        self._loader, self._rank, self._world_size, self._device = loader, rank, world_size, device
         self._cuda = device.type == "cuda"
         self._ready: queue.Queue[Tensor | BaseException] = queue.Queue()
         self._free: queue.Queue[tuple[Tensor, torch.cuda.Event | None] | None] = queue.Queue()
-        size = (len(loader.my_rows(rank, world)), loader.context + 1)
+        size = (len(loader.batch_indices(rank, world_size)), loader.context + 1)
         for _ in range(max(1, ahead)):
             self._free.put((torch.empty(size, dtype=torch.int64, pin_memory=self._cuda), None))
         self._thread = threading.Thread(target=self._work, args=(step,), daemon=True, name="prefetch")
@@ -278,10 +283,10 @@ class Prefetch:
                 batch, copied = buffer
                 if copied is not None:
                     copied.synchronize()
-                self._loader.fill(batch.numpy(), step, self._rank, self._world)
+                self._loader.fill(batch.numpy(), step, self._rank, self._world_size)
                 self._ready.put(batch)
                 step += 1
-        except BaseException as error:  # whatever it is, whoever waits for a batch must hear of it
+        except BaseException as error:  # raised in the thread that waits for a batch
             self._ready.put(error)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -293,7 +298,7 @@ class Prefetch:
             self._ready.put(got)
             raise got
         if not self._cuda:
-            self._free.put((torch.empty_like(got), None))  # the old one now belongs to the caller
+            self._free.put((torch.empty_like(got), None))  # the old one belongs to the caller now
             return got
         batch = got.to(self._device, non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -302,7 +307,7 @@ class Prefetch:
         return batch
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._free.put(None)
         self._thread.join()
 

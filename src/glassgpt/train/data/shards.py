@@ -1,9 +1,8 @@
-"""Tokens on the disk as one long row: a folder made by `prepare`, or files of nanoGPT or llm.c in place.
+"""Tokens on disk as one stream: a folder made by `prepare`, or files of nanoGPT or llm.c, read in place.
 
 A prepared folder holds `shards.json` (the index), token files (`train-*.bin`, `val-*.bin`: nothing but ids,
-little-endian), beside each a `.starts` file with the places where documents begin, and the tokenizer. Only
-what is asked for is read. Token files are not mapped into memory: a mapped file that somebody shortens ends
-the program by SIGBUS, without a word.
+little-endian), next to each a `.starts` file with the positions where documents start, and the tokenizer.
+Tokens are read on demand.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import file_size, inside, read_json
-from glassgpt.train.data.file_kinds import kind_of_content
-from glassgpt.weights.filebytes import FileBytes
+from glassgpt.train.data.token_file import SCAN_BLOCK, TokenFile, is_llmc, open_token_file
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -33,13 +31,9 @@ FORMAT = "glassgpt-shards"
 VERSION = 1
 INDEX_LIMIT = 1 << 26  # bytes: a line for each of a hundred thousand files
 
-LLMC_MAGIC = 20240520
-LLMC_HEADER = 1024  # bytes: 256 int32: magic, version, number of tokens, zeros
-
 OPEN_FILES = 256  # at a time; systems allow about a thousand
-SCANNED = 1 << 22  # tokens looked through at a time
 
-# What tells a person how far it is: given what is done and how many bytes that is, yields `advance(bytes)`.
+# A progress bar: called with a label and a number of bytes, yields `advance(bytes)`.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -48,61 +42,8 @@ def quietly(what: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lambda n: None
 
 
-def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Two bytes a token while the vocabulary allows it."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-class TokenFile:
-    """The ids in a file, read as they are asked for."""
-
-    def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
-        self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
-        self._bytes = FileBytes(path)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def read(self, start: int, count: int) -> np.ndarray:
-        """Up to `count` ids from `start` on: fewer where the file ends as it did when it was opened."""
-        ids = max(0, min(count, self.count - start))
-        return self._bytes.array(self.offset + start * self.dtype.itemsize, (ids,), self.dtype)
-
-    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All ids, a stretch at a time, each with its place."""
-        for at in range(0, self.count, SCANNED):
-            yield at, self.read(at, SCANNED)
-
-
-def token_file(path: Path) -> TokenFile:
-    """The tokens of a nanoGPT or llm.c file (the latter begins with a header that says so)."""
-    size = file_size(path)
-    header = np.fromfile(path, dtype="<i4", count=3) if size >= LLMC_HEADER else np.zeros(3, "<i4")
-    if header[0] == LLMC_MAGIC:
-        if header[1] != 1:
-            raise FileFormatError(f"{path} is llm.c data of version {header[1]}; only version 1 is known.")
-        promised = LLMC_HEADER + 2 * int(header[2])
-        if promised != size:
-            raise FileFormatError(
-                f"{path} promises {int(header[2]):,} tokens ({promised:,} bytes) but is {size:,} bytes long. "
-                "Get the file again."
-            )
-        return TokenFile(path, "<u2", LLMC_HEADER, int(header[2]))
-    kind = kind_of_content(path)
-    if kind is not None:
-        raise FileFormatError(f"{path} is {kind.name}, not a file of token ids. {kind.advice(path)}")
-    if size == 0 or size % 2:
-        raise FileFormatError(f"{path} is {size:,} bytes long, which is no whole number of 2-byte token ids.")
-    return TokenFile(path, "<u2", 0, size // 2)
-
-
-def is_llmc(path: Path) -> bool:
-    """Whether a token file has llm.c's header. There <|endoftext|> stands before a document, not after."""
-    return file_size(path) >= LLMC_HEADER and np.fromfile(path, "<i4", count=1)[0] == LLMC_MAGIC
-
-
 class Shards:
-    """Tokens of one split, in several files or an array, as one long row."""
+    """The tokens of one split, in several files or an array, as one stream."""
 
     def __init__(
         self,
@@ -118,39 +59,39 @@ class Shards:
     ) -> None:
         self.name = name  # for messages
         self.files = list(files)
-        self.ends = np.cumsum([0, *lengths], dtype=np.int64)  # file i holds the tokens ends[i] to ends[i + 1]
+        self.ends = np.cumsum([0, *lengths], dtype=np.int64)  # file i contains tokens ends[i] to ends[i + 1]
         self.dtype = dtype
         self.prepared = prepared
         self.vocab_size = vocab_size
         self.eot_id = eot_id
-        self.identity = identity  # equal only for the same tokens; a run that goes on compares it
-        self.checksum: str | None = None  # of all tokens, where `check_ids` had to read them
-        self._memory: np.ndarray | None = None  # the tokens, where they are in no file
+        self.identity = identity  # equal only for the same tokens; compared when a run is resumed
+        self.checksum: str | None = None  # of all tokens, if `check_ids` had to read them
+        self._memory: np.ndarray | None = None  # the tokens, if they are in memory
         self._tokens = lru_cache(OPEN_FILES)(self._open)
 
     @classmethod
     def open(cls, path: str | Path, split: str = "train", tokenizer: Tokenizer | None = None) -> Shards:
-        """A prepared folder, a folder with `train.bin` and `val.bin`, llm.c's files, or one such file.
+        """Open a prepared folder, a folder with `train.bin` and `val.bin`, llm.c's files, or one such file.
 
-        With a tokenizer (the model's), other people's tokens are refused. Files of nanoGPT and llm.c do not
-        say whose tokens they are; there, ids beyond the vocabulary are refused when they are read (see also
-        `check_ids`).
+        With a tokenizer (the model's), tokens of another tokenizer are refused. Files of nanoGPT and llm.c do
+        not say which tokenizer made them; there, ids beyond the vocabulary are refused when they are read
+        (see also `check_ids`).
         """
         path = Path(path).expanduser()
         if (path / INDEX).is_file():
             return _open_prepared(path, split, tokenizer)
         if path.is_dir():
-            return _of_files(path, _foreign_files(path, split), tokenizer)
+            return _open_token_files(path, _find_token_files(path, split), tokenizer)
         if not path.exists():
             if files := sorted(Path(name) for name in glob.glob(str(path))):
-                return _of_files(path, files, tokenizer)
+                return _open_token_files(path, files, tokenizer)
             raise SettingError(
                 f"{path} does not exist. Name a folder made by glassgpt prepare, or a .bin file."
             )
-        return _of_files(path, [path], tokenizer)
+        return _open_token_files(path, [path], tokenizer)
 
     @classmethod
-    def of(cls, ids: np.ndarray, starts: Sequence[int] | np.ndarray = (0,)) -> Shards:
+    def from_array(cls, ids: np.ndarray, starts: Sequence[int] | np.ndarray = (0,)) -> Shards:
         """Tokens in memory."""
         identity = hashlib.sha256(np.ascontiguousarray(ids, dtype="<u4").tobytes()).hexdigest()
         made = cls(
@@ -183,11 +124,11 @@ class Shards:
             start, count, number = start + len(part), count - len(part), number + 1
         ids = np.asarray(parts[0]) if len(parts) == 1 else np.concatenate([np.zeros(0, self.dtype), *parts])
         if self.vocab_size is not None and len(ids) and int(ids.max()) >= self.vocab_size:
-            raise self._beyond(int(ids.max()), self.vocab_size)
+            raise self._id_error(int(ids.max()), self.vocab_size)
         return ids
 
-    def largest(self, on_read: Callable[[int], None] = lambda n: None) -> int:
-        """The largest id, found by one pass over all tokens, which also gives their checksum."""
+    def find_largest_id(self, on_read: Callable[[int], None] = lambda n: None) -> int:
+        """The largest id, found in one pass over all tokens, which also computes their checksum."""
         if self._memory is not None:
             return int(self._memory.max(initial=0))
         largest = crc = 0
@@ -200,36 +141,36 @@ class Shards:
         return largest
 
     def check_ids(self, vocab_size: int, progress: Progress = quietly) -> None:
-        """Refuse ids that a model of so many tokens has no embedding for, here and in all that is read later.
+        """Refuse ids beyond `vocab_size`, now and in all later reads.
 
-        What was prepared for a vocabulary that is no larger need not be read for that.
+        Data prepared for a vocabulary of at most that size is not read for this.
         """
         known = self.vocab_size is not None and self.vocab_size <= vocab_size
         if not known:
             with progress(f"checking the ids in {self.name}", len(self) * self.dtype.itemsize) as advance:
-                largest = self.largest(advance)
+                largest = self.find_largest_id(advance)
             if largest >= vocab_size:
-                raise self._beyond(largest, vocab_size)
+                raise self._id_error(largest, vocab_size)
             self.vocab_size = vocab_size
 
-    def _beyond(self, id: int, vocab_size: int) -> FileFormatError:
+    def _id_error(self, id: int, vocab_size: int) -> FileFormatError:
         return FileFormatError(
-            f"{self.name} holds the id {id:,}, but the vocabulary has {vocab_size:,}: it was made by another "
-            "tokenizer, was damaged, or holds no token ids. Prepare the text again with glassgpt prepare."
+            f"{self.name} contains the id {id:,}, but the vocabulary has {vocab_size:,}: it was made with "
+            "another tokenizer, is damaged, or is not a file of token ids. Run glassgpt prepare again."
         )
 
     @cached_property
     def document_starts(self) -> np.ndarray:
-        """The places, in order, where documents begin (int64).
+        """The positions, in order, where documents start (int64).
 
-        In files of nanoGPT and llm.c they are looked for: one pass over all tokens, if `<|endoftext|>` is
-        known from a tokenizer; else there are none but the first.
+        In files of nanoGPT and llm.c they are found in one pass over all tokens if a tokenizer tells
+        `<|endoftext|>`; otherwise there is only the first.
         """
         found = [np.zeros(0, np.int64)]
         for number, file in enumerate(self.files):
             base = int(self.ends[number])
             if self.prepared:
-                found.append(np.fromfile(_starts_of(file), dtype="<u4").astype(np.int64) + base)
+                found.append(np.fromfile(_starts_file(file), dtype="<u4").astype(np.int64) + base)
             elif self.eot_id is not None:
                 after = 0 if is_llmc(file) else 1
                 for at, ids in self._tokens(number).blocks():
@@ -249,28 +190,28 @@ class Shards:
         file, length = self.files[number], int(self.ends[number + 1] - self.ends[number])
         if self.prepared:
             return TokenFile(file, self.dtype, 0, length)
-        opened = token_file(file)
+        opened = open_token_file(file)
         if len(opened) != length:
             raise FileFormatError(
-                f"{file} had {length:,} tokens and has {len(opened):,}: it changed while it was in use."
+                f"{file} had {length:,} tokens and has {len(opened):,}: it changed while in use."
             )
         return opened
 
 
-class Part:
-    """The tokens from `start` to `stop` of longer ones: where nothing was held out, the end can be."""
+class Split:
+    """Tokens `start` to `stop` of a stream: data without a validation split is divided this way."""
 
-    def __init__(self, whole: Shards, start: int, stop: int) -> None:
-        self.whole, self.start, self.stop = whole, start, stop
-        self.name = whole.name
-        self.identity = f"{whole.identity}[{start}:{stop}]"
-        self.check_ids = whole.check_ids
-        starts = whole.document_starts
+    def __init__(self, shards: Shards, start: int, stop: int) -> None:
+        self.shards, self.start, self.stop = shards, start, stop
+        self.name = shards.name
+        self.identity = f"{shards.identity}[{start}:{stop}]"
+        self.check_ids = shards.check_ids
+        starts = shards.document_starts
         self.document_starts = starts[(starts >= start) & (starts < stop)] - start
 
     @property
     def checksum(self) -> str | None:
-        return self.whole.checksum
+        return self.shards.checksum
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -278,17 +219,17 @@ class Part:
     def read(self, start: int, count: int) -> np.ndarray:
         if start < 0 or count < 0 or start + count > len(self):
             raise IndexError(f"tokens {start:,} to {start + count:,} of {len(self):,}")
-        return self.whole.read(self.start + start, count)
+        return self.shards.read(self.start + start, count)
 
 
-def train_and_held_out(path: str | Path, share: float = 0.05) -> tuple[Shards | Part, Shards | Part]:
-    """The two splits of prepared data; of one long document (or a single file), its end is held out."""
+def open_splits(path: str | Path, val_fraction: float = 0.05) -> tuple[Shards | Split, Shards | Split]:
+    """The train and val splits. Without a val split (one long document, a single file), val is the end."""
     train = Shards.open(path, "train")
     if Path(path).expanduser().is_dir():
-        with suppress(SettingError):  # there is none
+        with suppress(SettingError):  # there is no val split
             return train, Shards.open(path, "val")
-    cut = int(len(train) * (1 - share))
-    return Part(train, 0, cut), Part(train, cut, len(train))
+    cut = int(len(train) * (1 - val_fraction))
+    return Split(train, 0, cut), Split(train, cut, len(train))
 
 
 def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Shards:
@@ -298,7 +239,7 @@ def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Sha
         raise SettingError(
             f"{folder} was prepared with another tokenizer ({made_with['vocab_size']:,} tokens, hash "
             f"{made_with['hash'][:12]}) than the model's ({tokenizer.vocab_size:,} tokens, hash "
-            f"{tokenizer.hash[:12]}). Prepare the text again with --tokenizer naming this model."
+            f"{tokenizer.hash[:12]}). Prepare the text again with this model as --tokenizer."
         )
     if split not in index["splits"]:
         raise SettingError(f"{folder} has no split {split!r}, only {', '.join(index['splits'])}.")
@@ -308,12 +249,12 @@ def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Sha
     for entry in entries:
         file = inside(folder, entry["name"])
         _check_size(file, entry["tokens"] * dtype.itemsize)
-        _check_size(_starts_of(file), entry["documents"] * 4)
+        _check_size(_starts_file(file), entry["documents"] * 4)
         files.append(file)
         lengths.append(entry["tokens"])
     if not files:
         raise SettingError(
-            f"{folder} has no tokens for {split!r}. Prepare it with more text or another --val-share."
+            f"{folder} has no tokens for {split!r}. Prepare it with more text or a larger --val-fraction."
         )
     return Shards(
         f"{folder} ({split})",
@@ -328,7 +269,7 @@ def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Sha
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The index of a prepared folder, with everything in it that is relied on checked."""
+    """The index of a prepared folder, after checking every field that is used."""
     index = read_json(folder / INDEX, INDEX_LIMIT)
     if index.get("format") != FORMAT or index.get("version") != VERSION:
         raise FileFormatError(
@@ -352,34 +293,34 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def check_hashes(folder: Path, progress: Progress = quietly) -> Iterator[tuple[Path, str]]:
-    """Every token file of a prepared folder, and what is wrong with it: "" if it is as it was prepared."""
+    """Every token file of a prepared folder and what is wrong with it ("" if nothing is)."""
     index = read_index(folder)
     itemsize = np.dtype(index["dtype"]).itemsize
     entries = [entry for split in index["splits"].values() for entry in split["files"]]
     with progress(f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize) as advance:
         for entry in entries:
             file = inside(folder, entry["name"])
-            yield file, _difference(file, entry, itemsize, advance)
+            yield file, _find_difference(file, entry, itemsize, advance)
 
 
-def _difference(file: Path, entry: dict[str, Any], itemsize: int, advance: Callable[[int], None]) -> str:
+def _find_difference(file: Path, entry: dict[str, Any], itemsize: int, advance: Callable[[int], None]) -> str:
     made = hashlib.blake2b(digest_size=16)
     try:
         _check_size(file, entry["tokens"] * itemsize)
-        _check_size(_starts_of(file), entry["documents"] * 4)
+        _check_size(_starts_file(file), entry["documents"] * 4)
         with file.open("rb") as handle:
-            while block := handle.read(SCANNED):
+            while block := handle.read(SCAN_BLOCK):
                 made.update(block)
                 advance(len(block))
-        starts = np.fromfile(_starts_of(file), "<u4")
+        starts = np.fromfile(_starts_file(file), "<u4")
     except FileFormatError as error:
         return str(error)
     except OSError as error:
         return f"{file} cannot be read: {error.strerror}."
     if made.hexdigest() != entry.get("blake2b"):
-        return f"{file} is not what was prepared: its tokens changed. Prepare the text again."
+        return f"{file} has changed since it was prepared. Prepare the text again."
     if len(starts) and (starts[-1] >= entry["tokens"] or (np.diff(starts.astype(np.int64)) <= 0).any()):
-        return f"{_starts_of(file)} is not what was prepared. Prepare the text again."
+        return f"{_starts_file(file)} has changed since it was prepared. Prepare the text again."
     return ""
 
 
@@ -387,20 +328,20 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _check_size(file: Path, wanted: int) -> None:
+def _check_size(file: Path, expected: int) -> None:
     size = file_size(file)
-    if size != wanted:
+    if size != expected:
         raise FileFormatError(
-            f"{file} should be {wanted:,} bytes long and is {size:,}: truncated or changed. "
+            f"{file} should have {expected:,} bytes and has {size:,}: truncated or changed. "
             "Prepare the text again."
         )
 
 
-def _starts_of(file: Path) -> Path:
+def _starts_file(file: Path) -> Path:
     return file.with_suffix(".starts")
 
 
-def _foreign_files(folder: Path, split: str) -> list[Path]:
+def _find_token_files(folder: Path, split: str) -> list[Path]:
     """nanoGPT's `train.bin`, or llm.c's `fineweb_train_000001.bin`, ..."""
     single = folder / f"{split}.bin"
     if single.is_file():
@@ -408,16 +349,16 @@ def _foreign_files(folder: Path, split: str) -> list[Path]:
     files = [f for f in sorted(folder.glob("*.bin")) if split in f.stem.split("_") and is_llmc(f)]
     if not files:
         raise SettingError(
-            f"{folder} holds neither {INDEX} nor {single.name} nor llm.c's *_{split}_*.bin. "
-            f"Make them with: glassgpt prepare TEXT -o {folder}"
+            f"{folder} contains neither {INDEX} nor {single.name} nor llm.c's *_{split}_*.bin. "
+            f"Prepare it with: glassgpt prepare TEXT -o {folder}"
         )
     return files
 
 
-def _of_files(name: Path, files: list[Path], tokenizer: Tokenizer | None) -> Shards:
-    lengths = [len(token_file(file)) for file in files]
+def _open_token_files(name: Path, files: list[Path], tokenizer: Tokenizer | None) -> Shards:
+    lengths = [len(open_token_file(file)) for file in files]
     if sum(lengths) == 0:
-        raise FileFormatError(f"{name} holds no tokens.")
+        raise FileFormatError(f"{name} contains no tokens.")
     return Shards(
         str(name),
         files,
@@ -426,15 +367,15 @@ def _of_files(name: Path, files: list[Path], tokenizer: Tokenizer | None) -> Sha
         prepared=False,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
         eot_id=None if tokenizer is None else tokenizer.eot_id,
-        identity=_identity(files),
+        identity=_hash_files(files),
     )
 
 
-def _identity(files: list[Path]) -> str:
-    """Not of all tokens, which may be many gigabytes: of the ends of each file."""
+def _hash_files(files: list[Path]) -> str:
+    """A hash of the length and both ends of each file: all tokens may be many gigabytes."""
     made = hashlib.sha256()
     for file in files:
-        tokens = token_file(file)
+        tokens = open_token_file(file)
         made.update(f"{len(tokens)} ".encode())
         made.update(tokens.read(0, 8192).tobytes())
         made.update(tokens.read(max(0, len(tokens) - 8192), 8192).tobytes())

@@ -1,4 +1,4 @@
-"""A vocabulary for the texts at hand: their characters, their bytes, or merges learned from them."""
+"""Learn a vocabulary from texts: their characters, their bytes, or BPE merges."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 
 from glassgpt.errors import SettingError
 from glassgpt.ranges import check_whole
+from glassgpt.text_files import OnRead, SourceFile
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
-from glassgpt.train.data.find_files import Source, divide, find_sources
-from glassgpt.train.data.readers import OnRead, read_pieces
+from glassgpt.train.data.find_files import divide, find_sources
+from glassgpt.train.data.readers import read_pieces
 
 KINDS = ("chars", "bytes", "bpe")
-MOST_TOKENS = 1 << 20  # four times the largest vocabulary in use
-VOCAB_SIZE = 4096  # of a bpe unless told
-UNIT = 1 << 24  # bytes of text read in one go
-ENOUGH = 1 << 26  # characters to learn merges from: more change few of them, and 64 million take 20 s
+MAX_VOCAB_SIZE = 1 << 20  # four times the largest vocabulary in use
+VOCAB_SIZE = 4096  # default of a bpe
+UNIT = 1 << 24  # bytes of text per unit
+MAX_CHARACTERS = 1 << 26  # to learn merges from: more change few merges, and 64 million take 20 s
 
 
 def learn_vocabulary(
@@ -24,37 +25,37 @@ def learn_vocabulary(
     inputs: Iterable[str | Path],
     *,
     vocab_size: int | None = None,
-    besides: tuple[Path, ...] = (),
+    exclude: tuple[Path, ...] = (),
     on_read: OnRead = lambda n: None,
 ) -> Tokenizer:
-    """The tokenizer of this kind for these texts; for the same texts always the same one."""
+    """Make a tokenizer of this kind for these texts. The same texts always give the same tokenizer."""
     if kind not in KINDS:
         raise SettingError(f"tokenizer {kind!r} is not one of {', '.join(KINDS)}.")
     if kind != "bpe" and vocab_size is not None:
-        raise SettingError(f"--vocab-size is for --tokenizer bpe; {kind} has as many tokens as it takes.")
+        raise SettingError(f"--vocab-size is for --tokenizer bpe; the size of {kind} follows from the text.")
     size = VOCAB_SIZE if vocab_size is None else vocab_size
-    check_whole("--vocab-size", size, 257, MOST_TOKENS, "257 is all bytes and one mark")
+    check_whole("--vocab-size", size, 257, MAX_VOCAB_SIZE, "256 bytes and <|endoftext|> are 257")
     if kind == "bytes":
         return ByteTokenizer()
-    sources = find_sources(inputs, besides)
+    sources = find_sources(inputs, exclude)
     if kind == "bpe":
-        return train_on(read_some(sources, ENOUGH, on_read), size)
+        return train_on(read_sample(sources, MAX_CHARACTERS, on_read), size)
     characters: set[str] = set()
-    for text in read_some(sources, None, on_read):
+    for text in read_sample(sources, None, on_read):
         characters.update(text)
     return CharTokenizer(characters)
 
 
-def read_some(sources: list[Source], most: int | None, on_read: OnRead) -> Iterator[str]:
-    """The texts, or about `most` characters of them: the beginning of each unit, so that all are heard."""
+def read_sample(sources: list[SourceFile], limit: int | None, on_read: OnRead) -> Iterator[str]:
+    """The texts, or about `limit` characters of them: the start of each unit, so that all files count."""
     units = divide(sources, UNIT)
     for unit in units:
-        left = None if most is None else max(1, most // len(units))
+        left = None if limit is None else max(1, limit // len(units))
         for piece in read_pieces(unit, UNIT, on_read, None, 1 << 32):
             if not isinstance(piece.content, str):
                 names = ", ".join(str(s.source.path) for s in unit if s.source.kind == "tokens")
                 raise SettingError(
-                    f"{names} holds tokens, not text, so no vocabulary can be learned from it. "
+                    f"{names} contains tokens, not text, so no vocabulary can be learned from it. "
                     "Name the tokenizer that made it with --tokenizer."
                 )
             yield piece.content

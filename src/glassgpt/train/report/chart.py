@@ -1,4 +1,4 @@
-"""Curves as HTML: the lines are SVG that stretches with the page, the words are text that does not."""
+"""Line charts as HTML: the lines are SVG that scales with the page, the labels are text that does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-POINTS = 400  # a longer curve is drawn as the lowest and the highest of each stretch of it
+MAX_POINTS = 400  # a longer curve is drawn as the minimum and maximum of each interval
 
 Point = tuple[float, float]
 
@@ -18,22 +18,22 @@ Point = tuple[float, float]
 class Curve:
     name: str
     points: Sequence[Point]
-    look: str  # a class in report.css: raw, smooth, dots
-    form: Callable[[float], str] = "{:.3f}".format
+    style: str  # a class in report.css: raw, smooth, dots
+    format: Callable[[float], str] = "{:.3f}".format
 
 
 @dataclass(frozen=True)
 class Chart:
     title: str
     curves: Sequence[Curve]
-    steps: int  # the x axis reaches from 0 to here
-    marks: Sequence[tuple[int, str]] = ()  # steps at which something happened, and what
-    scales: Sequence[str] = field(default=("linear",))  # with two of them the reader may choose
+    steps: int  # the x axis ends here
+    marks: Sequence[tuple[int, str]] = ()  # steps with a label
+    scales: Sequence[str] = field(default=("linear",))  # with two of them the reader can switch
 
     def to_html(self, number: int) -> str:
-        """`number` tells this chart from the others of the page."""
+        """`number` identifies the chart on the page."""
         head = f"<h2>{html.escape(self.title)}</h2>"
-        keys = "".join(f'<span class="key {c.look}">{html.escape(c.name)}</span>' for c in self.curves)
+        keys = "".join(f'<span class="key {c.style}">{html.escape(c.name)}</span>' for c in self.curves)
         choice = ""
         if len(self.scales) > 1:
             choice = "".join(
@@ -49,7 +49,7 @@ class Chart:
         )
 
     def plot(self, scale: str) -> str:
-        low, high = self.span(scale)
+        low, high = self.value_range(scale)
         ticks = log_ticks(low, high) if scale == "log" else linear_ticks(low, high)
 
         def y(value: float) -> float:
@@ -65,43 +65,43 @@ class Chart:
         lines = "".join(f'<path class="grid" d="M0 {y(tick)}H100"/>' for tick in ticks)
         lines += "".join(f'<path class="mark" d="M{x(step)} 0V100"/>' for step, _ in self.marks)
         for curve in self.curves:
-            places = [(x(a), y(b)) for a, b in thinned(curve.points)]
+            places = [(x(a), y(b)) for a, b in downsample(curve.points)]
             if not places:
                 continue
             path = "M" + "L".join(f"{a} {b}" for a, b in places)
-            lines += f'<path class="{curve.look}" d="{path}"/>'
-            if curve.look == "dots":  # a line of no length with round ends is a dot, however it is stretched
+            lines += f'<path class="{curve.style}" d="{path}"/>'
+            if curve.style == "dots":  # a line of no length with round ends is a dot at any scale
                 dots = "".join(f"M{a} {b}h0" for a, b in places)
                 lines += f'<path class="dot" d="{dots}"/>'
-        sides = "".join(f'<span style="top:{y(tick)}%">{number_form(tick)}</span>' for tick in ticks)
-        below = "".join(
-            f'<span style="left:{x(tick)}%">{number_form(tick)}</span>'
+        y_labels = "".join(f'<span style="top:{y(tick)}%">{format_number(tick)}</span>' for tick in ticks)
+        x_labels = "".join(
+            f'<span style="left:{x(tick)}%">{format_number(tick)}</span>'
             for tick in linear_ticks(0, max(1, self.steps))
         )
-        told = "".join(
+        mark_labels = "".join(
             f'<span style="left:{x(step)}%" title="{html.escape(what)}">{html.escape(what)}</span>'
             for step, what in self.marks
         )
         return (
-            f'<div class="plot {scale}"><div class="sides">{sides}</div>'
+            f'<div class="plot {scale}"><div class="sides">{y_labels}</div>'
             '<div class="area">'
             f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" '
             f'aria-label="{html.escape(self.title)}">{lines}</svg>'
-            f'<div class="marks">{told}</div><i class="cross"></i></div>'
-            f'<div class="below">{below}</div></div>'
+            f'<div class="marks">{mark_labels}</div><i class="cross"></i></div>'
+            f'<div class="below">{x_labels}</div></div>'
         )
 
     def values(self) -> str:
-        """For the pointer: what to say at a step. The curves' own words, so that the script knows no form."""
-        said = {
-            c.name: [[step, c.form(value)] for step, value in thinned(c.points)]
+        """The formatted values for the tooltip, so that the script needs no formatting of its own."""
+        values = {
+            c.name: [[step, c.format(value)] for step, value in downsample(c.points)]
             for c in self.curves
             if c.points
         }
-        return html.escape(json.dumps(said, separators=(",", ":")))
+        return html.escape(json.dumps(values, separators=(",", ":")))
 
-    def span(self, scale: str) -> tuple[float, float]:
-        """The lowest and the highest value to draw."""
+    def value_range(self, scale: str) -> tuple[float, float]:
+        """The range of the y axis."""
         values = [value for curve in self.curves for _, value in curve.points if math.isfinite(value)]
         if scale == "log":
             values = [value for value in values if value > 0]
@@ -110,37 +110,37 @@ class Chart:
         low, high = min(values), max(values)
         if scale == "log":
             return low / 1.03, high * 1.03
-        room = 0.04 * (high - low) or abs(high) * 0.1 or 1.0
-        return (max(0.0, low - room) if low >= 0 else low - room), high + room
+        margin = 0.04 * (high - low) or abs(high) * 0.1 or 1.0
+        return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
 
 
-def thinned(points: Sequence[Point], most: int = POINTS) -> list[Point]:
-    """At most about so many points: of each stretch the lowest and the highest, in their order."""
+def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """About `limit` points at most: the minimum and maximum of each interval, in order."""
     points = [point for point in points if math.isfinite(point[1])]
-    if len(points) <= most:
+    if len(points) <= limit:
         return points
     kept: list[Point] = []
-    stretches = most // 2
-    for i in range(stretches):
-        part = points[len(points) * i // stretches : len(points) * (i + 1) // stretches]
+    intervals = limit // 2
+    for i in range(intervals):
+        part = points[len(points) * i // intervals : len(points) * (i + 1) // intervals]
         ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
         kept += sorted(ends)
     return kept
 
 
-def smoothed(points: Sequence[Point]) -> list[Point]:
-    """The mean around each point: of a fiftieth of the run, of less near its ends, where it moves quickly."""
+def smooth(points: Sequence[Point]) -> list[Point]:
+    """A centred moving average over 2% of the run, over less near its ends, where the curve moves quickly."""
     points = [point for point in points if math.isfinite(point[1])]
     sums = [0.0, *accumulate(value for _, value in points)]
-    smooth = []
+    means = []
     for i, (step, _) in enumerate(points):
         side = min(len(points) // 100 + 2, i // 4, len(points) - 1 - i)
-        smooth.append((step, (sums[i + side + 1] - sums[i - side]) / (2 * side + 1)))
-    return smooth
+        means.append((step, (sums[i + side + 1] - sums[i - side]) / (2 * side + 1)))
+    return means
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers within the span: steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers in the range: steps of 1, 2 or 5 times a power of ten."""
     size = 10 ** math.floor(math.log10((high - low) / most))
     step = next(size * n for n in (1, 2, 5, 10) if (high - low) / (size * n) <= most)
     first = math.ceil(low / step - 1e-9)
@@ -148,7 +148,7 @@ def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 and their tens; linear ones where less than that lies in the span."""
+    """1, 2, 5 times powers of ten; linear ticks if the range has too few of them."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [n * 10.0**e for e in exponents for n in (1, 2, 5) if low <= n * 10.0**e <= high]
     if len(ticks) > 7:
@@ -156,7 +156,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks if len(ticks) > 2 else linear_ticks(low, high)
 
 
-def number_form(value: float) -> str:
+def format_number(value: float) -> str:
     if value == 0:
         return "0"
     if abs(value) < 1e-3:

@@ -1,4 +1,4 @@
-"""What the model writes as it learns."""
+"""Samples of the model during training."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from glassgpt.tokenizer import Tokenizer
 SAMPLE_TOKENS = 60
 
 
-def sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> str:
-    """A few words from the model as it is now. Draws no random number of the training's."""
+def generate_sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> str:
+    """Generate a short text with the current weights. Does not touch the RNG of the training."""
     was = model.training
     try:
         text = GPT(TorchBackend(model), tokenizer).generate(prompt, max_new_tokens=SAMPLE_TOKENS, seed=1).text
@@ -19,5 +19,5 @@ def sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> str:
     return f"{'' if prompt is None else prompt}{text}"
 
 
-def on_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     return " ".join(text.split())

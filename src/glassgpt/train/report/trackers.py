@@ -1,8 +1,8 @@
-"""Who hears of a run while it goes: its samples file, TensorBoard, and trackers such as wandb and trackio.
+"""Trackers of a run: its samples file, TensorBoard, wandb and trackio.
 
-A listener is called with each record of the loop; one with a `sample` carries a text of the model. The loop
-itself writes `log.jsonl`, on which a run depends. Nothing depends on a listener: one that fails is
-complained about once and the run goes on.
+A tracker logs each record of the loop; a record with a `sample` has a generated text. The loop itself writes
+`log.jsonl`, which a run depends on. Nothing depends on a tracker: if one fails, a warning is shown once and
+the run continues.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from glassgpt.errors import SettingError
 from glassgpt.train.loop import keep_log_until
 
 Record = Mapping[str, Any]
-TRACKERS = ("wandb", "trackio")  # two packages with one interface
+TRACKERS = ("wandb", "trackio")  # packages with the same interface
 SAMPLES = "samples.jsonl"
 
 
-class Listener(Protocol):
-    def hear(self, record: Record) -> None: ...
+class Tracker(Protocol):
+    def log(self, record: Record) -> None: ...
 
     def close(self) -> None: ...
 
 
-def check_listeners(tensorboard: bool, trackers: Iterable[str]) -> None:
-    """A package that is missing is noticed before anything is computed."""
+def check_trackers(tensorboard: bool, trackers: Iterable[str]) -> None:
+    """Refuse a tracker whose package is missing, before anything is computed."""
     wanted = {"tensorboard": 'pip install "glassgpt[tensorboard]"'} if tensorboard else {}
     for name in trackers:
         if name not in TRACKERS:
@@ -44,52 +44,52 @@ def check_listeners(tensorboard: bool, trackers: Iterable[str]) -> None:
 
 
 @contextmanager
-def listening(
+def open_trackers(
     out: Path,
-    facts: Mapping[str, Any],
+    config: Mapping[str, Any],
     first: int,
     tensorboard: bool,
     trackers: Iterable[str],
-    complain: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Iterator[Callable[[Record], None]]:
-    """Yields the function that tells a record to all who listen to the run in `out` from step `first` on."""
-    makers: dict[str, Callable[[], Listener]] = {SAMPLES: lambda: Samples(out, first)}
+    """Yields a function that logs a record to all trackers of the run in `out`, from step `first` on."""
+    makers: dict[str, Callable[[], Tracker]] = {SAMPLES: lambda: SamplesFile(out, first)}
     if tensorboard:
         makers["tensorboard"] = lambda: TensorBoard(out, first)
     for name in trackers:
-        makers[name] = lambda name=name: Tracker(name, out, facts)  # type: ignore[misc]
-    listeners: dict[str, Listener] = {}
+        makers[name] = lambda name=name: WandbTracker(name, out, config)  # type: ignore[misc]
+    opened: dict[str, Tracker] = {}
     failed: set[str] = set()
 
     def attempt(name: str, action: Callable[[], object]) -> None:
         try:
             action()
-        except Exception as error:  # whatever a package of others does, the run goes on
+        except Exception as error:  # whatever a third-party package does, the run continues
             if name not in failed:
-                complain(f"{name}: {type(error).__name__}: {error}. The run goes on without it.")
+                warn(f"{name}: {type(error).__name__}: {error}. The run continues without it.")
             failed.add(name)
 
-    def tell(record: Record) -> None:
-        for name, listener in listeners.items():
-            attempt(name, lambda: listener.hear(record))  # noqa: B023 (called at once)
+    def log(record: Record) -> None:
+        for name, tracker in opened.items():
+            attempt(name, lambda: tracker.log(record))  # noqa: B023 (called immediately)
 
     for name, make in makers.items():
-        attempt(name, lambda: listeners.update({name: make()}))  # noqa: B023 (called at once)
+        attempt(name, lambda: opened.update({name: make()}))  # noqa: B023 (called immediately)
     try:
-        yield tell
+        yield log
     finally:
-        for name, listener in listeners.items():
-            attempt(name, listener.close)
+        for name, tracker in opened.items():
+            attempt(name, tracker.close)
 
 
-class Samples:
-    """`samples.jsonl`: what the model wrote, for the report."""
+class SamplesFile:
+    """`samples.jsonl`: the generated samples, for the report."""
 
     def __init__(self, out: Path, first: int) -> None:
         self.file = out / SAMPLES
         keep_log_until(self.file, first)
 
-    def hear(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         if "sample" in record:
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": record["step"], "text": record["sample"]}) + "\n")
@@ -104,13 +104,13 @@ class TensorBoard:
     def __init__(self, out: Path, first: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Curves of steps that are done again are cut off there.
+        # Steps that are repeated after a resume are dropped.
         purge = None if first == 0 else first + 1
         self.writer = SummaryWriter(str(out / "tensorboard"), purge_step=purge)
 
-    def hear(self, record: Record) -> None:
+    def log(self, record: Record) -> None:
         step = record["step"]
-        for name, value in figures(record).items():
+        for name, value in get_scalars(record).items():
             self.writer.add_scalar(name, value, step)
         if "sample" in record:
             indented = "\n".join("    " + line for line in str(record["sample"]).splitlines())
@@ -120,27 +120,27 @@ class TensorBoard:
         self.writer.close()
 
 
-class Tracker:
-    """wandb, or trackio, which has the same three functions."""
+class WandbTracker:
+    """wandb, or trackio, which has the same interface."""
 
-    def __init__(self, name: str, out: Path, facts: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, out: Path, config: Mapping[str, Any]) -> None:
         self.package = importlib.import_module(name)
-        known = out / "tracker-id"  # a run that goes on is the same run there, too
+        known = out / "tracker-id"  # a resumed run is the same run there, too
         if not known.exists():
             known.write_text(f"{out.resolve().name}-{secrets.token_hex(3)}\n", "utf-8")
         id = known.read_text("utf-8").strip()
         more = {"id": id, "dir": str(out)} if name == "wandb" else {}
-        self.package.init(project="glassgpt", name=id, config=dict(facts), resume="allow", **more)
+        self.package.init(project="glassgpt", name=id, config=dict(config), resume="allow", **more)
 
-    def hear(self, record: Record) -> None:
-        self.package.log(figures(record), step=record["step"])
+    def log(self, record: Record) -> None:
+        self.package.log(get_scalars(record), step=record["step"])
 
     def close(self) -> None:
         self.package.finish()
 
 
-def figures(record: Record) -> dict[str, float]:
-    """What of a record can be drawn as a curve."""
+def get_scalars(record: Record) -> dict[str, float]:
+    """The numeric values of a record."""
     return {
         name: float(value)
         for name, value in record.items()

@@ -1,0 +1,374 @@
+"""The one reader of text files: .txt, .md, .jsonl and .parquet, plain or compressed (.gz, .xz, .zst).
+
+Files are streamed: only a few blocks are in memory, except for a single .jsonl or .parquet record, which is
+one document and is read whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import importlib
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from glassgpt.errors import FileFormatError, UserError
+from glassgpt.files import file_size
+
+BLOCK = 1 << 20  # bytes read at a time
+LONGEST_LINE = 1 << 27  # bytes of one line of .jsonl; a longer one is a mistake, not a document
+
+TEXT_KINDS = {".txt": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+COMPRESSIONS = (".gz", ".xz", ".zst")
+
+OnRead = Callable[[int], None]  # called with the number of bytes just read from an input file
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """An input file as it was found; `read_documents` reads it."""
+
+    path: Path
+    kind: str  # "text", "jsonl", "parquet"; `train.data` adds "tokens"
+    compression: str  # ".gz", ".xz", ".zst" or ""
+    size: int  # bytes on disk
+    mtime_ns: int
+
+    @classmethod
+    def open(cls, path: Path) -> SourceFile:
+        """A file of any name: unknown suffixes are plain text."""
+        kind, compression = detect_kind(path)
+        return cls.of_kind(path, kind if kind else "text", compression)
+
+    @classmethod
+    def of_kind(cls, path: Path, kind: str, compression: str) -> SourceFile:
+        size = file_size(path)
+        if compression == ".zst":
+            import_package("zstandard", path)
+        if kind == "parquet":
+            import_package("pyarrow", path)
+        return cls(path, kind, compression, size, path.stat().st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of a source, in bytes, row groups of a table or tokens. `stop=None` means the whole source."""
+
+    source: SourceFile
+    start: int = 0
+    stop: int | None = None
+
+
+def detect_kind(path: Path) -> tuple[str, str]:
+    """`("text", ".gz")` for a.txt.gz; `("", compression)` for an unknown suffix."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
+    kind = TEXT_KINDS.get(suffixes[-1], "") if suffixes else ""
+    if compression and kind == "parquet":
+        return "", compression
+    return kind, compression
+
+
+def import_package(name: str, path: Path) -> Any:
+    """Import an optional package that only some files need."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(f"{path} needs {name}, which is not installed. Type: pip install {name}") from None
+
+
+# Documents.
+
+
+def read_texts(path: Path) -> Iterator[tuple[str, bool]]:
+    """The texts of a whole file in order, each with whether it ends a document."""
+    return read_documents(Chunk(SourceFile.open(path)))
+
+
+def read_documents(chunk: Chunk, on_read: OnRead = lambda n: None) -> Iterator[tuple[str, bool]]:
+    """The texts of a chunk in order, each with whether it ends a document.
+
+    A .txt arrives in blocks, the last of them empty; a .jsonl line and a .parquet row are a document each.
+    """
+    readers = {"text": _read_text, "jsonl": _read_json_lines, "parquet": _read_parquet}
+    with explain_read_errors(chunk.source):
+        yield from readers[chunk.source.kind](chunk, on_read)
+
+
+@contextmanager
+def explain_read_errors(source: SourceFile) -> Iterator[None]:
+    """Turn what the system says into an error that names the file, and name a file that changed as such."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror if error.strerror is not None else str(error)
+        raise FileFormatError(f"{source.path} cannot be read: {reason}. Check the file.") from None
+    except FileFormatError:
+        if _has_changed(source):  # which is why it appears damaged
+            raise changed_error(source) from None
+        raise
+
+
+def _read_text(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 0
+    first = chunk.start == 0
+    for block, last in _mark_last(read_blocks(chunk, on_read)):
+        try:
+            text = decoder.decode(block, last)
+        except UnicodeDecodeError as error:
+            line = lines + bytes(error.object[: error.start]).count(b"\n") + 1
+            raise _not_utf8(chunk, line, error) from None
+        lines += block.count(b"\n")
+        yield (
+            text.removeprefix("\ufeff") if first else text,
+            last,
+        )  # a byte order mark is not part of the text
+        first = False
+
+
+def _mark_last(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    for block in blocks:
+        yield block, False
+    yield b"", True
+
+
+def _read_json_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+    for number, line in _read_lines(chunk, on_read):
+        if line.isspace() or not line:
+            continue
+        try:
+            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise _not_utf8(chunk, number, error) from None
+        except json.JSONDecodeError as error:
+            raise FileFormatError(f"{_locate(chunk, number)} is not JSON: {error.msg}.") from None
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(
+                f"{_locate(chunk, number)} is not JSON that can be read: {error}."
+            ) from None
+        text = record.get("text") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            wrong = isinstance(record, dict) and "text" in record
+            problem = f'"text" of type {type(text).__name__}, not a string' if wrong else 'no "text" field'
+            raise FileFormatError(
+                f'{_locate(chunk, number)} has {problem}. Each line must look like {{"text": "..."}}.'
+            )
+        yield text, True
+
+
+def _read_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
+    pending: list[bytes] = []  # the blocks of a line longer than one block
+    length = number = 0
+    for block in read_blocks(chunk, on_read):
+        first, *others = block.split(b"\n")
+        pending.append(first)
+        length += len(first)
+        if length > LONGEST_LINE:
+            raise FileFormatError(
+                f"{_locate(chunk, number + 1)} is longer than {LONGEST_LINE >> 20} MiB. "
+                "Store long texts as .txt files."
+            )
+        if not others:
+            continue
+        number += 1
+        yield number, b"".join(pending)
+        for line in others[:-1]:
+            number += 1
+            yield number, line
+        pending, length = [others[-1]], len(others[-1])
+    yield number + 1, b"".join(pending)
+
+
+def _read_parquet(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+    path = chunk.source.path
+    pyarrow = import_package("pyarrow", path)
+    with open_parquet(path) as table:
+        metadata = table.metadata
+        groups = range(chunk.start, metadata.num_row_groups if chunk.stop is None else chunk.stop)
+        row = sum(metadata.row_group(i).num_rows for i in range(chunk.start))
+        rows = sum(metadata.row_group(i).num_rows for i in groups)
+        bytes_per_row = chunk.source.size / max(1, metadata.num_rows)
+        try:
+            for batch in table.iter_batches(batch_size=256, row_groups=list(groups), columns=["text"]):
+                for text in batch.column(0).to_pylist():
+                    if not isinstance(text, str):
+                        raise FileFormatError(f"{path}, row {row + 1} has no text. Remove such rows.")
+                    row += 1
+                    yield text, True
+                on_read(int(bytes_per_row * batch.num_rows))
+        except pyarrow.ArrowException as error:
+            raise damaged_error(path, error) from None
+    if rows == 0:
+        raise FileFormatError(f"{path} has no rows. Leave it out.")
+
+
+def open_parquet(path: Path) -> Any:
+    pyarrow = import_package("pyarrow", path)
+    parquet = import_package("pyarrow.parquet", path)
+    try:
+        table = parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise damaged_error(path, error) from None
+    names = table.schema_arrow.names
+    if "text" not in names:
+        raise FileFormatError(f'{path} has no column "text"; its columns are {", ".join(names)}.')
+    return table
+
+
+def row_group_sizes(path: Path) -> list[int]:
+    with open_parquet(path) as table:
+        groups = table.metadata.num_row_groups
+        return [table.metadata.row_group(i).total_byte_size for i in range(groups)]
+
+
+# Bytes.
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file, decompressed if its suffix says so."""
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    with open(path, "rb") as raw:
+        return raw.read() if not compression else b"".join(decompress(raw, compression, path))
+
+
+def read_blocks(chunk: Chunk, on_read: OnRead) -> Iterator[bytes]:
+    """The decompressed bytes of a chunk; an uncompressed file can be cut at the places `align` finds."""
+    source = chunk.source
+    with open(source.path, "rb") as raw:
+        if not source.compression:
+            stop = source.size if chunk.stop is None else align(raw, source, chunk.stop)
+            at = align(raw, source, chunk.start)
+            raw.seek(at)
+            while at < stop:
+                block = raw.read(min(BLOCK, stop - at))
+                if not block:
+                    raise changed_error(source)
+                on_read(len(block))
+                at += len(block)
+                yield block
+            return
+        at = 0
+        for block in decompress(raw, source.compression, source.path):
+            if raw.tell() != at:
+                on_read(raw.tell() - at)
+                at = raw.tell()
+            yield block
+
+
+def decompress(raw: IO[bytes], compression: str, path: Path) -> Iterator[bytes]:
+    if compression == ".zst":
+        yield from _decompress_zst(raw, path)
+        return
+    try:
+        with gzip.GzipFile(fileobj=raw) if compression == ".gz" else lzma.LZMAFile(raw) as file:
+            while block := file.read(BLOCK):
+                yield block
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise damaged_error(path, error) from None
+
+
+def _decompress_zst(raw: IO[bytes], path: Path) -> Iterator[bytes]:
+    zstandard = import_package("zstandard", path)
+    decompressor = zstandard.ZstdDecompressor()
+    frame = None
+    out: list[bytes] = []
+    length = 0
+    # 4 KiB at a time: they expand to at most 128 MiB, whoever made the file.
+    while data := raw.read(1 << 12):
+        while data:
+            frame = decompressor.decompressobj() if frame is None else frame
+            try:
+                out.append(frame.decompress(data))
+            except zstandard.ZstdError as error:
+                raise damaged_error(path, error) from None
+            length += len(out[-1])
+            data = b""
+            if frame.eof:  # a file may be several frames in sequence
+                data, frame = frame.unused_data, None
+        if length >= BLOCK:
+            yield b"".join(out)
+            out, length = [], 0
+    if frame is not None:
+        raise damaged_error(path, EOFError("it ends too early"))
+    yield b"".join(out)
+
+
+def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
+    """The first position at or after `offset` where the file can be cut: a pure function of the file.
+
+    A .jsonl is cut after a line. A text is cut before a newline that follows a visible ASCII character, so
+    that no word is cut in two; if there is none for a megabyte, between any two characters.
+    """
+    if offset in (0, source.size):
+        return offset
+    raw.seek(offset - 1)
+    if source.kind == "jsonl":
+        at = offset - 1
+        while block := raw.read(BLOCK):
+            found = block.find(b"\n")
+            if found >= 0:
+                return at + found + 1
+            at += len(block)
+        if at < source.size:
+            raise changed_error(source)
+        return source.size
+    block = raw.read(BLOCK)
+    if len(block) < 2:  # the file was longer when it was found
+        raise changed_error(source)
+    found = block.find(b"\n", 1)
+    while found >= 0:
+        if 0x21 <= block[found - 1] <= 0x7E:
+            return offset - 1 + found
+        found = block.find(b"\n", found + 1)
+    inner = next(i for i in range(1, len(block) + 1) if i == len(block) or block[i] & 0xC0 != 0x80)
+    return offset - 1 + inner
+
+
+# Errors.
+
+
+def _locate(chunk: Chunk, line: int) -> str:
+    """File and line. The lines before this chunk are counted only now that they are needed."""
+    source = chunk.source
+    if chunk.start and not source.compression:
+        with open(source.path, "rb") as raw:
+            left = align(raw, source, chunk.start)
+            raw.seek(0)
+            while left and (block := raw.read(min(BLOCK, left))):
+                line += block.count(b"\n")
+                left -= len(block)
+    return f"{source.path}, line {line}"
+
+
+def _has_changed(source: SourceFile) -> bool:
+    try:
+        now = source.path.stat()
+    except OSError:
+        return True
+    return (now.st_size, now.st_mtime_ns) != (source.size, source.mtime_ns)
+
+
+def changed_error(source: SourceFile) -> FileFormatError:
+    return FileFormatError(
+        f"{source.path} changed while it was being read: it had {source.size:,} bytes. "
+        "Run the command again once the file is no longer being written."
+    )
+
+
+def damaged_error(path: Path, error: BaseException) -> FileFormatError:
+    return FileFormatError(f"{path} is damaged or not what its name says ({error}). Get the file again.")
+
+
+def _not_utf8(chunk: Chunk, line: int, error: UnicodeDecodeError) -> FileFormatError:
+    byte = error.object[error.start]
+    return FileFormatError(
+        f"{_locate(chunk, line)} is not UTF-8 (byte 0x{byte:02x}: {error.reason}). "
+        "Convert the file with iconv -t UTF-8."
+    )
