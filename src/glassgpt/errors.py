@@ -40,7 +40,7 @@ class NonFiniteLossError(UserError):
     exit_code = 3
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value short enough for a message: it may be a megabyte, nested very deep, or a number that fills
     lines."""
     if isinstance(value, int) and value.bit_length() > 256:

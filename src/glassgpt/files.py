@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, SettingError, UserError, shown
+from glassgpt.errors import FileFormatError, SettingError, UserError, short_repr
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
 JSON_LIMIT = 2**20
@@ -56,16 +56,16 @@ def read_json(path: str | Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
     return values
 
 
-def inside(folder: str | Path, name: object) -> Path:
+def path_inside(folder: str | Path, name: object) -> Path:
     """The file of that plain name in the folder. An index must not lead out of its own folder."""
     if not isinstance(name, str) or not name or name in {".", ".."} or any(c in name for c in "/\\\0:"):
         raise FileFormatError(
-            f"{folder}: the index names the file {shown(name)}, which is not a plain file name."
+            f"{folder}: the index names the file {short_repr(name)}, which is not a plain file name."
         )
     return Path(folder) / name
 
 
-def checksum(file: Path) -> int:
+def file_crc32(file: Path) -> int:
     """CRC-32, as zip files use it."""
     value = 0
     with file.open("rb") as handle:
@@ -76,7 +76,7 @@ def checksum(file: Path) -> int:
 
 def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
     """Refuse what no command may write over, whatever was forced: see the messages."""
-    refuse_device(target)
+    check_not_device(target)
     place = target.resolve()
     if place in (Path.cwd(), *Path.cwd().parents):
         raise SettingError(f"{target} is the folder you are in, or one around it. Name one inside of it.")
@@ -89,26 +89,26 @@ def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
             raise SettingError(f"{target} is where the source {given} lies. Name another target.")
 
 
-def followed(target: Path) -> Path:
+def resolve_symlink(target: Path) -> Path:
     """Where a link leads: what it stands for is replaced, not the link."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
-def refuse_device(path: Path) -> None:
+def check_not_device(path: Path) -> None:
     """A file is renamed to its name: a device or a pipe of that name would be gone."""
     if path.exists() and not path.is_dir() and not path.is_file():
         raise SettingError(f"{path} is a device or a pipe, which a file would replace. Name another target.")
 
 
 @contextmanager
-def writing(path: str | Path, *, folder: bool = False, needs: int | None = None) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, folder: bool = False, needs: int | None = None) -> Iterator[Path]:
     """A temporary path beside `path`, for a file or (made already) a folder; renamed to `path` at the end.
 
     If the body fails, the temporary file or folder is removed and what was at `path` stays as it was.
     `needs` is the number of bytes about to be written, if known: a disk too full is refused at once.
     """
     path = Path(path)
-    refuse_device(path)
+    check_not_device(path)
     part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
     made: list[Path] = []  # parent folders that did not exist before, innermost last
     try:
@@ -120,8 +120,8 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
         part.mkdir() if folder else part.touch(exist_ok=False)
         with _claimed(part):
             yield part
-            flush(part)
-            replaced = put_in_place(part, path)
+            fsync(part)
+            replaced = replace_path(part, path)
         if replaced is not None:
             remove(replaced)
         for parent in (path.parent, *(parent.parent for parent in made)):
@@ -138,19 +138,19 @@ def writing(path: str | Path, *, folder: bool = False, needs: int | None = None)
 
 
 @contextmanager
-def alone_in(folder: Path, doing: str) -> Iterator[None]:
+def lock_folder(folder: Path, doing: str) -> Iterator[None]:
     """Two processes at once in one folder would remove each other's files: the second one is refused.
 
     The system lets go of the lock after any death.
     """
-    with explaining(folder):
+    with wrap_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
-    with explaining(folder):
+    with wrap_write_errors(folder):
         lock = open(folder / "lock", "wb")  # noqa: SIM115
     with lock:
         try:
@@ -164,7 +164,7 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
         yield
 
 
-def unfinished(folder: Path) -> list[tuple[str, Path]]:
+def find_interrupted_writes(folder: Path) -> list[tuple[str, Path]]:
     """What `writing` was about when its process was killed: the name it would have become, and where it is.
 
     Only for a folder in which nobody is writing now.
@@ -177,14 +177,14 @@ def unfinished(folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def flush(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Wait until a file, or all of a folder, is on the disk: a rename may get there before the data."""
     if path.is_file():
         with open(path, "rb+") as handle:
             os.fsync(handle.fileno())
     elif path.is_dir():
         for inner in path.iterdir():
-            flush(inner)
+            fsync(inner)
         _flush_folder(path)
 
 
@@ -197,7 +197,7 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def put_in_place(part: Path, path: Path) -> Path | None:
+def replace_path(part: Path, path: Path) -> Path | None:
     """Give `part` the name `path`. Where a folder (which no rename can replace) had it, that one's new place.
 
     At every moment one of the two is there under its name, if the system can exchange names; else, after a
@@ -238,12 +238,16 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
 
 
-def settle(path: Path) -> None:
+def recover_interrupted_write(path: Path) -> None:
     """Undo what a kill left of `writing(path)`: a folder moved aside gets its name back, the rest goes.
 
     What another process is writing at this moment stays.
     """
-    left = [found for name, found in unfinished(path.parent) if name == path.name and not _is_claimed(found)]
+    left = [
+        found
+        for name, found in find_interrupted_writes(path.parent)
+        if name == path.name and not _is_claimed(found)
+    ]
     for found in left:
         if found.suffix == ".old" and not os.path.lexists(path):
             os.replace(found, path)
@@ -295,7 +299,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def explaining(path: Path) -> Iterator[None]:
+def wrap_write_errors(path: Path) -> Iterator[None]:
     """Whatever the system refuses in here, about writing `path`, is told in one line."""
     try:
         yield

@@ -5,7 +5,7 @@ An error names the value, the range and, where that helps, what is usual.
 
 from __future__ import annotations
 
-from glassgpt.errors import SettingError, shown
+from glassgpt.errors import SettingError, short_repr
 
 SEEDS = 2**64 - 1  # the largest that fits the generators
 # Of training. Each process adds its number to it, and a sum must fit, too.
@@ -21,7 +21,7 @@ def check_whole(name: str, value: object, least: int, most: int | None = None, h
         or (most is not None and value > most)
     ):
         span = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
-        raise SettingError(f"{name} is {shown(value)}; write a whole number {span}{_aside(hint)}.")
+        raise SettingError(f"{name} is {short_repr(value)}; write a whole number {span}{_aside(hint)}.")
 
 
 def check_number(
@@ -40,7 +40,7 @@ def check_number(
         return
     span = f"above {least:,}" if above else f"from {least:,}"
     span += f" to below {most:,}" if below else f" to {most:,}"
-    raise SettingError(f"{name} is {shown(value)}; write a number {span}{_aside(hint)}.")
+    raise SettingError(f"{name} is {short_repr(value)}; write a number {span}{_aside(hint)}.")
 
 
 def _aside(hint: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from glassgpt.cli import VERBS
 from glassgpt.cli.parse import command_of
 from glassgpt.cli.paths import METAVARS
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from tests.conftest import SHIPPED
 
 EMPTY = {
@@ -133,7 +133,7 @@ def test_nothing_that_is_not_ours_is_written_over(glassgpt, verb, target):
 
 def test_a_device_is_never_replaced_by_whatever_is_written(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="a device or a pipe"), writing(tmp_path / "pipe"):
+    with pytest.raises(ValueError, match="a device or a pipe"), atomic_write(tmp_path / "pipe"):
         pass
     assert [path.name for path in tmp_path.iterdir() if path.name != "here"] == ["pipe"]
 

@@ -88,13 +88,12 @@ def _own_handlers():
 @pytest.mark.usefixtures("_own_handlers")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, number, code):
-    from glassgpt import files
 
-    def flush(part):
+    def fsync(part):
         assert part.is_dir()
         signal.raise_signal(number)
 
-    monkeypatch.setattr(safe, "flush", flush)
+    monkeypatch.setattr("glassgpt.files.fsync", fsync)
     answer = glassgpt("convert", tiny, tmp_path / "out")
     assert (answer.code, answer.out, answer.err) == (code, "", "\n")
     assert os.listdir(tmp_path) == []

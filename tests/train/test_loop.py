@@ -14,7 +14,7 @@ import torch
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.model import GPT2
 from glassgpt.train import loss
 from glassgpt.train.checkpoint.run_folder import checkpoints, read_checkpoint
@@ -124,12 +124,12 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
 
     @contextmanager
     def watched(path: Path, **more: bool) -> Iterator[Path]:
-        with writing(path, **more) as part:
+        with atomic_write(path, **more) as part:
             yield part
         if checkpoints(tmp_path):
             moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
 
-    monkeypatch.setattr("glassgpt.train.checkpoint.run_folder.writing", watched)
+    monkeypatch.setattr("glassgpt.train.checkpoint.run_folder.atomic_write", watched)
     run(fresh(), tmp_path, stop=4)
     assert moments
     assert all(moments)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
 from glassgpt.weights.convert import max_abs_error
 from glassgpt.weights.filebytes import FileBytes
@@ -287,7 +287,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     outgoing = [tensorfile.Outgoing("a", (3,), np.dtype(np.float32), interrupted)]
-    with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new" / "m") as part:
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "new" / "m") as part:
         tensorfile.write_tensors(part, outgoing, {})
     assert list(tmp_path.iterdir()) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from glassgpt import files
 from glassgpt.errors import SettingError, UserError
-from glassgpt.files import alone_in, explaining, unfinished, writing
+from glassgpt.files import atomic_write, find_interrupted_writes, lock_folder, wrap_write_errors
 
 
 def test_what_a_kill_leaves_is_known_by_its_name(tmp_path: Path) -> None:
@@ -18,15 +18,19 @@ def test_what_a_kill_leaves_is_known_by_its_name(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for name in ("mine.part", ".hidden", ".notes.part", "config.json", ".config.json.0A1B2C3D.part"):
         (tmp_path / name).touch()
-    assert [name for name, _ in unfinished(tmp_path)] == ["config.json", "step-4", "tokenizer.json"]
-    assert unfinished(tmp_path / "nowhere") == []
+    assert [name for name, _ in find_interrupted_writes(tmp_path)] == [
+        "config.json",
+        "step-4",
+        "tokenizer.json",
+    ]
+    assert find_interrupted_writes(tmp_path / "nowhere") == []
 
 
 def test_what_is_being_written_has_such_a_name(tmp_path: Path) -> None:
-    with writing(tmp_path / "a.txt") as part:
+    with atomic_write(tmp_path / "a.txt") as part:
         part.write_text("new")
-        assert unfinished(tmp_path) == [("a.txt", part)]
-    assert unfinished(tmp_path) == []
+        assert find_interrupted_writes(tmp_path) == [("a.txt", part)]
+    assert find_interrupted_writes(tmp_path) == []
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
@@ -46,7 +50,7 @@ def test_names_are_on_the_disk_before_it_ends(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(files.os, "fsync", fsync)
     monkeypatch.setattr(files.os, "replace", renamed)
-    with writing(tmp_path / "new" / "folder", folder=True) as part:
+    with atomic_write(tmp_path / "new" / "folder", folder=True) as part:
         (part / "file").write_text("x")
     assert events == ["file", "part", "rename", "new", tmp_path.name]
 
@@ -54,15 +58,15 @@ def test_names_are_on_the_disk_before_it_ends(tmp_path: Path, monkeypatch: pytes
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     with (
-        alone_in(tmp_path, "train"),
+        lock_folder(tmp_path, "train"),
         pytest.raises(SettingError, match="another glassgpt train is at work in"),
-        alone_in(tmp_path, "train"),
+        lock_folder(tmp_path, "train"),
     ):
         pass
-    with alone_in(tmp_path, "train"):
+    with lock_folder(tmp_path, "train"):
         pass
 
 
 def test_a_refusal_of_the_system_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="log: the disk is full"), explaining(tmp_path / "log"):
+    with pytest.raises(UserError, match="log: the disk is full"), wrap_write_errors(tmp_path / "log"):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -12,7 +12,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Vocabulary
 from glassgpt.inspect.taps import all_steps, shape_at, split_name
@@ -68,7 +68,7 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         "vocabulary": trace.vocabulary.size,
         "lens": {str(token): trace.vocabulary.text(token) for token in np.unique(lens.ids)},
     }
-    with writing(path, needs=size_of(out)) as part:
+    with atomic_write(path, needs=size_of(out)) as part:
         write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(about, ensure_ascii=False)})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, shown
+from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
 from glassgpt.tokenizer.files import read_json, read_text
@@ -49,7 +49,7 @@ def build(
         data = name.encode() if name in special or name in added else _token_bytes(path, name)
         if by_id.setdefault(token_id, data) != data:
             raise FileFormatError(
-                f"{path}: id {token_id} is given to two tokens, {shown(name)} is the second"
+                f"{path}: id {token_id} is given to two tokens, {short_repr(name)} is the second"
             )
     missing = [byte for byte, char in enumerate(to_visible(bytes(range(256)))) if char not in ids]
     if missing:
@@ -65,7 +65,8 @@ def build(
         for part, token_id in ((left, pair[0]), (right, pair[1])):
             if token_id not in reachable:
                 raise FileFormatError(
-                    f"{place} {number}: no earlier merge makes {shown(part)}; the merges are out of order"
+                    f"{place} {number}: no earlier merge makes {short_repr(part)}; "
+                    "the merges are out of order"
                 )
         made = ids[left + right]
         reachable.add(made)
@@ -78,11 +79,11 @@ def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
     for name, token_id in data.items():
         if type(token_id) is not int or not 0 <= token_id < HIGHEST_ID:
             raise FileFormatError(
-                f"{path}: the id of {shown(name)} is {shown(token_id)}, "
+                f"{path}: the id of {short_repr(name)} is {short_repr(token_id)}, "
                 f"not an integer from 0 to {HIGHEST_ID - 1}"
             )
         if any("\ud800" <= char <= "\udfff" for char in name):
-            raise FileFormatError(f"{path}: the token {shown(name)} holds half a character")
+            raise FileFormatError(f"{path}: the token {short_repr(name)} holds half a character")
     return dict(data)
 
 
@@ -100,7 +101,7 @@ def checked_merges(
         for token in (left, right, left + right):
             if token not in ids:
                 raise FileFormatError(
-                    f"{place} {number}: {shown(token)} is not in the vocabulary of {path.parent}"
+                    f"{place} {number}: {short_repr(token)} is not in the vocabulary of {path.parent}"
                 )
         merges.append((number, left, right))
     return merges
@@ -124,7 +125,7 @@ def _token_bytes(path: Path, name: str) -> bytes:
         return from_visible(name)
     except KeyError as error:
         raise FileFormatError(
-            f"{path}: token {shown(name)} holds {error.args[0]!r}, which stands for no byte; "
+            f"{path}: token {short_repr(name)} holds {error.args[0]!r}, which stands for no byte; "
             "this is not a byte-level vocabulary"
         ) from None
 

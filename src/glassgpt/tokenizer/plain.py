@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.errors import FileFormatError, SettingError, shown
+from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text
 from glassgpt.tokenizer.base import PathLike, Tokenizer, checked_id
 
@@ -157,4 +157,4 @@ def read_plain(path: Path, data: dict[str, Any]) -> Tokenizer:
                 f"{path}: characters must be a string of different characters in code point order"
             )
         return CharTokenizer(checked_text(characters))
-    raise FileFormatError(f"{path}: {OUR_KEY} is {shown(kind)}; known are 'byte' and 'char'")
+    raise FileFormatError(f"{path}: {OUR_KEY} is {short_repr(kind)}; known are 'byte' and 'char'")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, shown
+from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.tokenizer.alphabet import END_OF_TEXT
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
@@ -44,7 +44,7 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
 def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:
     kind = model.get("type", "BPE")
     if kind != "BPE":
-        raise FileFormatError(f"{path}: the model is {shown(kind)}; only byte-level BPE is supported")
+        raise FileFormatError(f"{path}: the model is {short_repr(kind)}; only byte-level BPE is supported")
     for key in (
         "dropout",
         "continuing_subword_prefix",
@@ -54,17 +54,18 @@ def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any])
     ):
         if model.get(key):
             raise FileFormatError(
-                f"{path}: model.{key} is {shown(model[key])}; GPT-2's BPE has none, so it is not supported"
+                f"{path}: model.{key} is {short_repr(model[key])}; GPT-2's BPE has none, "
+                "so it is not supported"
             )
     normalizer = data.get("normalizer")
     if normalizer is not None:
         raise FileFormatError(
-            f"{path}: the normalizer {shown(_kind(normalizer))} is not supported; GPT-2's has none"
+            f"{path}: the normalizer {short_repr(_kind(normalizer))} is not supported; GPT-2's has none"
         )
     cutter = data.get("pre_tokenizer")
     if _kind(cutter) != "ByteLevel":
         raise FileFormatError(
-            f"{path}: the pre-tokenizer {shown(_kind(cutter))} is not supported; GPT-2's is 'ByteLevel'"
+            f"{path}: the pre-tokenizer {short_repr(_kind(cutter))} is not supported; GPT-2's is 'ByteLevel'"
         )
     assert isinstance(cutter, dict)
     if not cutter.get("use_regex", True):
@@ -86,7 +87,7 @@ def _merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
         elif isinstance(merge, str):
             yield number, merge
         else:
-            raise FileFormatError(f"{place} {number} is {shown(merge)}; it must be two tokens")
+            raise FileFormatError(f"{place} {number} is {short_repr(merge)}; it must be two tokens")
 
 
 def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str, int]]:
@@ -96,11 +97,13 @@ def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str
     for entry in entries if isinstance(entries, list) else []:
         name = entry.get("content") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name:
-            raise FileFormatError(f"{path}: an added token without content: {shown(entry)}")
+            raise FileFormatError(f"{path}: an added token without content: {short_repr(entry)}")
         (token_id,) = checked_ids(path, {name: entry.get("id")}).values()
         for option in ("lstrip", "rstrip", "single_word"):
             if entry.get(option):
-                raise FileFormatError(f"{path}: added token {shown(name)} with {option} is not supported")
+                raise FileFormatError(
+                    f"{path}: added token {short_repr(name)} with {option} is not supported"
+                )
         (special if entry.get("special") else added)[name] = token_id
     return special, added
 

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import check_number, check_whole
@@ -115,7 +115,7 @@ class Job:
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
     def write_settings(self, **changes: Any) -> None:
-        with writing(self.out / SETTINGS) as part:
+        with atomic_write(self.out / SETTINGS) as part:
             values = {**self.settings.to_dict(), **self.origin, **changes}
             part.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 

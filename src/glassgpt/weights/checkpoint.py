@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, SettingError, shown
+from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ class Checkpoint:
     def remarks(self) -> list[str]:
         """What whoever runs the model should know of its files, a line each."""
         found = []
-        names = [shown(name) for name in self.config.unread]
+        names = [short_repr(name) for name in self.config.unread]
         if names:
             listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
             found.append(
@@ -133,7 +133,7 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
     for name in tensors:
         if name not in expected:
             raise FileFormatError(
-                f"{where}: unknown tensor {shown(name)} of shape {shape_of(tensors, name)}; "
+                f"{where}: unknown tensor {short_repr(name)} of shape {shape_of(tensors, name)}; "
                 f"a GPT-2 of {config.n_layer} layers has none of that name. Check config.json."
             )
     for name, shape in expected.items():

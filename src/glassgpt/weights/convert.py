@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.errors import SettingError
-from glassgpt.files import check_target, followed, settle, writing
+from glassgpt.files import atomic_write, check_target, recover_interrupted_write, resolve_symlink
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
 from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
 
@@ -68,7 +68,7 @@ def convert(
         raise SettingError("the target's name is empty. Name a folder or a file.")
     if "\0" in str(dst):
         raise SettingError(f"the target's name {str(dst)!r} holds a zero byte. Name a folder or a file.")
-    target = followed(Path(dst).expanduser())
+    target = resolve_symlink(Path(dst).expanduser())
     format = format_for(target) if format is None else format
     module = writer(format)
     _check_target(src, target, force)
@@ -90,7 +90,7 @@ def _tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, fo
     """A single file of most formats has no room for a tokenizer: it goes beside it, unless one lies there."""
     file = target.parent / "tokenizer.json"
     if found is None and not file.exists():
-        with writing(file) as part:
+        with atomic_write(file) as part:
             part.write_text(ours.files()["tokenizer.json"], "utf-8")
         return [f"a file of {format} holds no tokenizer; it was written beside it: {file}"]
     if found is None or (target.is_file() and format != "gguf" and found.hash != ours.hash):
@@ -105,7 +105,7 @@ def _check_target(src: str | Path, target: Path, force: bool) -> None:
     source = Path(src).expanduser()
     given = str(src) != "" and source.exists()
     check_target(target, [source] if given else [])
-    settle(target)
+    recover_interrupted_write(target)
     if not target.exists():
         return
     if given and source.resolve() in target.resolve().parents:

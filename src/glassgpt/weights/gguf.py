@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.weights.checkpoint import (
     Checkpoint,
     LazyTensor,
@@ -143,7 +143,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     if not config.tie_word_embeddings:
         settings[OWN_TIE] = False
     needs = sum(tensor.kind.n_bytes(int(np.prod(tensor.shape))) for tensor in outgoing)
-    with writing(path, needs=needs) as part:
+    with atomic_write(path, needs=needs) as part:
         write_gguf(part, settings, outgoing)
 
 

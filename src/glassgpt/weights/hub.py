@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.files import inside, read_json, writing
+from glassgpt.files import atomic_write, path_inside, read_json
 from glassgpt.weights.download import RemoteFile, ask, download, is_network_error
 from glassgpt.weights.huggingface import PICKLE, PICKLE_INDEX, SAFETENSORS, SAFETENSORS_INDEX, read_config
 
@@ -142,7 +142,7 @@ def has_weights(folder: Path) -> bool:
         return True
     for index in (SAFETENSORS_INDEX, PICKLE_INDEX):
         if (folder / index).is_file():
-            return all(inside(folder, shard).is_file() for shard in _shards(folder / index))
+            return all(path_inside(folder, shard).is_file() for shard in _shards(folder / index))
     return False
 
 
@@ -154,7 +154,7 @@ def _shards(index: Path) -> list[str]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise FileFormatError(f"{index} has no weight_map. Get the file again.")
-    return sorted({inside(index.parent, name).name for name in weight_map.values()})
+    return sorted({path_inside(index.parent, name).name for name in weight_map.values()})
 
 
 class _Repository:
@@ -274,7 +274,7 @@ class _Repository:
             ref = self.cache / self.folder / "refs" / revision
             # What others fetched by a branch stays what the branch stands for.
             if revision != self.commit and not (revision in self.others and ref.exists()):
-                with writing(ref) as part:
+                with atomic_write(ref) as part:
                     part.write_text(self.commit)
 
 

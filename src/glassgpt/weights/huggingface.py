@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from glassgpt.config import SIZES, Config
-from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, shown
-from glassgpt.files import inside, read_json, writing
+from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, short_repr
+from glassgpt.files import atomic_write, path_inside, read_json
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
     Array,
@@ -93,10 +93,10 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     size = tensorfile.size_of(outgoing)
     metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
     if Path(path).suffix == ".safetensors":
-        with writing(path, needs=size) as part:
+        with atomic_write(path, needs=size) as part:
             tensorfile.write_tensors(part, outgoing, metadata)
         return
-    with writing(path, folder=True, needs=size) as part:
+    with atomic_write(path, folder=True, needs=size) as part:
         tensorfile.write_tensors(part / SAFETENSORS, outgoing, metadata)
         write_config(config, part, outgoing[0].dtype.name)
         if checkpoint.tokenizer is not None:
@@ -204,7 +204,7 @@ def _read_shards(index: Path) -> dict[str, LazyTensor]:
         raise FileFormatError(f"{index} names {len(names):,} shards; at most {SHARD_LIMIT} make sense.")
     shards: dict[str, dict[str, LazyTensor]] = {}
     for name in names:
-        shard = inside(index.parent, name)
+        shard = path_inside(index.parent, name)
         if not shard.is_file():
             raise FileFormatError(f"{index} names the shard {name}, which is not there. Get it too.")
         if name.endswith(".index.json"):  # of which one may name the other, without end
@@ -214,7 +214,7 @@ def _read_shards(index: Path) -> dict[str, LazyTensor]:
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise FileFormatError(
-                f"{index.parent / name} lacks the tensor {shown(tensor)} that the index promises."
+                f"{index.parent / name} lacks the tensor {short_repr(tensor)} that the index promises."
             )
         entries[tensor] = shards[name][tensor]
     return entries
@@ -228,7 +228,7 @@ def _canonical(entries: dict[str, LazyTensor], where: str) -> dict[str, LazyTens
             continue
         if short in tensors:
             raise FileFormatError(
-                f"{where}: {shown(name)} occurs with and without the prefix 'transformer.'."
+                f"{where}: {short_repr(name)} occurs with and without the prefix 'transformer.'."
             )
         tensors[short] = tensor
     return tensors

@@ -18,7 +18,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
-from glassgpt.files import file_size, writing
+from glassgpt.files import atomic_write, file_size
 from glassgpt.weights.checkpoint import (
     DTYPES,
     Array,
@@ -120,7 +120,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     header[: len(words)] = words
     padding = np.zeros((rows - config.vocab_size, config.n_embd), DTYPES[dtype])
     needs = HEADER + config.n_parameters * DTYPES[dtype].itemsize + padding.nbytes
-    with writing(path, needs=needs) as part, open(part, "wb") as file:
+    with atomic_write(path, needs=needs) as part, open(part, "wb") as file:
         file.write(header.tobytes())
         for name in order(config):
             array = cast(tensors[name], dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.weights import pickled
 from glassgpt.weights.checkpoint import (
     Array,
@@ -100,7 +100,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     size = (
         sum(math.prod(shape) for shape in config.shapes().values()) * state["lm_head.weight"].element_size()
     )
-    with writing(path, needs=size) as part, open(part, "wb") as file:
+    with atomic_write(path, needs=size) as part, open(part, "wb") as file:
         torch.save(values, file)
 
 

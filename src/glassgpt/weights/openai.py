@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, shown
-from glassgpt.files import file_size, inside, read_json, writing
+from glassgpt.errors import ConfigError, FileFormatError, short_repr
+from glassgpt.files import atomic_write, file_size, path_inside, read_json
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
@@ -95,7 +95,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
             yield openai_name(name), array[np.newaxis] if openai_name(name).endswith("/w") else array
 
     needs = sum(math.prod(shape_of(tensors, name)) for name in tensors) * to.itemsize
-    with writing(path, folder=True, needs=needs) as folder:
+    with atomic_write(path, folder=True, needs=needs) as folder:
         (folder / "hparams.json").write_text(json.dumps(hparams), encoding="utf-8")
         write_bundle(folder / "model.ckpt", variables())
         names = 'model_checkpoint_path: "model.ckpt"\nall_model_checkpoint_paths: "model.ckpt"\n'
@@ -151,7 +151,7 @@ def _prefix(folder: Path) -> Path:
         text = pointer.read_bytes().decode("utf-8", "replace")
         if match := re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE):
             # A trainer may have written the full path on its own machine; only the last part counts here.
-            prefix = inside(folder, re.split(r"[/\\]", match[1])[-1])
+            prefix = path_inside(folder, re.split(r"[/\\]", match[1])[-1])
             if prefix.with_name(prefix.name + ".index").is_file():
                 return prefix
     found = sorted(folder.glob("*.index")) if folder.is_dir() else []
@@ -168,7 +168,7 @@ def _config(file: Path, n_variables: int) -> Config:
     unknown = sorted(set(hparams) - set(HPARAMS) - HARMLESS)
     if unknown:
         raise ConfigError(
-            f"{file}: unknown key {shown(unknown[0])} = {shown(hparams[unknown[0]])}. Remove it."
+            f"{file}: unknown key {short_repr(unknown[0])} = {short_repr(hparams[unknown[0]])}. Remove it."
         )
     missing = [key for key in HPARAMS if key not in hparams]
     if missing:

@@ -16,7 +16,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.weights import tensorfile
 from glassgpt.weights.checkpoint import (
     Array,
@@ -103,7 +103,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
             values, scales = (functools.partial(_part, model, name, i) for i in (0, 1))
             outgoing.append(tensorfile.Outgoing(name, rows, _I8, values))
             outgoing.append(tensorfile.Outgoing(name + _SCALE, rows[:1], _F32, scales))
-    with writing(path, folder=True, needs=tensorfile.size_of(outgoing)) as part:
+    with atomic_write(path, folder=True, needs=tensorfile.size_of(outgoing)) as part:
         tensorfile.write_tensors(part / FILE, outgoing, {"format": "glassgpt-int8-rows"})
         write_config(model.config, part, "float32")
         if model.tokenizer is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
-from glassgpt.files import refuse_device
+from glassgpt.files import check_not_device
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
 from glassgpt.weights.huggingface import read_config
@@ -191,7 +191,7 @@ _MODEL_FILES = (
 
 def refuse_foreign_files(path: Path) -> None:
     """Replacing removes what was there: a folder must hold nothing but a model, a device stays one."""
-    refuse_device(path)
+    check_not_device(path)
     if not path.is_dir():
         return
     foreign = sorted(

@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glassgpt.errors import FileFormatError, shown
+from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import file_size
 from glassgpt.weights.checkpoint import LazyTensor
 from glassgpt.weights.filebytes import FileBytes
@@ -100,18 +100,23 @@ def read_header(path: str | Path) -> tuple[dict[str, Span], dict[str, str]]:
 
 def _span(path: Path, name: str, value: Any, base: int) -> Span:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        raise _lie(path, f"{shown(name)} is not described by dtype, shape and data_offsets")
+        raise _lie(path, f"{short_repr(name)} is not described by dtype, shape and data_offsets")
     if not isinstance(value["dtype"], str) or value["dtype"] not in DTYPES:
-        raise _lie(path, f"{shown(name)} has dtype {shown(value['dtype'])}, which GPT-2 weights do not use")
+        raise _lie(
+            path, f"{short_repr(name)} has dtype {short_repr(value['dtype'])}, which GPT-2 weights do not use"
+        )
     shape, offsets = value["shape"], value["data_offsets"]
     if not _whole_numbers(shape) or not _whole_numbers(offsets) or len(offsets) != 2:
-        raise _lie(path, f"{shown(name)} has shape {shown(shape)} and data_offsets {shown(offsets)}")
+        raise _lie(
+            path, f"{short_repr(name)} has shape {short_repr(shape)} and data_offsets {short_repr(offsets)}"
+        )
     dtype = DTYPES[value["dtype"]]
     needed = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
         raise _lie(
             path,
-            f"{shown(name)} of shape {shape} takes {needed:,} bytes, its offsets {offsets} say otherwise",
+            f"{short_repr(name)} of shape {shape} takes {needed:,} bytes, "
+            f"its offsets {offsets} say otherwise",
         )
     return Span(dtype, tuple(shape), base + offsets[0], base + offsets[1])
 
@@ -122,7 +127,7 @@ def _check_tiling(path: Path, spans: Mapping[str, Span], begin: int, end: int) -
     for name, span in sorted(spans.items(), key=lambda item: (item[1].begin, item[1].end)):
         if span.begin != reached:
             what = "overlaps the tensor before it" if span.begin < reached else "leaves a hole before it"
-            raise _lie(path, f"{shown(name)} {what}")
+            raise _lie(path, f"{short_repr(name)} {what}")
         reached = span.end
     if reached != end:
         raise _lie(path, f"its tensors end at byte {reached:,} but the file at byte {end:,}")
@@ -138,7 +143,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
-            raise ValueError(f"the key {shown(key)} occurs twice")
+            raise ValueError(f"the key {short_repr(key)} occurs twice")
         values[key] = value
     return values
 

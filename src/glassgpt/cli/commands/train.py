@@ -132,12 +132,12 @@ def command(
 
 def refuse_foreign_folder(out: Path) -> None:
     """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
-    from glassgpt.files import refuse_device, unfinished
+    from glassgpt.files import check_not_device, find_interrupted_writes
 
-    refuse_device(out)
+    check_not_device(out)
     if out.is_file():
         raise SettingError(f"--out {out} is a file. Name a folder.")
-    ours = {"settings.json", "checkpoints", *(path.name for _, path in unfinished(out))}
+    ours = {"settings.json", "checkpoints", *(path.name for _, path in find_interrupted_writes(out))}
     held = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
     foreign = sorted(name for name in held if not name.startswith("."))  # .DS_Store and its like
     if foreign and not ours & held:
@@ -165,13 +165,13 @@ def tell_plan(job: Job) -> Plan | None:
 
 def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
     """The run, in each of its processes. The first one (or only one) speaks and writes."""
-    from glassgpt.files import alone_in
+    from glassgpt.files import lock_folder
     from glassgpt.train.loop import train
 
     done = 0
     with contextlib.ExitStack() as stack:
         if job.leads:
-            stack.enter_context(alone_in(job.out / "checkpoints", "train"))
+            stack.enter_context(lock_folder(job.out / "checkpoints", "train"))
         job.write_beginning()
         asked = stack.enter_context(stopping_kindly(alone=job.mesh is None))
         tell = stack.enter_context(telling(job, plan, wishes)) if job.leads else lambda record: None

@@ -121,16 +121,16 @@ def free_target(
     force: bool = False,
 ) -> Path:
     """Where the tuned model goes: where nothing is yet, where a tuning goes on, or by force over a model."""
-    from glassgpt.files import check_target, followed, settle
+    from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
     from glassgpt.weights.registry import refuse_foreign_files
 
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = Path(f"{name}-tuned") if out is None else Path(out).expanduser()
-    target = followed(target)
+    target = resolve_symlink(target)
     check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
-    settle(target)
+    recover_interrupted_write(target)
     if resume:
         return target
     if is_interrupted(target) and not force:

@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError, UserError
-from glassgpt.files import checksum, flush, remove, unfinished, writing
+from glassgpt.files import atomic_write, file_crc32, find_interrupted_writes, fsync, remove
 from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import Saver
 from glassgpt.train.checkpoint.sharded import REST, Held, is_divided, read_shares, write_shares
@@ -154,20 +154,20 @@ def write_model(
                 f"{tensor.name} is not finite after step {step}, so nothing was saved. {way_on(out)}"
             )
     # The checkpoint comes last: wherever there is one to go on from, all it needs besides is there.
-    with writing(out / "config.json") as part:
+    with atomic_write(out / "config.json") as part:
         part.write_text(json.dumps(config.to_dict(), indent=2) + "\n", "utf-8")
     weights = [
         Outgoing(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
     ]
-    with writing(out / "model.safetensors", needs=size_of(weights)) as part:
+    with atomic_write(out / "model.safetensors", needs=size_of(weights)) as part:
         write_tensors(part, weights, {"format": "pt"})
     if (out / LOG).exists():
-        flush(out / LOG)
+        fsync(out / LOG)
     if not plain:
         return
-    with writing(checkpoint_folder(out, step), folder=True, needs=size_of(tensors)) as part:
+    with atomic_write(checkpoint_folder(out, step), folder=True, needs=size_of(tensors)) as part:
         write_tensors(part / STATE, tensors, facts)
-        done = {"bytes": (part / STATE).stat().st_size, "crc32": checksum(part / STATE)}
+        done = {"bytes": (part / STATE).stat().st_size, "crc32": file_crc32(part / STATE)}
         (part / "DONE").write_text(json.dumps(done) + "\n", "utf-8")
 
 
@@ -187,7 +187,7 @@ def tidy(out: Path) -> None:
     one, nothing has its name: the new one takes it, or else the old one.
     """
     inside = out / "checkpoints"
-    left = unfinished(inside)
+    left = find_interrupted_writes(inside)
     moved_aside = {name for name, path in left if path.suffix == ".old"}
     for suffix in (".part", ".old"):
         for name, path in left:
@@ -195,7 +195,7 @@ def tidy(out: Path) -> None:
             if nameless and path.suffix == suffix and (path / "DONE").exists():
                 path.rename(inside / name)
     for folder in (out, inside):
-        for _, path in unfinished(folder):
+        for _, path in find_interrupted_writes(folder):
             remove(path)
     for folder in inside.glob("step-*"):
         if CHECKPOINT.fullmatch(folder.name) and not (folder / "DONE").exists():
@@ -344,7 +344,7 @@ def read_newest(found: Sequence[Path], held: Held, team: Team) -> tuple[dict[str
 def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         done = json.loads((folder / "DONE").read_text("utf-8"))
-        if (folder / STATE).stat().st_size != done["bytes"] or checksum(folder / STATE) != done["crc32"]:
+        if (folder / STATE).stat().st_size != done["bytes"] or file_crc32(folder / STATE) != done["crc32"]:
             raise FileFormatError(f"{folder / STATE} is damaged: it is not what was saved.")
         with safetensors.safe_open(folder / STATE, framework="pt") as file:
             facts = file.metadata()

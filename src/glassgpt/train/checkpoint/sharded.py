@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from glassgpt.errors import FileFormatError, NonFiniteLossError
-from glassgpt.files import checksum, writing
+from glassgpt.files import atomic_write, file_crc32
 from glassgpt.train.distributed.parallelize import parts_of, share, whole
 from glassgpt.train.distributed.process_group import Team
 
@@ -48,7 +48,7 @@ def write_shares(
     check_finite(held, folder.name, team)
     state = {key: laid(name, value) for key, (name, value) in held.items()}
     with contextlib.ExitStack() as stack:
-        made = str(stack.enter_context(writing(folder, folder=True))) if team.leads else ""
+        made = str(stack.enter_context(atomic_write(folder, folder=True))) if team.leads else ""
         part = Path(team.heard(made)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
@@ -128,7 +128,7 @@ def check_finite(held: Held, what: str, team: Team) -> None:
 
 
 def summed(file: Path) -> list[int]:
-    return [file.stat().st_size, checksum(file)]
+    return [file.stat().st_size, file_crc32(file)]
 
 
 def damage(folder: Path, team: Team) -> str:

@@ -36,14 +36,14 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import (
-    alone_in,
+    atomic_write,
     check_target,
-    followed,
-    put_in_place,
+    lock_folder,
     read_json,
+    recover_interrupted_write,
     remove,
-    settle,
-    writing,
+    replace_path,
+    resolve_symlink,
 )
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -106,14 +106,14 @@ def prepare(
 
     `begin` is told how many bytes there are to read, `advance` how many more were read.
     """
-    out = followed(Path(out).expanduser())
+    out = resolve_symlink(Path(out).expanduser())
     check_number("--val-share", val_share, 0, 1, "0.01 is usual", below=True)
     check_whole("--seed", seed, 0, SEEDS)
     if workers is not None:
         check_whole("--workers", workers, 1, MOST_WORKERS)
     check_target(out)
     part = out.with_name(out.name + ".part")
-    settle(out)
+    recover_interrupted_write(out)
     sources = find_sources(inputs, besides=(out, part))
     _check_target(out, part, force)
     check_target(out, [source.path for source in sources])
@@ -136,7 +136,7 @@ def prepare(
         _do_units(job, workers, (lambda n: None) if advance is None else advance)
         files = _fill_splits(job)
         index = _index(job, sources, files)
-        with writing(job.folder / INDEX) as file:
+        with atomic_write(job.folder / INDEX) as file:
             file.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
         _finish(job.folder, out, index, tokenizer_files)
     return index
@@ -174,12 +174,12 @@ def _working_in(job: Job, sources: Sequence[Source]) -> Iterator[None]:
         "chunk": job.chunk,
         "sources": order_key(sources),
     }
-    with alone_in(folder, "prepare"):
+    with lock_folder(folder, "prepare"):
         if not _is_plan(folder, plan):
             for entry in folder.iterdir():
                 if entry.name != "lock":
                     remove(entry)
-            with writing(folder / "plan.json") as part:
+            with atomic_write(folder / "plan.json") as part:
                 part.write_text(json.dumps(plan), "utf-8")
         try:
             yield
@@ -292,7 +292,7 @@ def do_unit(job: Job, number: int, on_read: OnRead) -> None:
             # What is written now undoes what that record, left by a kill in the clean-up, tells of.
             remove(job.folder / _record_name(number, chunk, again=True))
             write_chunk(job, number, chunk, pieces, threshold(job.val_share))
-    with writing(job.folder / f"unit-{number:05d}.json") as part:
+    with atomic_write(job.folder / f"unit-{number:05d}.json") as part:
         part.write_text(json.dumps({"chunks": chunks}), "utf-8")
 
 
@@ -357,9 +357,11 @@ def write_chunk(
         characters += len(piece.content)
     for split in SPLITS:
         if tokens[split]:
-            with writing(job.folder / f"{_name(split, number, chunk)}.bin", needs=len(tokens[split])) as part:
+            with atomic_write(
+                job.folder / f"{_name(split, number, chunk)}.bin", needs=len(tokens[split])
+            ) as part:
                 part.write_bytes(tokens[split])
-            with writing(job.folder / f"{_name(split, number, chunk)}.starts") as part:
+            with atomic_write(job.folder / f"{_name(split, number, chunk)}.starts") as part:
                 part.write_bytes(np.array(starts[split], "<u4").tobytes())
     record = Record(
         {split: len(tokens[split]) // dtype.itemsize for split in SPLITS},
@@ -370,7 +372,7 @@ def write_chunk(
         lots.count(min(lots)),
         characters,
     )
-    with writing(job.folder / _record_name(number, chunk, again)) as part:
+    with atomic_write(job.folder / _record_name(number, chunk, again)) as part:
         part.write_text(json.dumps(asdict(record)), "utf-8")
 
 
@@ -475,7 +477,7 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
             remove(entry)
     remove(folder / "plan.json")
     try:
-        replaced = put_in_place(folder, out)
+        replaced = replace_path(folder, out)
     except OSError as error:
         raise UserError(f"cannot rename {folder} to {out}: {error.strerror}.") from None
     if replaced is not None:

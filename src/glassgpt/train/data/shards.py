@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import file_size, inside, read_json
+from glassgpt.files import file_size, path_inside, read_json
 from glassgpt.train.data.file_kinds import kind_of_content
 from glassgpt.weights.filebytes import FileBytes
 
@@ -306,7 +306,7 @@ def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Sha
     entries = index["splits"][split]["files"]
     files, lengths = [], []
     for entry in entries:
-        file = inside(folder, entry["name"])
+        file = path_inside(folder, entry["name"])
         _check_size(file, entry["tokens"] * dtype.itemsize)
         _check_size(_starts_of(file), entry["documents"] * 4)
         files.append(file)
@@ -358,7 +358,7 @@ def check_hashes(folder: Path, progress: Progress = quietly) -> Iterator[tuple[P
     entries = [entry for split in index["splits"].values() for entry in split["files"]]
     with progress(f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize) as advance:
         for entry in entries:
-            file = inside(folder, entry["name"])
+            file = path_inside(folder, entry["name"])
             yield file, _difference(file, entry, itemsize, advance)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.train.checkpoint.run_folder import LOG, read_config, read_records
 from glassgpt.train.environment import SESSIONS
 from glassgpt.train.report.chart import Chart, Curve, Point, smoothed
@@ -30,7 +30,7 @@ SHOWN_SAMPLES = 8  # the others are folded away
 
 def write_report(out: Path) -> Path:
     """The page of the run in `out`, as it stands; where it is."""
-    with writing(out / REPORT) as part:
+    with atomic_write(out / REPORT) as part:
         part.write_text(page(out), "utf-8")
     return out / REPORT
 
