@@ -7,14 +7,14 @@ without translation. The four published sizes are in `SIZES`.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import ConfigError, short_repr
+from glassgpt.errors import ConfigError, FileFormatError, short_repr
+from glassgpt.files import read_json
 
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
@@ -179,13 +179,9 @@ class Config:
         path = Path(path)
         file = path / "config.json" if path.is_dir() else path
         try:
-            values = json.loads(file.read_text("utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{file} does not exist. Name a folder with a config.json.") from None
-        except (ValueError, RecursionError) as error:  # ValueError covers bad JSON and bad UTF-8
-            raise ConfigError(f"{file} is not JSON: {error}.") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{file} holds a {type(values).__name__}, not an object of settings.")
+            values = read_json(file)
+        except FileFormatError as error:
+            raise ConfigError(str(error)) from None
         return cls.from_dict(values, where=str(file))
 
     def to_dict(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, numbe
         assert part.is_dir()
         signal.raise_signal(number)
 
-    monkeypatch.setattr("glassgpt.files.fsync", fsync)
+    monkeypatch.setattr("glassgpt.files.write.fsync", fsync)
     answer = glassgpt("convert", tiny, tmp_path / "out")
     assert (answer.code, answer.out, answer.err) == (code, "", "\n")
     assert os.listdir(tmp_path) == []

@@ -16,9 +16,9 @@ import pytest
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
 from glassgpt.weights.convert import max_abs_error
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.registry import format_for
 from tests.weights.conftest import assert_same, random_checkpoint
 
@@ -309,7 +309,7 @@ def test_a_lazy_checkpoint_is_not_read_to_be_asked_about(
     def read(*arguments: object) -> None:
         raise AssertionError("read too early")
 
-    monkeypatch.setattr(FileBytes, "read", read)
+    monkeypatch.setattr(ByteReader, "read", read)
     checkpoint = load_checkpoint(tmp_path / "m")
     assert "wte.weight" in checkpoint.tensors
     assert checkpoint.dtype == np.float32

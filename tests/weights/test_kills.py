@@ -73,7 +73,7 @@ def assert_one_is_always_there(
 @pytest.fixture(params=["exchange", "two renames"])
 def gap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param == "two renames":  # what disks and systems need that cannot exchange
-        monkeypatch.setattr("glassgpt.files._exchange", lambda one, other: False)
+        monkeypatch.setattr("glassgpt.files.write._exchange", lambda one, other: False)
     return request.param == "two renames"
 
 

@@ -116,9 +116,9 @@ class Tokenizer(ABC):
 
     def save(self, folder: PathLike) -> None:
         """Write the tokenizer's files into a folder, which is made if need be."""
-        from glassgpt.tokenizer.files import write_files
+        from glassgpt.files import write_text_files
 
-        write_files(Path(folder), self.files())
+        write_text_files(Path(folder), self.files())
 
     @cached_property
     def hash(self) -> str:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import read_json, read_text
 from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
-from glassgpt.tokenizer.files import read_json, read_text
+from glassgpt.tokenizer.files import LARGEST_FILE
 
 HIGHEST_ID = 1 << 22
 
 
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
-    ids = checked_ids(vocab_path, read_json(vocab_path))
+    ids = checked_ids(vocab_path, read_json(vocab_path, LARGEST_FILE))
     merges = checked_merges(merges_path, _merge_lines(merges_path), ids, f"{merges_path}, line")
     # What no merge makes and is written as it reads was put in by name: `<|endoftext|>` and its like.
     made = {ids[left + right] for _, left, right in merges}
@@ -29,7 +30,7 @@ def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     added_path = vocab_path.parent / "added_tokens.json"
     if added_path.is_file():
         known = _special_names(vocab_path.parent / "special_tokens_map.json")
-        for name, token_id in checked_ids(added_path, read_json(added_path)).items():
+        for name, token_id in checked_ids(added_path, read_json(added_path, LARGEST_FILE)).items():
             if name not in special:
                 (special if name in known else added)[name] = token_id
     return build(vocab_path, ids, merges, special, added, f"{merges_path}, line")
@@ -108,7 +109,7 @@ def checked_merges(
 
 
 def _merge_lines(path: Path) -> Iterable[tuple[int, str]]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, LARGEST_FILE).split("\n"), start=1):
         line = line.removesuffix("\r")
         if line and not (number == 1 and line.startswith("#version")):
             yield number, line
@@ -134,7 +135,7 @@ def _special_names(path: Path) -> set[str]:
     if not path.is_file():
         return set()
     names = set()
-    for value in read_json(path).values():
+    for value in read_json(path, LARGEST_FILE).values():
         for one in value if isinstance(value, list) else [value]:
             name = one.get("content") if isinstance(one, dict) else one
             if isinstance(name, str):

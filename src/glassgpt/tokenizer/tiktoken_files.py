@@ -7,9 +7,10 @@ import binascii
 from pathlib import Path
 
 from glassgpt.errors import FileFormatError
+from glassgpt.files import read_text
 from glassgpt.tokenizer.alphabet import END_OF_TEXT
 from glassgpt.tokenizer.bpe import Pair, Vocabulary, merge_with_heap
-from glassgpt.tokenizer.files import read_text
+from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import HIGHEST_ID
 
 # A .tiktoken file does not say how text is cut into words. These two are published with other patterns.
@@ -40,7 +41,7 @@ def read(path: Path) -> Vocabulary:
 def _ranks(path: Path) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     seen: set[int] = set()
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path, LARGEST_FILE).splitlines(), start=1):
         if not line:
             continue
         try:

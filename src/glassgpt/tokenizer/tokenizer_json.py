@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import read_json
 from glassgpt.tokenizer.alphabet import END_OF_TEXT
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
-from glassgpt.tokenizer.files import read_json
+from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import build, checked_ids, checked_merges, visible_merges, visible_tokens
 from glassgpt.tokenizer.plain import OUR_KEY, read_plain
 
 
 def read(path: Path) -> Tokenizer:
     """Open a tokenizer.json: Hugging Face's or ours."""
-    data = read_json(path)
+    data = read_json(path, LARGEST_FILE)
     if OUR_KEY in data:
         return read_plain(path, data)
     return BPETokenizer(_read_bpe(path, data))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from glassgpt.errors import FileFormatError
 from glassgpt.files import file_size
-from glassgpt.weights.filebytes import FileBytes
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.ggml_types import TYPES, Bytes, GGMLType
 
 MAGIC = b"GGUF"
@@ -74,7 +74,7 @@ class GGUFFile:
     path: Path
     settings: dict[str, Value]
     tensors: dict[str, StoredTensor]
-    data: FileBytes
+    data: ByteReader
 
     def bytes_of(self, tensor: StoredTensor) -> Bytes:
         return self.data.read(tensor.offset, tensor.n_bytes)
@@ -88,7 +88,7 @@ def read_gguf(path: Path) -> GGUFFile:
     size = file_size(path)
     if size < 24:
         raise FileFormatError(f"{path} is {size} bytes long, too short for a GGUF file. Get it again.")
-    data = FileBytes(path)
+    data = ByteReader(path)
     cursor = _Cursor(path, data.read(0, min(size, METADATA_LIMIT)).data)
     if cursor.take(4) != MAGIC:
         raise FileFormatError(f"{path} does not begin with 'GGUF': it is another kind of file.")

@@ -8,7 +8,6 @@ then evaluates ids, but cannot turn text into them.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError
+from glassgpt.files import parse_json
 from glassgpt.weights.gguf_file import Setting, Value
 
 if TYPE_CHECKING:
@@ -77,11 +77,8 @@ def _read_ours(path: Path, text: str) -> Tokenizer:
     from glassgpt.tokenizer.plain import OUR_KEY as KIND
     from glassgpt.tokenizer.plain import read_plain
 
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict) or KIND not in data:
+    data = parse_json(text, f"{OUR_KEY} in {path}")
+    if KIND not in data:
         raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Get the file again.")
     return read_plain(path, data)
 

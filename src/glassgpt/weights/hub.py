@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.files import atomic_write, path_inside, read_json
+from glassgpt.files import atomic_symlink, atomic_write, path_inside, read_json
 from glassgpt.weights.download import RemoteFile, ask, download, is_network_error
 from glassgpt.weights.huggingface import PICKLE, PICKLE_INDEX, SAFETENSORS, SAFETENSORS_INDEX, read_config
 
@@ -282,12 +279,7 @@ def link(place: Path, blob: Path) -> None:
     """The file's name in its commit's folder, for the bytes that were checked and for no others."""
     if place.exists() and place.samefile(blob):
         return
-    made = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-    try:
-        made.symlink_to(os.path.relpath(blob, place.parent))
-    except OSError:  # not on this disk, or not for this user of Windows
-        shutil.copyfile(blob, made)
-    os.replace(made, place)
+    atomic_symlink(place, blob)
 
 
 def _explained(error: Exception, name: str, repo: str, revision: str) -> Exception:

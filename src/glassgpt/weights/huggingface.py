@@ -16,7 +16,7 @@ import numpy as np
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, short_repr
-from glassgpt.files import atomic_write, path_inside, read_json
+from glassgpt.files import atomic_write, parse_json, path_inside, read_json
 from glassgpt.weights import pickled, tensorfile
 from glassgpt.weights.checkpoint import (
     Array,
@@ -134,16 +134,10 @@ def _more_ends(folder: Path) -> list[int]:
 
 
 def config_from_text(text: str, where: str) -> Config:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{where}: the config is not JSON.") from None
-    return _config(values, where)
+    return _config(parse_json(text, f"the config in {where}"), where)
 
 
-def _config(values: Any, where: str) -> Config:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where} holds a {type(values).__name__}, not an object of settings.")
+def _config(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.from_dict(values, where)
     except TypeError as error:  # a string where a number belongs

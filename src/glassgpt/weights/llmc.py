@@ -19,6 +19,7 @@ import numpy as np
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
 from glassgpt.files import atomic_write, file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import (
     DTYPES,
     Array,
@@ -30,7 +31,6 @@ from glassgpt.weights.checkpoint import (
     dtype_of,
     require_published_design,
 )
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.linear import is_linear, turned
 from glassgpt.weights.tokenizers import tokenizer_beside
 
@@ -78,7 +78,7 @@ def load(path: str | Path) -> Checkpoint:
                 f"{path} is {size:,} bytes long, but its header describes {described:,}: "
                 "truncated or forged. Get the file again."
             )
-    data = FileBytes(path)
+    data = ByteReader(path)
     shapes = config.shapes()
     tensors: dict[str, LazyTensor] = {}
     reached = HEADER

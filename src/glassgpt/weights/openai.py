@@ -17,7 +17,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, short_repr
-from glassgpt.files import atomic_write, file_size, path_inside, read_json
+from glassgpt.files import atomic_write, file_size, path_inside, read_bytes, read_json
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
@@ -148,7 +148,7 @@ def _prefix(folder: Path) -> Path:
     """The common part of the checkpoint's file names: the file `checkpoint` tells, or there is only one."""
     pointer = folder / "checkpoint"
     if pointer.is_file() and file_size(pointer) < 2**16:
-        text = pointer.read_bytes().decode("utf-8", "replace")
+        text = read_bytes(pointer).decode("utf-8", "replace")
         if match := re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE):
             # A trainer may have written the full path on its own machine; only the last part counts here.
             prefix = path_inside(folder, re.split(r"[/\\]", match[1])[-1])

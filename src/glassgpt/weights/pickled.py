@@ -21,8 +21,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, UserError
 from glassgpt.files import file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import Array, LazyTensor
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.pickle_check import DTYPES, OLD_START, check_instructions, instructions
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Pickled:
 
     path: Path
     values: dict[str, Any]
-    file: FileBytes
+    file: ByteReader
     places: Mapping[int, int]  # address of a storage -> where it lies; none in files from before 2020
 
 
@@ -78,7 +78,7 @@ def load_pickled(path: str | Path) -> Pickled:
     places: dict[int, int] = {}
     try:
         if _is_zip(path):
-            # Mapped for its structure alone, no number is touched: see filebytes.py for why not.
+            # Mapped for its structure alone, no number is touched: see byte_reader.py for why not.
             values = torch.load(path, map_location=stay, weights_only=True, mmap=True)
             places = _places(addresses, _storages(path))
         if not places:
@@ -87,7 +87,7 @@ def load_pickled(path: str | Path) -> Pickled:
         raise FileFormatError(f"{path} cannot be opened: {_reason(error)}. Get the file again.") from None
     if not isinstance(values, dict):
         raise FileFormatError(f"{path} holds a {type(values).__name__}, not a dictionary of tensors.")
-    return Pickled(path, values, FileBytes(path), places)
+    return Pickled(path, values, ByteReader(path), places)
 
 
 def _storages(path: Path) -> list[int]:

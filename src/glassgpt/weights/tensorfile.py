@@ -20,8 +20,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import LazyTensor
-from glassgpt.weights.filebytes import FileBytes
 
 # The header of GPT-2 XL is 60 kB. Parsed JSON takes up to thirty times its own size in memory.
 HEADER_LIMIT = 2**20
@@ -62,7 +62,7 @@ def looks_like(path: str | Path) -> bool:
 def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """Every tensor of the file, unread, and the strings of its `__metadata__`."""
     spans, metadata = read_header(path)
-    file = FileBytes(path)
+    file = ByteReader(path)
     tensors = {
         name: LazyTensor(
             span.shape, span.dtype, functools.partial(file.array, span.begin, span.shape, span.dtype)

@@ -19,10 +19,10 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.files import file_size
+from glassgpt.files import file_size, read_bytes
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.crc32c import crc32c, masked
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.sstable import FILE_LIMIT, read_table, read_varint, varint, write_table
 
 # TensorFlow's numbers for the dtypes (types.proto) that weights come in.
@@ -58,7 +58,7 @@ def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]
     where = str(index)
     if file_size(index) > FILE_LIMIT:
         _refuse(where, f"is {file_size(index):,} bytes long; an index has at most {FILE_LIMIT:,}")
-    table = read_table(_read(index), where)
+    table = read_table(read_bytes(index), where)
     if b"" not in table:
         _refuse(where, "has no header")
     n_shards = _read_header(table.pop(b""), where)
@@ -108,7 +108,7 @@ class _Shard:
             _refuse(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
         self.path = _shard_path(prefix, number, of)
         self.size = file_size(self.path)
-        self.bytes = FileBytes(self.path)
+        self.bytes = ByteReader(self.path)
 
     def tensor(self, name: str, entry: Entry) -> LazyTensor:
         dtype = DTYPES[entry.dtype]
@@ -131,13 +131,6 @@ class _Shard:
 
 def _shard_path(prefix: Path, number: int, of: int) -> Path:
     return prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{of:05d}")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
 
 
 def _read_header(message: bytes, where: str) -> int:

@@ -17,6 +17,7 @@ from glassgpt.cli.commands.convert import size_on_disk
 from glassgpt.cli.parse import flag
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
+from glassgpt.files import read_text
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
 
 NAME_IN_THE_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
@@ -103,7 +104,7 @@ def find(model: str) -> Found:
     return Found(
         checkpoint.config,
         facts,
-        card.read_text("utf-8") if card.is_file() else None,
+        read_text(card, limit=2**20) if card.is_file() else None,
         attribution if attribution.is_file() else None,
     )
 

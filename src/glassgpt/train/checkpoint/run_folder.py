@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError, UserError
-from glassgpt.files import atomic_write, file_crc32, find_interrupted_writes, fsync, remove
+from glassgpt.files import atomic_write, file_crc32, find_interrupted_writes, fsync, read_json, remove
 from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import Saver
 from glassgpt.train.checkpoint.sharded import REST, Held, is_divided, read_shares, write_shares
@@ -343,7 +343,7 @@ def read_newest(found: Sequence[Path], held: Held, team: Team) -> tuple[dict[str
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
-        done = json.loads((folder / "DONE").read_text("utf-8"))
+        done = read_json(folder / "DONE")
         if (folder / STATE).stat().st_size != done["bytes"] or file_crc32(folder / STATE) != done["crc32"]:
             raise FileFormatError(f"{folder / STATE} is damaged: it is not what was saved.")
         with safetensors.safe_open(folder / STATE, framework="pt") as file:

@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from glassgpt.errors import FileFormatError, NonFiniteLossError
-from glassgpt.files import atomic_write, file_crc32
+from glassgpt.files import atomic_write, file_crc32, read_json
 from glassgpt.train.distributed.parallelize import parts_of, share, whole
 from glassgpt.train.distributed.process_group import Team
 
@@ -134,7 +134,7 @@ def summed(file: Path) -> list[int]:
 def damage(folder: Path, team: Team) -> str:
     """What is wrong with this process's files; nothing if they are what was saved."""
     try:
-        sums = json.loads((folder / "DONE").read_text("utf-8"))["files"]
+        sums = read_json(folder / "DONE")["files"]
         for name in sorted(sums)[team.rank :: team.world]:
             if summed(folder / name) != sums[name]:
                 return f"{folder / name} is damaged: it is not what was saved."

@@ -44,10 +44,10 @@ from glassgpt.files import (
     remove,
     replace_path,
     resolve_symlink,
+    write_text_files,
 )
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.tokenizer.files import write_files
 from glassgpt.train.data.find_files import Source, Unit, divide, find_sources, order_key
 from glassgpt.train.data.readers import SECTION, OnRead, Piece, read_pieces
 from glassgpt.train.data.shards import FORMAT, INDEX, VERSION, token_dtype
@@ -132,7 +132,7 @@ def prepare(
         begin(total)
     with _working_in(job, sources):
         tokenizer_files = tokenizer.files()
-        write_files(job.folder, tokenizer_files)
+        write_text_files(job.folder, tokenizer_files)
         _do_units(job, workers, (lambda n: None) if advance is None else advance)
         files = _fill_splits(job)
         index = _index(job, sources, files)

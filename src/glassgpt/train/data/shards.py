@@ -22,8 +22,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import file_size, path_inside, read_json
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.train.data.file_kinds import kind_of_content
-from glassgpt.weights.filebytes import FileBytes
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ class TokenFile:
 
     def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
         self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
-        self._bytes = FileBytes(path)
+        self._bytes = ByteReader(path)
 
     def __len__(self) -> int:
         return self.count
