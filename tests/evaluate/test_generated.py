@@ -80,7 +80,7 @@ def test_mistakes_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: rouge([], []), "0 texts"),
         (lambda: self_bleu(["a"]), "two or more"),
         (lambda: distinct(["a"], 0), "n is 0"),
-        (lambda: f1("a", []), "no right answer"),
+        (lambda: f1("a", []), "no reference answer"),
     ):
         with pytest.raises(SettingError, match=message):
             call()

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.progress import Advance
 from glassgpt.tokenizer import BPETokenizer, Tokenizer, reading, trainer
 from glassgpt.tokenizer.alphabet import bytes_in_id_order, split_words
 from glassgpt.tokenizer.bpe import join
@@ -141,9 +143,7 @@ def test_documents_stay_apart(tmp_path: Path) -> None:
 def test_memory_is_bounded_by_forgetting_the_rarest_words(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(" ".join(f"x{'y' * (i % 50)}{i}" for i in range(5000)) + " often" * 100, encoding="utf-8")
-    from glassgpt.tokenizer.progress import Progress
-
-    counts = trainer.count_words([path], max_words=500, max_bytes=None, workers=1, progress=Progress(False))
+    counts = trainer.count_words([path], max_words=500, max_bytes=None, workers=1)
     assert len(counts) <= 500
     assert counts[" often"] == 100
 
@@ -205,10 +205,17 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
         Tokenizer.train(tmp_path / "empty.txt", 300)
 
 
-def test_progress_goes_to_stderr_when_asked(text_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Tokenizer.train(text_file, 300)
-    assert capsys.readouterr() == ("", "")  # no terminal, no bar
-    Tokenizer.train(text_file, 300, progress=True)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "learning merges: 43 of 43" in err
+def test_progress_is_reported(text_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: dict[str, list[int]] = {}
+
+    def progress(
+        description: str, total: int | None = None, *, unit: str = ""
+    ) -> AbstractContextManager[Advance]:
+        return nullcontext(done.setdefault(f"{description} {total} {unit}".strip(), []).append)
+
+    tokenizer = Tokenizer.train(text_file, 400, progress=progress)
+    assert list(done) == ["counting words None bytes", "learning merges 143"]
+    assert sum(done["counting words None bytes"]) == len(text_file.read_text("utf-8"))
+    assert sum(done["learning merges 143"]) == 100  # in steps of 50
+    assert Tokenizer.train(text_file, 400).hash == tokenizer.hash
+    assert capsys.readouterr() == ("", "")

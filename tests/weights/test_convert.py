@@ -17,7 +17,7 @@ import pytest
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
 from glassgpt.files.byte_reader import ByteReader
-from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
+from glassgpt.weights import Checkpoint, convert, load_checkpoint, safetensors_file, save_checkpoint
 from glassgpt.weights.convert import max_abs_error
 from glassgpt.weights.registry import format_for
 from tests.weights.conftest import assert_same, random_checkpoint
@@ -98,7 +98,7 @@ def test_the_report_says_why_a_tokenizer_could_not_be_read(tmp_path: Path) -> No
     save_checkpoint(random_checkpoint(), tmp_path / "m.gguf", format="gguf")
     file = gguf_file.read_gguf(tmp_path / "m.gguf")
     kept = [
-        gguf_file.OutgoingTensor(name, tensor.shape, tensor.kind, functools.partial(file.bytes_of, tensor))
+        gguf_file.GGUFTensorToWrite(name, tensor.shape, tensor.kind, functools.partial(file.bytes_of, tensor))
         for name, tensor in file.tensors.items()
     ]
     foreign = {**file.settings, "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"]}
@@ -145,7 +145,7 @@ def test_the_source_is_never_the_target(small: Checkpoint, tmp_path: Path) -> No
     save_checkpoint(small, tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
     for source, target in (("m", "m"), ("m", "link"), ("link", "m"), ("m/model.safetensors", "m")):
-        with pytest.raises(SettingError, match="where the source"):
+        with pytest.raises(SettingError, match="contains the source"):
             convert(tmp_path / source, tmp_path / target, force=True)
     assert_same(load_checkpoint(tmp_path / "m").tensors, small.tensors)
 
@@ -206,7 +206,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         file = open(path, mode)  # noqa: SIM115
         return FullAfterSomeWrites(file) if mode == "wb" else file
 
-    for module in ("tensorfile", "llmc"):
+    for module in ("safetensors_file", "llmc"):
         monkeypatch.setattr(f"glassgpt.weights.{module}.open", opened, raising=False)
 
 
@@ -286,9 +286,9 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     def interrupted() -> np.ndarray:
         raise KeyboardInterrupt
 
-    outgoing = [tensorfile.Outgoing("a", (3,), np.dtype(np.float32), interrupted)]
+    outgoing = [safetensors_file.TensorToWrite("a", (3,), np.dtype(np.float32), interrupted)]
     with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "new" / "m") as part:
-        tensorfile.write_tensors(part, outgoing, {})
+        safetensors_file.write_tensors(part, outgoing, {})
     assert list(tmp_path.iterdir()) == []
 
 

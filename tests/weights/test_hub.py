@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt.cli import terminal
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
 from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer, registry
 from tests.weights import standin_hub
@@ -321,7 +322,7 @@ def test_progress_is_shown_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("glassgpt.weights.download._CHUNK", 10_000)  # from this size on a file is waited for
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fetch(server, cache)
+    hub.fetch(REPO, endpoint=server.url, cache=cache, progress=terminal.progress)
     shown = capsys.readouterr()
     assert WEIGHTS in shown.err
     assert "config.json" not in shown.err
@@ -385,7 +386,7 @@ def test_whoever_is_not_the_hub_is_told_in_one_line(
 ) -> None:
     *answer, said = NONSENSE[name]
     if name == "out of room":
-        monkeypatch.setattr("glassgpt.weights.download.ANSWER", 1000)
+        monkeypatch.setattr("glassgpt.weights.download.MAX_RESPONSE_BYTES", 1000)
     server.instead["/api/models/"] = tuple(answer)
     with pytest.raises(UserError, match=said) as caught:
         fetch(server, cache)
@@ -396,7 +397,7 @@ def test_whoever_is_not_the_hub_is_told_in_one_line(
 def test_an_answer_without_an_end_is_given_up(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassgpt.weights.download.PATIENCE", -1)
+    monkeypatch.setattr("glassgpt.weights.download.MAX_RESPONSE_SECONDS", -1)
     with pytest.raises(ModelNotFoundError, match=r"cannot be reached .*TimeoutError"):
         fetch(server, cache)
 

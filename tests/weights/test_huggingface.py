@@ -15,7 +15,7 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, UserError
-from glassgpt.weights import Checkpoint, huggingface, load_checkpoint, save_checkpoint, tensorfile
+from glassgpt.weights import Checkpoint, huggingface, load_checkpoint, safetensors_file, save_checkpoint
 from tests.weights.conftest import SMALL, VARIANTS, assert_same, random_checkpoint, write_shards
 
 torch = pytest.importorskip("torch")
@@ -191,11 +191,11 @@ def rewrite(checkpoint: Checkpoint, folder: Path, change: Any) -> None:
     """Write a folder with the tensors as `change` leaves them, whatever that is."""
     tensors = change(dict(checkpoint.tensors))
     outgoing = [
-        tensorfile.Outgoing(name, array.shape, array.dtype, lambda array=array: array)
+        safetensors_file.TensorToWrite(name, array.shape, array.dtype, lambda array=array: array)
         for name, array in tensors.items()
     ]
     folder.mkdir(exist_ok=True)
-    tensorfile.write_tensors(folder / "model.safetensors", outgoing, {})
+    safetensors_file.write_tensors(folder / "model.safetensors", outgoing, {})
     (folder / "config.json").write_text(json.dumps(checkpoint.config.to_dict()))
 
 

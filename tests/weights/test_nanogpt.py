@@ -92,8 +92,8 @@ def test_reads_a_training_checkpoint(bias: bool, prefix: str, tmp_path: Path) ->
             assert name in found.notes
             assert not tensor.any()
             continue
-        turned = theirs.T if theirs.ndim == 2 and name.startswith("h.") else theirs
-        assert np.array_equal(tensor, turned.numpy()), name
+        transposed = theirs.T if theirs.ndim == 2 and name.startswith("h.") else theirs
+        assert np.array_equal(tensor, transposed.numpy()), name
     assert (len(found.notes) == 0) == bias
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from glassgpt.cli.wrap import AsItComes, WordWrap
+    from glassgpt.progress import Advance
 
 PIPE_WIDTH = 1000  # a pipe has no edge: nothing is wrapped or cut there
 LEAST_WIDTH = 20  # COLUMNS may say 1 or 0, where nothing can be shown
@@ -197,24 +198,26 @@ def size(n_bytes: float) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """The one progress bar: on stderr, on a terminal only, gone when done. Yields `advance(n)`."""
+def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
+    """The one progress bar (`glassgpt.progress`): on stderr, on a terminal only, gone when done."""
     if not is_terminal(sys.stderr):
         yield lambda n: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBar
 
-    bar_of = Progress(
+    done: ProgressColumn = DownloadColumn() if unit == "bytes" else TextColumn("{task.percentage:>3.0f}%")
+    progress_bar = ProgressBar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=BAR_WIDTH),
-        TextColumn("{task.percentage:>3.0f}%"),
+        done,
         TimeRemainingColumn(compact=True),
         console=console(sys.stderr),
         transient=True,
     )
-    with bar_of:
-        task = bar_of.add_task(what, total=total)
-        yield lambda n: bar_of.advance(task, n)
+    with progress_bar:
+        task = progress_bar.add_task(description, total=total)
+        yield lambda n: progress_bar.advance(task, n)
 
 
 def prepare_streams() -> None:

@@ -18,7 +18,7 @@ from glassgpt.inspect.lens import Vocabulary
 from glassgpt.inspect.taps import all_steps, shape_at, split_name
 from glassgpt.inspect.trace import Trace
 from glassgpt.weights.checkpoint import LazyTensors
-from glassgpt.weights.tensorfile import Outgoing, open_tensors, size_of, write_tensors
+from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_of, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +49,11 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         "lens.p": lens.p,
     }
     out = [
-        Outgoing(name, array.shape, array.dtype, partial(_same, np.ascontiguousarray(array)))
+        TensorToWrite(name, array.shape, array.dtype, partial(_same, np.ascontiguousarray(array)))
         for name, array in small.items()
     ]
     out += [
-        Outgoing(
+        TensorToWrite(
             name,
             shape_at(trace.config, name, T),
             np.dtype(np.float32),

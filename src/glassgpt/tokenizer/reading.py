@@ -81,7 +81,7 @@ def read_texts(path: Path) -> Iterator[tuple[str, bool]]:
         ) from None
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise FileFormatError(
-            f"{path} is damaged or not compressed as its name says ({error}); fetch it again"
+            f"{path} is damaged or not compressed as its name says ({error}); download it again"
         ) from None
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read ({error.strerror}); check the file") from None

@@ -10,15 +10,15 @@ from __future__ import annotations
 import heapq
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
 from glassgpt.errors import SettingError
+from glassgpt.progress import Advance, Progress, no_progress
 from glassgpt.tokenizer.alphabet import END_OF_TEXT, bytes_in_id_order, split_words
 from glassgpt.tokenizer.base import PathLike
 from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
-from glassgpt.tokenizer.progress import Progress
 from glassgpt.tokenizer.reading import checked_files, read_batches
 
 # A word longer than this (a line of base64, a run of blanks) is counted in pieces: its tail teaches nothing.
@@ -33,13 +33,13 @@ def train(
     max_words: int = 1_000_000,
     max_bytes: int | None = None,
     workers: int = 1,
-    progress: bool | None = None,
+    progress: Progress = no_progress,
 ) -> BPETokenizer:
     """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
 
     `files` are .txt, or .jsonl with a "text" field, as they are or as .xz or .gz. `max_bytes` stops reading
-    after so much text. `min_count` is how often a pair must occur to be joined: with little text the
-    vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a terminal.
+    after that much text. `min_count` is how often a pair must occur to be merged: with little text the
+    vocabulary may end up smaller than requested.
     """
     if not isinstance(vocab_size, int) or vocab_size < 257:
         raise SettingError(
@@ -48,13 +48,12 @@ def train(
     if min_count < 1 or max_words < 1 or workers < 1 or (max_bytes is not None and max_bytes < 1):
         raise SettingError("min_count, max_words, workers and max_bytes must be at least 1")
     paths = checked_files(files)
-    with Progress(progress) as bar:
-        words = count_words(paths, max_words=max_words, max_bytes=max_bytes, workers=workers, progress=bar)
-        if not words:
-            raise SettingError(
-                f"no text in {', '.join(str(path) for path in paths)}; give files with text to learn from"
-            )
-        pairs = learn_merges(words, vocab_size - 257, min_count=min_count, progress=bar)
+    words = count_words(paths, max_words=max_words, max_bytes=max_bytes, workers=workers, progress=progress)
+    if not words:
+        raise SettingError(
+            f"no text in {', '.join(str(path) for path in paths)}; give files with text to learn from"
+        )
+    pairs = learn_merges(words, vocab_size - 257, min_count=min_count, progress=progress)
     return BPETokenizer(vocabulary_from_merges(pairs))
 
 
@@ -86,17 +85,29 @@ def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
 
 
 def count_words(
-    paths: list[Path], *, max_words: int, max_bytes: int | None, workers: int, progress: Progress
+    paths: list[Path],
+    *,
+    max_words: int,
+    max_bytes: int | None,
+    workers: int,
+    progress: Progress = no_progress,
 ) -> Counter[str]:
     """How often each word occurs in the files."""
     counts: Counter[str] = Counter()
-    batches = progress.reading(read_batches(paths, max_bytes), max_bytes)
-    if workers == 1:
-        _add_up(counts, map(tally, batches), max_words)
-    else:
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            _add_up(counts, pool.imap(tally, batches), max_words)
+    with progress("counting words", max_bytes, unit="bytes") as advance:
+        batches = _advancing(read_batches(paths, max_bytes), advance)
+        if workers == 1:
+            _add_up(counts, map(tally, batches), max_words)
+        else:
+            with multiprocessing.get_context("spawn").Pool(workers) as pool:
+                _add_up(counts, pool.imap(tally, batches), max_words)
     return counts
+
+
+def _advancing(batches: Iterable[list[str]], advance: Advance) -> Iterator[list[str]]:
+    for batch in batches:
+        yield batch
+        advance(sum(map(len, batch)))
 
 
 def tally(texts: list[str]) -> Counter[str]:
@@ -124,7 +135,7 @@ def _add_up(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: in
 
 
 def learn_merges(
-    word_counts: Counter[str], n_merges: int, *, min_count: int = 2, progress: Progress | None = None
+    word_counts: Counter[str], n_merges: int, *, min_count: int = 2, progress: Progress = no_progress
 ) -> list[tuple[bytes, bytes]]:
     """The pairs in the order in which they are learned.
 
@@ -151,26 +162,27 @@ def learn_merges(
     heapq.heapify(heap)
 
     learned: list[tuple[bytes, bytes]] = []
-    while heap and len(tokens) < 256 + n_merges:
-        negative, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)
-        if count != -negative:  # counted again since it was pushed
-            if count > 0:
-                heapq.heappush(heap, (-count, pair))
-            continue
-        if count < min_count:
-            break
-        left, right = pair
-        token = tokens[left] + tokens[right]
-        made = token_ids.get(token)
-        if made is None:
-            made = token_ids[token] = len(tokens)
-            tokens.append(token)
-        learned.append((tokens[left], tokens[right]))
-        for grown in _join_everywhere(pair, made, words, times, pair_counts, where):
-            heapq.heappush(heap, (-pair_counts[grown], grown))
-        if progress is not None:
-            progress.merged(len(learned), n_merges)
+    with progress("learning merges", n_merges) as advance:
+        while heap and len(tokens) < 256 + n_merges:
+            negative, pair = heapq.heappop(heap)
+            count = pair_counts.get(pair, 0)
+            if count != -negative:  # counted again since it was pushed
+                if count > 0:
+                    heapq.heappush(heap, (-count, pair))
+                continue
+            if count < min_count:
+                break
+            left, right = pair
+            token = tokens[left] + tokens[right]
+            made = token_ids.get(token)
+            if made is None:
+                made = token_ids[token] = len(tokens)
+                tokens.append(token)
+            learned.append((tokens[left], tokens[right]))
+            for grown in _join_everywhere(pair, made, words, times, pair_counts, where):
+                heapq.heappush(heap, (-pair_counts[grown], grown))
+            if len(learned) % 50 == 0:
+                advance(50)
     return learned
 
 

@@ -20,6 +20,7 @@ from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import atomic_write
 from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
+from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.checkpoint.run_folder import checkpoints, read_config
@@ -27,10 +28,8 @@ from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
     INDEX,
     Part,
-    Progress,
     Shards,
     check_hashes,
-    quietly,
     train_and_held_out,
 )
 from glassgpt.train.distributed.parallelize import check_plan
@@ -160,7 +159,7 @@ def prepare_job(
     begun: bool,
     device: torch.device,
     mesh: DeviceMesh | None = None,
-    progress: Progress = quietly,
+    progress: Progress = no_progress,
 ) -> Job:
     """Open the data and make the model, in each of the run's processes."""
     leads = mesh is None or mesh.get_rank() == 0
@@ -180,7 +179,7 @@ def prepare_job(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
         )
     for part in (shards, held_out):
-        part.check_ids(model.config.vocab_size, progress if leads else quietly)
+        part.check_ids(model.config.vocab_size, progress if leads else no_progress)
     return Job(
         out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
         tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),

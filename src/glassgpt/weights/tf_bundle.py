@@ -57,10 +57,10 @@ def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]
     index = prefix.with_name(prefix.name + ".index")
     where = str(index)
     if file_size(index) > FILE_LIMIT:
-        _refuse(where, f"is {file_size(index):,} bytes long; an index has at most {FILE_LIMIT:,}")
+        _fail(where, f"is {file_size(index):,} bytes long; an index has at most {FILE_LIMIT:,}")
     table = read_table(read_bytes(index), where)
     if b"" not in table:
-        _refuse(where, "has no header")
+        _fail(where, "has no header")
     n_shards = _read_header(table.pop(b""), where)
     endings = tuple(skip)
     entries: dict[str, Entry] = {}
@@ -68,7 +68,7 @@ def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]
         try:
             name = key.decode()
         except UnicodeDecodeError:
-            _refuse(where, f"has the unreadable name {key[:80]!r}")
+            _fail(where, f"has the unreadable name {key[:80]!r}")
         if not name.endswith(endings):
             entries[name] = _read_entry(value, name, where)
     shards = {shard: _Shard(prefix, shard, n_shards) for shard in sorted({e.shard for e in entries.values()})}
@@ -105,7 +105,7 @@ class _Shard:
 
     def __init__(self, prefix: Path, number: int, of: int) -> None:
         if not 0 <= number < of <= _SHARD_LIMIT:
-            _refuse(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
+            _fail(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
         self.path = _shard_path(prefix, number, of)
         self.size = file_size(self.path)
         self.bytes = ByteReader(self.path)
@@ -113,9 +113,9 @@ class _Shard:
     def tensor(self, name: str, entry: Entry) -> LazyTensor:
         dtype = DTYPES[entry.dtype]
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
-            _refuse(str(self.path), f"would hold {name} of shape {entry.shape} in {entry.size:,} bytes")
+            _fail(str(self.path), f"would hold {name} of shape {entry.shape} in {entry.size:,} bytes")
         if entry.offset + entry.size > self.size:
-            _refuse(
+            _fail(
                 str(self.path),
                 f"is {self.size:,} bytes long, but {name} ends at {entry.offset + entry.size:,}",
             )
@@ -123,7 +123,7 @@ class _Shard:
         def read() -> Array:
             data = self.bytes.read(entry.offset, entry.size)
             if masked(crc32c(data.data)) != entry.crc:
-                _refuse(str(self.path), f"has a wrong checksum on {name}")
+                _fail(str(self.path), f"has a wrong checksum on {name}")
             return data.view(dtype).reshape(entry.shape)
 
         return LazyTensor(entry.shape, dtype, read)
@@ -136,10 +136,10 @@ def _shard_path(prefix: Path, number: int, of: int) -> Path:
 def _read_header(message: bytes, where: str) -> int:
     fields = _fields(message, where)
     if _last_int(fields, 2, where) != 0:
-        _refuse(where, "was written on a big-endian machine, which no GPT-2 was")
+        _fail(where, "was written on a big-endian machine, which no GPT-2 was")
     n_shards = _last_int(fields, 1, where)
     if not 1 <= n_shards <= _SHARD_LIMIT:
-        _refuse(where, f"promises {n_shards:,} data files")
+        _fail(where, f"promises {n_shards:,} data files")
     return n_shards
 
 
@@ -151,12 +151,12 @@ def _read_entry(message: bytes, name: str, where: str) -> Entry:
     for part in fields.get(2, [])[-1:]:
         dims = _fields(_as_bytes(part, where), where).get(2, [])
         if len(dims) > 8:
-            _refuse(where, f"gives {name} {len(dims)} dimensions")
+            _fail(where, f"gives {name} {len(dims)} dimensions")
         shape = [_last_int(_fields(_as_bytes(dim, where), where), 1, where) for dim in dims]
     # A negative int64 (an unknown dimension, an offset before the file) arrives here as a huge number.
     offset, size = _last_int(fields, 4, where), _last_int(fields, 5, where)
     if max([offset, size, *shape]) >= 2**48:
-        _refuse(where, f"gives {name} a shape or place that no file has")
+        _fail(where, f"gives {name} a shape or place that no file has")
     return Entry(
         dtype=_last_int(fields, 1, where),
         shape=tuple(shape),
@@ -172,7 +172,7 @@ def _refuse_overlaps(entries: dict[str, Entry], where: str) -> None:
     placed = sorted((e.shard, e.offset, e.offset + e.size, name) for name, e in entries.items())
     for (shard, _, end, name), (next_shard, start, _, next_name) in itertools.pairwise(placed):
         if shard == next_shard and start < end:
-            _refuse(where, f"puts {next_name} inside {name}")
+            _fail(where, f"puts {next_name} inside {name}")
 
 
 def _fields(message: bytes, where: str) -> dict[int, list[int | bytes]]:
@@ -191,9 +191,9 @@ def _fields(message: bytes, where: str) -> dict[int, list[int | bytes]]:
             elif wire in (_FIXED32, _FIXED64):
                 length = 4 if wire == _FIXED32 else 8
             else:
-                _refuse(where, f"has a field of the unknown kind {wire}")
+                _fail(where, f"has a field of the unknown kind {wire}")
             if at + length > len(message):
-                _refuse(where, "has a field longer than its message")
+                _fail(where, "has a field longer than its message")
             raw = message[at : at + length]
             value = raw if wire == _BYTES else int.from_bytes(raw, "little")
             at += length
@@ -205,13 +205,13 @@ def _last_int(fields: dict[int, list[int | bytes]], number: int, where: str) -> 
     """The last value of a field wins; a field left out is 0. So protobuf has it."""
     value = fields.get(number, [0])[-1]
     if not isinstance(value, int):
-        _refuse(where, f"has bytes where a number belongs (field {number})")
+        _fail(where, f"has bytes where a number belongs (field {number})")
     return value
 
 
 def _as_bytes(value: int | bytes, where: str) -> bytes:
     if not isinstance(value, bytes):
-        _refuse(where, "has a number where a message belongs")
+        _fail(where, "has a number where a message belongs")
     return value
 
 
@@ -219,5 +219,5 @@ def _sized(message: bytes) -> bytes:
     return varint(len(message)) + message
 
 
-def _refuse(where: str, what: str) -> NoReturn:
-    raise FileFormatError(f"{where} {what}: damaged or forged. Get the file again.") from None
+def _fail(where: str, what: str) -> NoReturn:
+    raise FileFormatError(f"{where} {what}: damaged. Download the file again.") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
+from glassgpt.cli.loading import waiting_for
 from glassgpt.cli.parse import flag
 
 if TYPE_CHECKING:
@@ -40,8 +41,15 @@ def command(
     from glassgpt.weights import convert
 
     began = time.perf_counter()
-    with terminal.waiting(f"{src} -> {dst}"):
-        report = convert(src, dst, None if format == "auto" else format, dtype, force=force)
+    with waiting_for(src, f"{src} -> {dst}"):
+        report = convert(
+            src,
+            dst,
+            None if format == "auto" else format,
+            dtype,
+            force=force,
+            progress=terminal.progress,
+        )
     seconds = time.perf_counter() - began
     if json:
         made = {

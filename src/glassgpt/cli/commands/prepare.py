@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,23 +56,20 @@ def command(
     check_target(Path(out))  # before a vocabulary is learned for it
     began = time.perf_counter()
     cut = tokenizer_for(tokenizer, vocab_size, files, out)
-    with ExitStack() as stack:
-        bars: list[Callable[[int], None]] = []
-        try:
-            index = prepare(
-                files,
-                out,
-                cut,
-                val_share=val_share,
-                seed=seed,
-                workers=workers,
-                force=force,
-                begin=lambda total: bars.append(stack.enter_context(terminal.progress("preparing", total))),
-                advance=lambda n: bars[0](n),
-            )
-        except KeyboardInterrupt:
-            terminal.note(f"stopped; the same command goes on from {out}.part")
-            raise
+    try:
+        index = prepare(
+            files,
+            out,
+            cut,
+            val_share=val_share,
+            seed=seed,
+            workers=workers,
+            force=force,
+            progress=terminal.progress,
+        )
+    except KeyboardInterrupt:
+        terminal.note(f"stopped; the same command goes on from {out}.part")
+        raise
     seconds = time.perf_counter() - began
     if json:
         print(jsonlib.dumps(summary(index)))
@@ -96,7 +91,7 @@ def tokenizer_for(name: str, vocab_size: int | None, files: tuple[str, ...], out
     target = Path(out).expanduser()
     besides = (target, target.with_name(target.name + ".part"))
     total = sum(source.size for source in find_sources(files, besides))
-    with terminal.progress("learning a vocabulary", total) as advance:
+    with terminal.progress("learning a vocabulary", total, unit="bytes") as advance:
         return learn_vocabulary(name, files, vocab_size=vocab_size, besides=besides, on_read=advance)
 
 

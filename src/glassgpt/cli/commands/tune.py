@@ -76,7 +76,7 @@ def command(
     begun = time.monotonic()
     where = choose_device(device)
     find_sources(files)  # a missing file is noticed before a model is fetched
-    checkpoint = load_checkpoint(model)
+    checkpoint = load_checkpoint(model, progress=terminal.progress)
     with terminal.waiting("reading the text, trying a few steps, measuring the held-out part"):
         tuning = prepare_tuning(
             checkpoint, files, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
@@ -122,7 +122,7 @@ def free_target(
 ) -> Path:
     """Where the tuned model goes: where nothing is yet, where a tuning goes on, or by force over a model."""
     from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
-    from glassgpt.weights.registry import refuse_foreign_files
+    from glassgpt.weights.registry import check_only_model_files
 
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
@@ -143,7 +143,7 @@ def free_target(
             raise SettingError(
                 f"{target} exists already. Name another folder with --out, or add --force to replace it."
             )
-        refuse_foreign_files(target)
+        check_only_model_files(target)
     return target
 
 

@@ -41,7 +41,7 @@ from glassgpt.train.checkpoint.sharded import REST, Held, is_divided, read_share
 from glassgpt.train.distributed.parallelize import share, whole
 from glassgpt.train.distributed.process_group import Team
 from glassgpt.train.settings import SETTINGS
-from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
+from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 
 STATE = "training.safetensors"
 LOG = "log.jsonl"
@@ -157,7 +157,7 @@ def write_model(
     with atomic_write(out / "config.json") as part:
         part.write_text(json.dumps(config.to_dict(), indent=2) + "\n", "utf-8")
     weights = [
-        Outgoing(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
+        TensorToWrite(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
     ]
     with atomic_write(out / "model.safetensors", needs=size_of(weights)) as part:
         write_tensors(part, weights, {"format": "pt"})
@@ -171,13 +171,13 @@ def write_model(
         (part / "DONE").write_text(json.dumps(done) + "\n", "utf-8")
 
 
-def outgoing(name: str, value: Tensor) -> Outgoing:
+def outgoing(name: str, value: Tensor) -> TensorToWrite:
     array = (
         value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # numpy has none of its own
         if value.dtype == torch.bfloat16
         else value.numpy()
     )
-    return Outgoing(name, array.shape, array.dtype, lambda: array)
+    return TensorToWrite(name, array.shape, array.dtype, lambda: array)
 
 
 def tidy(out: Path) -> None:

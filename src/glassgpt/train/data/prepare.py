@@ -22,7 +22,7 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -46,6 +46,7 @@ from glassgpt.files import (
     resolve_symlink,
     write_text_files,
 )
+from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import Source, Unit, divide, find_sources, order_key
@@ -99,13 +100,9 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
     unit_bytes: int = UNIT,
-    begin: Callable[[int], None] | None = None,
-    advance: OnRead | None = None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Write the texts as token shards into the folder `out` and return its index.
-
-    `begin` is told how many bytes there are to read, `advance` how many more were read.
-    """
+    """Write the texts as token shards into the folder `out` and return its index."""
     out = resolve_symlink(Path(out).expanduser())
     check_number("--val-share", val_share, 0, 1, "0.01 is usual", below=True)
     check_whole("--seed", seed, 0, SEEDS)
@@ -128,12 +125,10 @@ def prepare(
         max(SECTION, min(LONGEST, unit_bytes, int(val_share * total))),
         unit_bytes,
     )
-    if begin is not None:
-        begin(total)
-    with _working_in(job, sources):
+    with progress("preparing", total, unit="bytes") as advance, _working_in(job, sources):
         tokenizer_files = tokenizer.files()
         write_text_files(job.folder, tokenizer_files)
-        _do_units(job, workers, (lambda n: None) if advance is None else advance)
+        _do_units(job, workers, advance)
         files = _fill_splits(job)
         index = _index(job, sources, files)
         with atomic_write(job.folder / INDEX) as file:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ import numpy as np
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import file_size, path_inside, read_json
 from glassgpt.files.byte_reader import ByteReader
+from glassgpt.progress import Progress, no_progress
 from glassgpt.train.data.file_kinds import kind_of_content
 
 if TYPE_CHECKING:
@@ -38,14 +39,6 @@ LLMC_HEADER = 1024  # bytes: 256 int32: magic, version, number of tokens, zeros
 
 OPEN_FILES = 256  # at a time; systems allow about a thousand
 SCANNED = 1 << 22  # tokens looked through at a time
-
-# What tells a person how far it is: given what is done and how many bytes that is, yields `advance(bytes)`.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-
-
-@contextmanager
-def quietly(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    yield lambda n: None
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -199,14 +192,16 @@ class Shards:
         self.checksum = f"{crc:08x}"
         return largest
 
-    def check_ids(self, vocab_size: int, progress: Progress = quietly) -> None:
+    def check_ids(self, vocab_size: int, progress: Progress = no_progress) -> None:
         """Refuse ids that a model of so many tokens has no embedding for, here and in all that is read later.
 
         What was prepared for a vocabulary that is no larger need not be read for that.
         """
         known = self.vocab_size is not None and self.vocab_size <= vocab_size
         if not known:
-            with progress(f"checking the ids in {self.name}", len(self) * self.dtype.itemsize) as advance:
+            with progress(
+                f"checking the ids in {self.name}", len(self) * self.dtype.itemsize, unit="bytes"
+            ) as advance:
                 largest = self.largest(advance)
             if largest >= vocab_size:
                 raise self._beyond(largest, vocab_size)
@@ -351,12 +346,14 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def check_hashes(folder: Path, progress: Progress = quietly) -> Iterator[tuple[Path, str]]:
+def check_hashes(folder: Path, progress: Progress = no_progress) -> Iterator[tuple[Path, str]]:
     """Every token file of a prepared folder, and what is wrong with it: "" if it is as it was prepared."""
     index = read_index(folder)
     itemsize = np.dtype(index["dtype"]).itemsize
     entries = [entry for split in index["splits"].values() for entry in split["files"]]
-    with progress(f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize) as advance:
+    with progress(
+        f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize, unit="bytes"
+    ) as advance:
         for entry in entries:
             file = path_inside(folder, entry["name"])
             yield file, _difference(file, entry, itemsize, advance)
