@@ -263,10 +263,10 @@ def test_tiktoken_vocabularies_with_another_pattern_are_refused_by_name(tmp_path
 def test_nothing_there(tmp_path: Path, trained_folder: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="does not exist"):
         Tokenizer.load(tmp_path / "missing")
-    with pytest.raises(ModelNotFoundError, match="holds no tokenizer"):
+    with pytest.raises(ModelNotFoundError, match="contains no tokenizer"):
         Tokenizer.load(tmp_path)
     (tmp_path / "notes.md").touch()
-    with pytest.raises(FileFormatError, match="no tokenizer file by its name"):
+    with pytest.raises(FileFormatError, match="is not a known tokenizer file"):
         Tokenizer.load(tmp_path / "notes.md")
     shutil.copy(trained_folder / "vocab.json", tmp_path)
     with pytest.raises(FileFormatError, match=r"needs merges\.txt beside it"):

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.progress import Advance
 from glassgpt.tokenizer import BPETokenizer, Tokenizer, reading, trainer
-from glassgpt.tokenizer.alphabet import bytes_in_id_order, split_words
-from glassgpt.tokenizer.bpe import join
+from glassgpt.tokenizer.bpe import merge_pair
+from glassgpt.tokenizer.byte_level import bytes_in_id_order, split_words
 from glassgpt.tokenizer.gpt2_files import visible_merges
 
 from .conftest import MANY_SCRIPTS, english
@@ -51,7 +51,7 @@ def textbook(words: Counter[str], n_merges: int, min_count: int) -> list[tuple[b
             break
         learned.append((tokens[best[0]], tokens[best[1]]))
         tokens.append(tokens[best[0]] + tokens[best[1]])
-        table = {word: join(ids, best, len(tokens) - 1) for word, ids in table.items()}
+        table = {word: merge_pair(ids, best, len(tokens) - 1) for word, ids in table.items()}
     return learned
 
 

@@ -114,4 +114,4 @@ def test_a_model_of_characters(files: list[Path], tmp_path: Path) -> None:
     assert len(said.stdout.strip()) > 10
     unknown = glassgpt("generate", "The €", "--model", "run")
     assert unknown.returncode == 2
-    assert "'€' is none of the" in unknown.stderr
+    assert "'€' is not among the" in unknown.stderr

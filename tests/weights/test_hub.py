@@ -39,9 +39,9 @@ def model(tmp_path: Path) -> dict[str, bytes]:
 
 def tokenizer_files() -> dict[str, bytes]:
     """The smallest GPT-2 tokenizer: 256 bytes and no merges."""
-    from glassgpt.tokenizer.alphabet import byte_to_char
+    from glassgpt.tokenizer.byte_level import bytes_to_unicode
 
-    vocabulary = {char: byte for byte, char in enumerate(byte_to_char())}
+    vocabulary = {char: byte for byte, char in enumerate(bytes_to_unicode())}
     return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": b"#version: 0.2\n"}
 
 
@@ -187,7 +187,7 @@ def test_a_server_that_ignores_ranges_starts_again(server: Hub, cache: Path) -> 
 @pytest.mark.parametrize("name", [WEIGHTS, "vocab.json"])
 def test_a_damaged_file_is_refused_and_removed(server: Hub, cache: Path, name: str) -> None:
     server.corrupt.add(name)
-    with pytest.raises(FileFormatError, match=f"{name} arrived damaged") as caught:
+    with pytest.raises(FileFormatError, match=f"{name} is damaged") as caught:
         fetch(server, cache)
     assert "\n" not in str(caught.value)
     assert leftovers(cache) == []
@@ -252,7 +252,7 @@ def test_without_a_server_nothing_is_waited_for_and_the_error_says_what_to_do(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(ModelNotFoundError, match="By hand: put the model's") as caught:
+    with pytest.raises(ModelNotFoundError, match="put the model's") as caught:
         hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{port}", cache=cache)
     assert pauses == []
     assert "\n" not in str(caught.value)
@@ -360,23 +360,23 @@ NONSENSE: dict[str, tuple[int, bytes, dict[str, str], str]] = {
         200,
         PAGE,
         {"Content-Type": "text/html"},
-        "answers with a web page, so it is not the hub",
+        "returned a web page, so it is not the hub",
     ),
-    "no JSON": (200, b"{", {}, "nothing that can be understood"),
-    "nothing": (200, b"", {}, "nothing that can be understood"),
-    "a list": (200, b"[1, 2]", {}, "nothing that can be understood"),
-    "deep": (200, b"[" * 100_000, {}, "nothing that can be understood"),
-    "no commit": (200, b'{"sha": 7, "siblings": []}', {}, "nothing that can be understood"),
-    "files that are none": (200, b'{"sha": "%s", "siblings": [7]}' % (b"a" * 40), {}, "be understood"),
+    "no JSON": (200, b"{", {}, "an invalid response"),
+    "nothing": (200, b"", {}, "an invalid response"),
+    "a list": (200, b"[1, 2]", {}, "an invalid response"),
+    "deep": (200, b"[" * 100_000, {}, "an invalid response"),
+    "no commit": (200, b'{"sha": 7, "siblings": []}', {}, "an invalid response"),
+    "files that are none": (200, b'{"sha": "%s", "siblings": [7]}' % (b"a" * 40), {}, "invalid response"),
     "no hash": (
         200,
         b'{"sha": "%s", "siblings": [{"rfilename": "config.json", "blobId": 7, "size": "9"}]}' % (b"a" * 40),
         {},
         "gives no hash for config.json",
     ),
-    "a broken hub": (500, PAGE, {}, "cannot be had"),
+    "a broken hub": (500, PAGE, {}, "cannot be downloaded"),
     "round in circles": (302, b"", {"Location": "/api/models/"}, "cannot be reached"),
-    "out of room": (200, b"x" * 2000, {}, "answers with more than 1,000 bytes"),
+    "out of room": (200, b"x" * 2000, {}, "sent more than 1,000 bytes"),
 }
 
 
@@ -436,7 +436,7 @@ def test_the_bytes_that_were_hashed_are_those_that_are_used(server: Hub, cache: 
 )
 def test_a_revision_that_leads_out_of_the_cache_is_refused(server: Hub, cache: Path, revision: str) -> None:
     for name in ("gpt2", REPO):
-        with pytest.raises(ModelNotFoundError, match="is no branch, tag or commit"):
+        with pytest.raises(ModelNotFoundError, match="is not a branch, tag or commit"):
             fetch(server, cache, f"{name}@{revision}")
     assert server.log == []
     assert not cache.exists()

@@ -104,7 +104,7 @@ def test_numbers_that_are_none_cannot_be_packed(small: Checkpoint, bad: float, t
     table = np.array(small.tensors["wte.weight"])
     table[3, 3] = bad
     broken = Checkpoint(small.config, {**small.tensors, "wte.weight": table})
-    with pytest.raises(FileFormatError, match=r"'wte\.weight' holds NaN or infinity"):
+    with pytest.raises(FileFormatError, match=r"'wte\.weight' contains NaN or infinity"):
         save_checkpoint(broken, tmp_path / "p", format="packed")
     assert list(tmp_path.iterdir()) == []
 
@@ -119,7 +119,10 @@ def test_no_other_dtype_can_be_written(small: Checkpoint, tmp_path: Path) -> Non
     [
         (lambda t: t.pop("wte.weight.scale"), "int8 tensor 'wte.weight' has no .scale"),
         (lambda t: t.pop("wte.weight"), "'wte.weight.scale' scales a tensor that is not there"),
-        (lambda t: t.update({"wte.weight.scale": np.ones(5, np.float32)}), "no .scale of one number a row"),
+        (
+            lambda t: t.update({"wte.weight.scale": np.ones(5, np.float32)}),
+            "no .scale with one value per row",
+        ),
         (lambda t: t.pop("ln_f.bias"), "tensor 'ln_f.bias' of shape (32,) is missing"),
     ],
 )

@@ -14,7 +14,7 @@ PAIRS_OF_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 def load(path: PathLike) -> Tokenizer:
-    """Open a tokenizer from a folder (the first format found in it) or from one file of it."""
+    """Load a tokenizer from a folder (the first format found) or one of its files."""
     from glassgpt.tokenizer import gpt2_files, tiktoken_files, tokenizer_json
 
     path = Path(path)
@@ -36,7 +36,7 @@ def load(path: PathLike) -> Tokenizer:
     if path.suffix == ".json":
         return tokenizer_json.read(path)
     raise FileFormatError(
-        f"{path} is no tokenizer file by its name; known are tokenizer.json, vocab.json + merges.txt, "
+        f"{path} is not a known tokenizer file; known are tokenizer.json, vocab.json + merges.txt, "
         "encoder.json + vocab.bpe, and *.tiktoken"
     )
 
@@ -47,7 +47,7 @@ def _find_in(folder: Path) -> Path:
     found += sorted(folder.glob("*.tiktoken"))
     if not found:
         raise ModelNotFoundError(
-            f"{folder} holds no tokenizer; it needs tokenizer.json, vocab.json + merges.txt, "
+            f"{folder} contains no tokenizer; it needs tokenizer.json, vocab.json + merges.txt, "
             "encoder.json + vocab.bpe, or a .tiktoken file"
         )
     return found[0]

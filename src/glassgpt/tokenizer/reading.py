@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.tokenizer.alphabet import checked_text, word_end_before
 from glassgpt.tokenizer.base import PathLike
+from glassgpt.tokenizer.byte_level import last_word_end, replace_surrogates
 
 CHUNK = 1 << 20  # characters
 LONGEST_LINE = 1 << 28  # characters of one line of .jsonl
@@ -112,7 +112,7 @@ def _json_lines(path: Path, file: IO[str]) -> Iterator[tuple[str, bool]]:
             ) from None
         if not isinstance(text, str):
             raise FileFormatError(f'{path}, line {number}: "text" is {type(text).__name__}, not a string')
-        yield checked_text(text), True
+        yield replace_surrogates(text), True
 
 
 def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
         while len(rest) > CHUNK or (is_end and rest):
             cut = len(rest)
             if cut > CHUNK:
-                end = word_end_before(rest, CHUNK)
+                end = last_word_end(rest, CHUNK)
                 cut = (
                     CHUNK if end is None else end
                 )  # a megabyte without a blank is no text to learn words from

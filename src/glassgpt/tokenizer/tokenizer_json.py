@@ -12,19 +12,19 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json
-from glassgpt.tokenizer.alphabet import END_OF_TEXT
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
+from glassgpt.tokenizer.byte_level import END_OF_TEXT
+from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
 from glassgpt.tokenizer.files import LARGEST_FILE
-from glassgpt.tokenizer.gpt2_files import build, checked_ids, checked_merges, visible_merges, visible_tokens
-from glassgpt.tokenizer.plain import OUR_KEY, read_plain
+from glassgpt.tokenizer.gpt2_files import build, check_ids, check_merges, visible_merges, visible_tokens
 
 
 def read(path: Path) -> Tokenizer:
     """Open a tokenizer.json: Hugging Face's or ours."""
     data = read_json(path, LARGEST_FILE)
     if OUR_KEY in data:
-        return read_plain(path, data)
+        return read_char_level(path, data)
     return BPETokenizer(_read_bpe(path, data))
 
 
@@ -35,9 +35,9 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
     _refuse_other_kinds(path, data, model)
     if not isinstance(model["vocab"], dict) or not isinstance(model["merges"], list):
         raise FileFormatError(f"{path}: model.vocab must be an object and model.merges a list")
-    ids = checked_ids(path, model["vocab"])
+    ids = check_ids(path, model["vocab"])
     place = f"{path}, merge"
-    merges = checked_merges(path, _merge_lines(place, model["merges"]), ids, place)
+    merges = check_merges(path, _read_merge_lines(place, model["merges"]), ids, place)
     special, added = _named_tokens(path, data.get("added_tokens"))
     return build(path, ids, merges, special, added, place)
 
@@ -81,7 +81,7 @@ def _kind(part: object) -> str:
     return str(part.get("type")) if isinstance(part, dict) else "none"
 
 
-def _merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
+def _read_merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
     for number, merge in enumerate(merges, start=1):
         if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
             yield number, " ".join(merge)
@@ -99,7 +99,7 @@ def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str
         name = entry.get("content") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name:
             raise FileFormatError(f"{path}: an added token without content: {short_repr(entry)}")
-        (token_id,) = checked_ids(path, {name: entry.get("id")}).values()
+        (token_id,) = check_ids(path, {name: entry.get("id")}).values()
         for option in ("lstrip", "rstrip", "single_word"):
             if entry.get(option):
                 raise FileFormatError(

@@ -64,7 +64,7 @@ def convert(
 ) -> Report:
     """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
     if not str(dst):  # pathlib would take it for the current folder
-        raise SettingError("the target is empty. Give a folder or a file.")
+        raise SettingError("the target's name is empty. Give a folder or a file.")
     if "\0" in str(dst):
         raise SettingError(f"the target {str(dst)!r} contains a null byte. Give a folder or a file.")
     target = resolve_symlink(Path(dst).expanduser())

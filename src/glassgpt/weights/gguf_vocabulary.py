@@ -53,9 +53,9 @@ def read_vocabulary(
 
 
 def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -> Tokenizer:
-    from glassgpt.tokenizer.alphabet import char_to_byte
     from glassgpt.tokenizer.bpe import BPETokenizer
-    from glassgpt.tokenizer.gpt2_files import build, checked_merges
+    from glassgpt.tokenizer.byte_level import unicode_to_bytes
+    from glassgpt.tokenizer.gpt2_files import build, check_merges
 
     ids: dict[str, int] = {}
     for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
@@ -65,8 +65,8 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
             raise FileFormatError(f"{path}: tokens {ids[token]} and {i} are both {token[:40]!r}.")
         ids[token] = i
     place = f"{path}, merge"
-    pairs = checked_merges(path, enumerate(merges, start=1), ids, place)
-    made = {left + right for _, left, right in pairs} | set(char_to_byte())
+    pairs = check_merges(path, enumerate(merges, start=1), ids, place)
+    made = {left + right for _, left, right in pairs} | set(unicode_to_bytes())
     added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
     # A token that no merge makes can only be a special one, whatever its type.
     special = {token: i for token, i in ids.items() if token not in made and token not in added}
@@ -74,13 +74,13 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
 
 
 def _read_ours(path: Path, text: str) -> Tokenizer:
-    from glassgpt.tokenizer.plain import OUR_KEY as KIND
-    from glassgpt.tokenizer.plain import read_plain
+    from glassgpt.tokenizer.char_level import OUR_KEY as KIND
+    from glassgpt.tokenizer.char_level import read_char_level
 
     data = parse_json(text, f"{OUR_KEY} in {path}")
     if KIND not in data:
         raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Download the file again.")
-    return read_plain(path, data)
+    return read_char_level(path, data)
 
 
 def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str, Setting]:
@@ -92,8 +92,8 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
             f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {config.vocab_size:,} "
             "embeddings. Take the tokenizer that belongs to the model."
         )
-    from glassgpt.tokenizer.alphabet import to_visible
     from glassgpt.tokenizer.bpe import BPETokenizer
+    from glassgpt.tokenizer.byte_level import to_visible
     from glassgpt.tokenizer.gpt2_files import visible_merges, visible_tokens
 
     tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]  # llama.cpp needs a token for every embedding

@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub by name: `gpt2`, or `owner/name`, or `owner/name@revision`.
 
 They are stored in huggingface_hub's cache, which is shared with `transformers`. A complete copy in the cache
-is used without network access. Downloads are verified by their hash; those of the published models are pinned.
+is used without network access. Downloads are verified by their hash, which is pinned for published models.
 """
 
 from __future__ import annotations
@@ -315,6 +315,6 @@ def _translate_error(error: Exception, name: str, repo: str, revision: str) -> E
 
 def _manual_download_hint() -> str:
     return (
-        "To do without: put the model's config.json, model.safetensors and tokenizer.json into a folder "
-        "and pass that folder as the model."
+        "To download it by hand, put the model's config.json, model.safetensors and tokenizer.json into a "
+        "folder and pass that folder as the model."
     )

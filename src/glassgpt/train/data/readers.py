@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.tokenizer.alphabet import checked_text, white_space, word_end_before
+from glassgpt.tokenizer.byte_level import last_word_end, replace_surrogates, white_space_characters
 from glassgpt.train.data.find_files import Source, Stretch, Unit
 from glassgpt.train.data.open_file import BLOCK, damaged, needed, open_table, unpacked
 from glassgpt.train.data.shards import token_file
@@ -125,7 +125,7 @@ def _sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
 
 def _section_end(text: str, start: int) -> int:
     """A place between one and two sections further on, at the end of a word: the tokens stay the same."""
-    spaces = white_space()
+    spaces = white_space_characters()
     low, high = start + SECTION, start + 2 * SECTION
     for mark in ("\n\n", "\n"):
         cut = text.find(mark, low, high)
@@ -133,7 +133,7 @@ def _section_end(text: str, start: int) -> int:
             cut -= 1
         if cut > start:
             return cut
-    end = word_end_before(text, high, low)
+    end = last_word_end(text, high, low)
     return high if end is None else end
 
 
@@ -158,7 +158,7 @@ def _json_lines(stretch: Stretch, on_read: OnRead) -> Iterator[Piece]:
                 f"{_place(stretch, number)} has {'a text that is no string' if wrong else 'no text'}. "
                 'Each line must be like {"text": "..."}.'
             )
-        yield Piece(checked_text(text), True)
+        yield Piece(replace_surrogates(text), True)
 
 
 def _lines(stretch: Stretch, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
@@ -199,7 +199,7 @@ def _rows(stretch: Stretch, on_read: OnRead) -> Iterator[Piece]:
                     if not isinstance(text, str):
                         raise FileFormatError(f"{path}, row {row + 1} has no text. Leave such rows out.")
                     row += 1
-                    yield Piece(checked_text(text), True)
+                    yield Piece(replace_surrogates(text), True)
                 on_read(int(share * batch.num_rows))
         except pyarrow.ArrowException as error:
             raise damaged(path, error) from None
