@@ -195,7 +195,7 @@ def test_somebodys_tokenizer_is_not_replaced_by_ours(glassgpt):
     Path("mine/tokenizer.json").write_text(theirs)
     done = glassgpt("convert", SHIPPED, "mine/tiny.bin", "--format", "llmc")
     assert done.code == 0
-    assert "move the file to a folder of its own" in done.out + done.err
+    assert "move the file to its own folder" in done.out + done.err
     assert Path("mine/tokenizer.json").read_text() == theirs
 
 

@@ -90,8 +90,8 @@ def _own_handlers():
 def test_what_was_half_written_goes(glassgpt, tiny, tmp_path, monkeypatch, number, code):
 
     def fsync(part):
-        assert part.is_dir()
-        signal.raise_signal(number)
+        if part.is_dir():  # the whole model, after its tokenizer's files
+            signal.raise_signal(number)
 
     monkeypatch.setattr("glassgpt.files.write.fsync", fsync)
     answer = glassgpt("convert", tiny, tmp_path / "out")
