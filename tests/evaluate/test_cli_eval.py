@@ -40,7 +40,7 @@ def test_suites(evaluate, random_bytes, folder, suite) -> None:
     assert "first 1" in head
 
 
-def test_a_stride_that_a_task_has_no_use_for_is_told(evaluate, random_bytes, folder) -> None:
+def test_an_unused_stride_is_reported(evaluate, random_bytes, folder) -> None:
     words = ["--suite", "wikitext,text8", "--data", folder, "--any-data", "--stride", "64"]
     code, out, err = evaluate(random_bytes.folder, *words)
     assert code == 0

@@ -154,7 +154,7 @@ def test_drawn_texts_differ_and_repeat_with_the_seed(both) -> None:
     assert ours.sampling_settings({**wishes, "top_k": 0, "top_p": 0.9}).top_k is None
 
 
-def test_mistakes_are_told_in_a_line(both) -> None:
+def test_mistakes_are_one_line_errors(both) -> None:
     ours, _ = both
     with pytest.raises(UserError, match="'' adds no tokens to 'The cook'"):
         ours.loglikelihood(asked("loglikelihood", ("The cook", "")))

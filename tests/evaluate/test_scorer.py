@@ -71,7 +71,7 @@ def test_strided_windows_begin_every_stride() -> None:
     assert [row.first for row in apart] == [1, 1, 1]  # the first of each window is given
 
 
-def test_a_context_too_long_loses_its_beginning_and_a_long_ending_takes_several_rows() -> None:
+def test_a_context_too_long_is_truncated_and_a_long_ending_takes_several_windows() -> None:
     (row,) = continuation_windows(range(30), [98, 99], n_positions=10)
     assert row.ids.tolist() == [*range(21, 30), 98, 99]
     assert row.first == 9
@@ -251,7 +251,7 @@ class Killed(Exception):
     pass
 
 
-def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
+def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     path = tmp_path / "cache" / "x.scores"
     groups = [[row] for row in rolling_windows(ids_of(900), 50, 50, prefix=256)]
     limits = BatchLimits(tokens=100, chunk=50)
@@ -279,7 +279,7 @@ def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
     assert third.uncached(groups) == []
 
 
-def test_a_damaged_record_and_a_foreign_file_are_computed_anew(random_bytes, tmp_path) -> None:
+def test_a_damaged_record_and_a_foreign_file_are_recomputed(random_bytes, tmp_path) -> None:
     path = tmp_path / "x.scores"
     groups = [[row] for row in rolling_windows(ids_of(200), 50, 50, prefix=256)]
     Scorer(random_bytes.gpt.backend, ScoreCache(path)).score(groups)

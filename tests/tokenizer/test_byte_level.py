@@ -83,7 +83,7 @@ def test_the_tables_agree_with_pythons_for_every_character_that_python_knows() -
     )
 
 
-def test_a_text_may_be_cut_at_word_ends() -> None:
+def test_a_text_may_be_split_at_word_ends() -> None:
     found = 0
     for text in random_texts(2_000, seed=4):
         assert "".join(split_words(text)) == text

@@ -185,10 +185,10 @@ WRONG_JSON: dict[str, tuple[Change, str]] = {
     "out of order": (lambda d: d["model"]["merges"].reverse(), "out of order"),
     "bad id": (lambda d: d["model"]["vocab"].update(x="7"), "id of 'x' is '7'"),
     "huge id": (lambda d: d["model"]["vocab"].update(x=1 << 40), "not an integer from 0"),
-    "same id": (lambda d: d["model"]["vocab"].update(a=5), "id 5 is given to two"),
+    "same id": (lambda d: d["model"]["vocab"].update(a=5), "id 5 is assigned to two"),
     "missing byte": (lambda d: d["model"]["vocab"].pop("ÿ"), "no token for 1 of the 256 bytes, such as 0xff"),
-    "no byte": (lambda d: d["model"]["vocab"].update({"日": 5000}), "stands for no byte"),
-    "half a character": (lambda d: d["model"]["vocab"].update({"\ud800": 5000}), "half a character"),
+    "no byte": (lambda d: d["model"]["vocab"].update({"日": 5000}), "does not encode a byte"),
+    "half a character": (lambda d: d["model"]["vocab"].update({"\ud800": 5000}), "lone surrogate"),
     "nameless": (lambda d: d["added_tokens"].append({"id": 5}), "without content"),
     "stripping": (lambda d: d["added_tokens"][0].update(lstrip=True), "lstrip"),
 }

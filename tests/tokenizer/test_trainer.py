@@ -123,7 +123,7 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
         assert Tokenizer.train(tmp_path / name, 400).hash == expected, name
 
 
-def test_chunks_do_not_cut_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_split_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text(english()[:200_000], encoding="utf-8", newline="")
     whole = Counter(split_words(english()[:200_000]))

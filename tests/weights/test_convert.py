@@ -231,7 +231,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_debris(
 
 
 @pytest.mark.parametrize("format", ["hf", "nanogpt", "llmc", "packed"])
-def test_a_limit_on_file_size_is_told_like_a_full_disk(format: str, tmp_path: Path) -> None:
+def test_a_limit_on_file_size_is_reported_like_a_full_disk(format: str, tmp_path: Path) -> None:
     """The real thing, not a patched function: the system refuses to let the file grow."""
     resource = pytest.importorskip("resource")
     code = (

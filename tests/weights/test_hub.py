@@ -154,14 +154,14 @@ def test_a_copy_that_huggingface_hub_fetched_is_used(server: Hub, cache: Path) -
     assert server.log == []
 
 
-def test_an_interrupted_transfer_goes_on_where_it_stopped(server: Hub, cache: Path) -> None:
+def test_an_interrupted_transfer_resumes(server: Hub, cache: Path) -> None:
     server.break_after[WEIGHTS] = [5_000, 7_000]
     folder = fetch(server, cache)
     assert server.asked("GET", WEIGHTS)[-1] == "bytes=12000-"
     assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_was_stopped(
+def test_a_later_run_resumes_an_earlier_one(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("glassgpt.weights.download.ATTEMPTS", 1)
@@ -381,7 +381,7 @@ NONSENSE: dict[str, tuple[int, bytes, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_whoever_is_not_the_hub_is_told_in_one_line(
+def test_whoever_is_not_the_hub_is_a_one_line_error(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     *answer, said = NONSENSE[name]

@@ -347,7 +347,7 @@ def test_wrong_folders(folder: Path, tmp_path: Path):
     (folder / "checkpoint").unlink()
     assert read_all(folder)
     shutil.copy(folder / INDEX, folder / "other.index")
-    refused(lambda: read_all(folder), "holds 2 files")
+    refused(lambda: read_all(folder), "has 2 files")
     (folder / "other.index").unlink()
     (folder / DATA).unlink()
     refused(lambda: read_all(folder), "does not exist")

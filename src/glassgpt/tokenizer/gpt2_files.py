@@ -44,7 +44,7 @@ def build(
     added: Mapping[str, int],
     place: str,
 ) -> Vocabulary:
-    """A vocabulary from visible tokens; `merges` as (number, left, right); `place` says what is numbered."""
+    """A vocabulary from byte-encoded tokens; `merges` as (line, left, right), `place` for errors."""
     by_id: dict[int, bytes] = {}
     for name, token_id in {**ids, **special, **added}.items():
         data = name.encode() if name in special or name in added else _token_bytes(path, name)
@@ -91,7 +91,7 @@ def check_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
 def check_merges(
     path: Path, lines: Iterable[tuple[int, str]], ids: Mapping[str, int], place: str
 ) -> list[tuple[int, str, str]]:
-    """Merges as (number, left, right), every part and every result a token of the vocabulary."""
+    """Merges as (line, left, right), with all parts and results in the vocabulary."""
     merges = []
     for number, line in lines:
         left, _, right = line.partition(" ")
@@ -116,7 +116,7 @@ def _read_merge_lines(path: Path) -> Iterable[tuple[int, str]]:
 
 
 def _is_name(token: str) -> bool:
-    """Whether a token that no merge makes is a name, not bytes in the visible alphabet."""
+    """Whether a token that no merge makes is a name, not encoded bytes."""
     alphabet = unicode_to_bytes()
     return token not in alphabet and (token.isascii() or any(char not in alphabet for char in token))
 
@@ -144,7 +144,7 @@ def _special_names(path: Path) -> set[str]:
 
 
 def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    """Token -> id in the visible alphabet; special and added tokens that no merge makes by their names."""
+    """Byte-encoded token -> id; special and added tokens that no merge makes by their names."""
     names = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
     for token_id in (*vocabulary.byte_ids, *vocabulary.merged):
         names.pop(token_id, None)

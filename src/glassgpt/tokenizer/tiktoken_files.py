@@ -59,7 +59,7 @@ def _ranks(path: Path) -> dict[bytes, int]:
 
 
 def _recover_merges(path: Path, ranks: dict[bytes, int]) -> tuple[list[Pair], list[int]]:
-    """The two parts of each token: what its bytes become by the merges of lower rank."""
+    """The two parts of each token: its bytes, merged by the merges of lower rank."""
     joins: dict[Pair, tuple[int, int]] = {}
     merges, merged = [], []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):

@@ -57,7 +57,7 @@ THEIR_NAMES = {ours: theirs for theirs, ours in (NAMES | BLOCK_NAMES).items()}
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
 WRITABLE_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "int8": Q8_0}
 
-# What llama.cpp has no word for (it passes over keys it does not know): our own files come back exactly.
+# What llama.cpp has no key for (it ignores unknown keys), so that our own files round-trip exactly.
 OWN_ACTIVATION, OWN_TIE = "glassgpt.activation_function", "glassgpt.tie_word_embeddings"
 
 
@@ -148,7 +148,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
 
 
 def remarks(config: Config) -> list[str]:
-    """What a user should know before running the written file in llama.cpp."""
+    """Notes for running the written file in llama.cpp."""
     if config.activation_function == "gelu":
         return ["llama.cpp computes the tanh GELU, this model the exact one: logits there differ"]
     return []

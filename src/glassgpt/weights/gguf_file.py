@@ -220,7 +220,7 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class GGUFTensorToWrite:
-    """A tensor to be written; `make` gives its bytes when its turn comes, so one is in memory at a time."""
+    """A tensor to be written; `make` returns its bytes when needed, so one is in memory at a time."""
 
     name: str
     shape: tuple[int, ...]
@@ -229,7 +229,7 @@ class GGUFTensorToWrite:
 
 
 def write_gguf(path: Path, settings: dict[str, Setting], tensors: Sequence[GGUFTensorToWrite]) -> None:
-    """Write a version 3 file with the standard alignment. Whole numbers become 32-bit ones."""
+    """Write a version 3 file with the standard alignment. Integers are written as 32 bits."""
     with open(path, "wb") as file:
         file.write(MAGIC + struct.pack("<IQQ", 3, len(tensors), len(settings)))
         for name, value in settings.items():

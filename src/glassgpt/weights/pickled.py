@@ -48,16 +48,16 @@ def mentions(path: str | Path, key: str) -> bool:
 
 @dataclass(frozen=True)
 class Pickled:
-    """The dictionary in a file. Where its storages lie in the file is known by their address in memory."""
+    """The dictionary in a file. The positions of its storages are known by their addresses in memory."""
 
     path: Path
     values: dict[str, Any]
     file: ByteReader
-    places: Mapping[int, int]  # address of a storage -> where it lies; none in files from before 2020
+    places: Mapping[int, int]  # address of a storage -> its position in the file; empty before 2020
 
 
 def load_pickled(path: str | Path) -> Pickled:
-    """The dictionary in the file; numbers stay on the disk where the file's age allows."""
+    """The dictionary in the file; tensors are not read, except in files from before 2020."""
     path = Path(path)
     check_instructions(_pickles(path), path)
     try:
@@ -78,12 +78,12 @@ def load_pickled(path: str | Path) -> Pickled:
     places: dict[int, int] = {}
     try:
         if _is_zip(path):
-            # Mapped for its structure alone, no number is touched: see byte_reader.py for why not.
+            # Mapped for its structure only, no tensor is accessed: see byte_reader.py.
             values = torch.load(path, map_location=stay, weights_only=True, mmap=True)
             places = _places(addresses, _storages(path))
         if not places:
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
-    except Exception as error:  # whatever torch makes of a broken file, the user needs one line of it
+    except Exception as error:  # torch raises many types for a broken file
         raise FileFormatError(
             f"{path} cannot be opened: {_reason(error)}. Download the file again."
         ) from None
@@ -124,13 +124,13 @@ def _reason(error: Exception) -> str:
 
 
 def lazy_tensors(pickled: Pickled, values: Mapping[Any, Any]) -> dict[str, LazyTensor]:
-    """The tensors of a dictionary in the file, each read when it is asked for."""
+    """The tensors of a dictionary in the file, each read on access."""
     path, tensors = pickled.path, {}
     for name, tensor in values.items():
         if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
             shown = repr(name) if isinstance(name, str) else type(name).__name__
             raise FileFormatError(f"{path}: the entry {shown} is a {type(tensor).__name__}, not a tensor.")
-        # A stride of 0 can blow one number up to any shape; real files do not contain such tensors.
+        # A stride of 0 can expand one value to any shape; real files do not contain such tensors.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise FileFormatError(
                 f"{path}: tensor {name!r} claims shape {tuple(tensor.shape)}, more than the file contains."
@@ -146,7 +146,7 @@ def _reader(pickled: Pickled, tensor: torch.Tensor) -> Callable[[], Array]:
     file = pickled.file  # alone: what hangs on the dictionary may go
     shape, stride, dtype, width = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.element_size()
     begin = place + int(tensor.storage_offset()) * width
-    length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # numbers it reaches over
+    length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # elements it spans
 
     def read() -> Array:
         import torch

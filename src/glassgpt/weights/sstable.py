@@ -1,10 +1,10 @@
-"""A sorted table of keys and values in a file, as LevelDB made it and TensorFlow's checkpoint index uses it.
+"""A sorted table of keys and values in a file, in LevelDB's format, which TensorFlow's checkpoint index uses.
 
 The file ends in a footer with two handles (offset, size): of an empty "meta" block and of the index block,
 whose values are in turn the handles of the data blocks. A block is a run of entries, each
     (bytes shared with the key before, bytes of its own, bytes of the value, own key bytes, value)
 then the positions of entries that share nothing (for searching), then how many those are; it is followed by
-one byte for its compression and a checksum. All numbers are bounded before they are believed.
+one byte for its compression and a checksum. All sizes are checked before they are used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_table(data: bytes, where: str) -> dict[bytes, bytes]:
     if len(data) < FOOTER or data[-8:] != MAGIC:
         _fail(where, "does not end as a TensorFlow checkpoint index does")
     body, footer = data[:-FOOTER], data[-FOOTER:]
-    at = _read_handle(footer, 0, where)[1]  # the meta block is empty; nobody needs it
+    at = _read_handle(footer, 0, where)[1]  # the meta block is empty and unused
     (offset, size), _ = _read_handle(footer, at, where)
     table: dict[bytes, bytes] = {}
     behind = (
@@ -61,7 +61,7 @@ def read_table(data: bytes, where: str) -> dict[bytes, bytes]:
 
 
 def write_table(table: dict[bytes, bytes]) -> bytes:
-    """The file that holds the table, its keys sorted, uncompressed as TensorFlow writes it."""
+    """The contents of a table file, with sorted keys and uncompressed, as TensorFlow writes it."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []
@@ -79,7 +79,7 @@ def write_table(table: dict[bytes, bytes]) -> bytes:
 
 
 def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
-    """A number of up to 64 bits stored 7 bits a byte, lowest first; and the place behind it."""
+    """A varint of up to 64 bits (7 bits per byte, lowest first), and the position after it."""
     value = shift = 0
     while shift < 64:
         if at >= len(data):
@@ -199,7 +199,7 @@ def unsnappy(data: bytes, limit: int, where: str) -> bytes:
             distance = int.from_bytes(data[at : at + width], "little")
             at += width
             length = (tag >> 2) + 1
-            if tag & 3 == 1:  # short copies keep three bits of the distance beside the length
+            if tag & 3 == 1:  # short copies store three bits of the distance with the length
                 distance |= (tag >> 5) << 8
                 length = (tag >> 2 & 7) + 4
             if at > len(data) or not 0 < distance <= len(out):

@@ -25,7 +25,7 @@ from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.crc32c import crc32c, masked
 from glassgpt.weights.sstable import FILE_LIMIT, read_table, read_varint, varint, write_table
 
-# TensorFlow's numbers for the dtypes (types.proto) that weights come in.
+# TensorFlow's ids (types.proto) of the dtypes of weights.
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -39,7 +39,7 @@ _SHARD_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one variable lies. (BundleEntryProto)"""
+    """The position of a variable. (BundleEntryProto)"""
 
     dtype: int
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class Entry:
 
 
 def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]:
-    """The variables of `prefix`.index by name; each is read, and its checksum compared, when asked for.
+    """The variables of `prefix`.index by name; each is read, and its checksum verified, on access.
 
     A name that ends in one of `skip`, or has a dtype no weight has (a step counter), is left out.
     """
@@ -153,7 +153,7 @@ def _read_entry(message: bytes, name: str, where: str) -> Entry:
         if len(dims) > 8:
             _fail(where, f"gives {name} {len(dims)} dimensions")
         shape = [_last_int(_fields(_as_bytes(dim, where), where), 1, where) for dim in dims]
-    # A negative int64 (an unknown dimension, an offset before the file) arrives here as a huge number.
+    # A negative int64 (an unknown dimension, an offset before the file) appears here as a huge integer.
     offset, size = _last_int(fields, 4, where), _last_int(fields, 5, where)
     if max([offset, size, *shape]) >= 2**48:
         _fail(where, f"gives {name} a shape or place that no file has")
@@ -168,7 +168,7 @@ def _read_entry(message: bytes, name: str, where: str) -> Entry:
 
 
 def _refuse_overlaps(entries: dict[str, Entry], where: str) -> None:
-    """One small data file must not stand for many large variables."""
+    """A small data file must not be used for many large variables."""
     placed = sorted((e.shard, e.offset, e.offset + e.size, name) for name, e in entries.items())
     for (shard, _, end, name), (next_shard, start, _, next_name) in itertools.pairwise(placed):
         if shard == next_shard and start < end:
@@ -176,7 +176,7 @@ def _refuse_overlaps(entries: dict[str, Entry], where: str) -> None:
 
 
 def _fields(message: bytes, where: str) -> dict[int, list[int | bytes]]:
-    """A protobuf message taken apart: field number -> every value it has, in order."""
+    """A parsed protobuf message: field number -> all its values, in order."""
     fields: dict[int, list[int | bytes]] = {}
     at = 0
     while at < len(message):
