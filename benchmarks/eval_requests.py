@@ -10,7 +10,7 @@ from lm_eval.api.instance import Instance
 
 from glassgpt.evaluate import datasets
 from glassgpt.evaluate.detokenise import harness_wikitext
-from glassgpt.evaluate.perplexity import pages
+from glassgpt.evaluate.perplexity import split_articles
 from glassgpt.evaluate.suites import HARNESS
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from random_model import write_random
@@ -39,7 +39,7 @@ def pairs_of(task: str, data: Path, documents: int) -> Pairs:
         (hellaswag,) = (t for t in HARNESS if t.name == "hellaswag")
         return [pair for q in hellaswag.questions(text)[:documents] for pair in q.pairs]  # type: ignore[attr-defined]
     text, _ = datasets.load(datasets.WIKITEXT_2_RAW, data)
-    return [("", harness_wikitext(page)) for page in pages(text)[:documents]]
+    return [("", harness_wikitext(page)) for page in split_articles(text)[:documents]]
 
 
 def answers(model: Any, task: str, pairs: Pairs) -> list[tuple[float, bool]]:

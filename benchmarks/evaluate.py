@@ -25,7 +25,7 @@ from lm_eval.models.huggingface import HFLM
 
 import glassgpt
 from eval_requests import TASKS, answers, export, pairs_of
-from glassgpt.evaluate.harness import Harness
+from glassgpt.evaluate.harness import GlassGPTLM
 
 Answers = list[tuple[float, bool]]
 
@@ -63,7 +63,7 @@ def main() -> None:
             pairs = pairs_of(task, args.data, max(1, args.documents // (100 if task == "wikitext" else 1)))
             best: dict[str, tuple[float, float]] = {}
             for _ in range(args.rounds):
-                a, *times = timed(lambda: answers(Harness(gpt), task, pairs))  # noqa: B023
+                a, *times = timed(lambda: answers(GlassGPTLM(gpt), task, pairs))  # noqa: B023
                 best["ours"] = min(best.get("ours", (1e9, 1e9)), tuple(times))  # type: ignore[type-var]
                 hf = HFLM(pretrained=str(folder), device=args.device, dtype="float32", batch_size=batch)
                 b, *times = timed(lambda: answers(hf, task, pairs))  # noqa: B023

@@ -27,7 +27,7 @@ from pathlib import Path
 from lm_eval.models.huggingface import HFLM
 
 from eval_requests import TASKS, answers, export, pairs_of
-from glassgpt.evaluate.harness import Harness
+from glassgpt.evaluate.harness import GlassGPTLM
 
 CLOSE = 1e-4
 
@@ -50,7 +50,7 @@ def main() -> int:
         hf, ours = {}, {}
         for dtype in ("float64", "float32"):
             hf[dtype] = HFLM(pretrained=folder, device=args.device, dtype=dtype, batch_size=args.batch)
-            ours[dtype] = Harness(folder, device=args.device, dtype=dtype)
+            ours[dtype] = GlassGPTLM(folder, device=args.device, dtype=dtype)
         heads = ("requests", "float64", "float32", "our error", "hf's error", "flags")
         print(f"{'task':16}" + "".join(f"{head:>11}" for head in heads))
         for task in args.tasks.split(","):

@@ -84,7 +84,7 @@ def vocabulary_files(data: Path, documents: list[str], folder: Path) -> tuple[Pa
     if published.is_dir():
         return published / "encoder.json", published / "vocab.bpe", "GPT-2's vocabulary"
     (folder / "text.txt").write_text("\n".join(documents[:500]), encoding="utf-8")
-    Tokenizer.train(folder / "text.txt", 4096, progress=False).save(folder)
+    Tokenizer.train(folder / "text.txt", 4096).save(folder)
     return folder / "vocab.json", folder / "merges.txt", "4,096 tokens learned from the text"
 
 

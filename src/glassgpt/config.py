@@ -7,14 +7,14 @@ without translation. The four published sizes are in `SIZES`.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import ConfigError, shown
+from glassgpt.errors import ConfigError, FileFormatError, short_repr
+from glassgpt.files import read_json
 
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
@@ -61,18 +61,20 @@ class Config:
             )
         if self.activation_function not in ACTIVATIONS:
             raise ConfigError(
-                f"activation_function {shown(self.activation_function)} is not one of "
+                f"activation_function {short_repr(self.activation_function)} is not one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
-                raise ConfigError(f"{name} {shown(getattr(self, name))} is not a probability in [0, 1).")
+                raise ConfigError(f"{name} {short_repr(getattr(self, name))} is not a probability in [0, 1).")
         for name in ("layer_norm_epsilon", "initializer_range"):
             if not (_is_number(getattr(self, name)) and 0 < getattr(self, name) < LARGEST_COUNT):
-                raise ConfigError(f"{name} {shown(getattr(self, name))} is not a sensible number above 0.")
+                raise ConfigError(
+                    f"{name} {short_repr(getattr(self, name))} is not a sensible number above 0."
+                )
         for name in (each.name for each in dataclasses.fields(self) if each.type == "bool"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {shown(getattr(self, name))}; write true or false.")
+                raise ConfigError(f"{name} is {short_repr(getattr(self, name))}; write true or false.")
         for name in ("bos_token_id", "eos_token_id"):
             if getattr(self, name) is not None:
                 _check_token_id(name, getattr(self, name))
@@ -134,15 +136,15 @@ class Config:
         kind = values.get("model_type", "gpt2")
         if kind != "gpt2":
             raise ConfigError(
-                f"{where}: model_type {shown(kind)} is not 'gpt2'. Only GPT-2-family models load."
+                f"{where}: model_type {short_repr(kind)} is not 'gpt2'. Only GPT-2-family models load."
             )
         fields = {field.name for field in dataclasses.fields(cls)} - {"also_eos", "kept"}
         known = {key: value for key, value in values.items() if key in fields}
         for alias, name in ALIASES.items():
             if values.get(alias) is not None and known.setdefault(name, values[alias]) != values[alias]:
                 raise ConfigError(
-                    f"{where}: {alias} {shown(values[alias])} and {name} {shown(known[name])} contradict "
-                    "each other. Correct one of the two."
+                    f"{where}: {alias} {short_repr(values[alias])} and {name} {short_repr(known[name])} "
+                    "contradict each other. Correct one of the two."
                 )
         missing = [key for key in ("vocab_size", "n_embd", "n_layer", "n_head") if key not in known]
         if missing:
@@ -155,8 +157,8 @@ class Config:
         for name, means_nothing in UNSUPPORTED.items():
             if name in values and not means_nothing(values[name], config):
                 raise ConfigError(
-                    f"{where}: {name} is {shown(values[name])}, which changes the computation in a way that "
-                    "GPT-2 as published does not have. Such a model cannot be loaded."
+                    f"{where}: {name} is {short_repr(values[name])}, which changes the computation in a way "
+                    "that GPT-2 as published does not have. Such a model cannot be loaded."
                 )
         kept = {key: value for key, value in values.items() if key not in known | ALIASES | NOT_KEPT}
         return dataclasses.replace(config, kept=kept)
@@ -177,13 +179,9 @@ class Config:
         path = Path(path)
         file = path / "config.json" if path.is_dir() else path
         try:
-            values = json.loads(file.read_text("utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{file} does not exist. Name a folder with a config.json.") from None
-        except (ValueError, RecursionError) as error:  # ValueError covers bad JSON and bad UTF-8
-            raise ConfigError(f"{file} is not JSON: {error}.") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{file} holds a {type(values).__name__}, not an object of settings.")
+            values = read_json(file)
+        except FileFormatError as error:
+            raise ConfigError(str(error)) from None
         return cls.from_dict(values, where=str(file))
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,14 +202,14 @@ def _is_number(value: Any) -> bool:
 
 def _check_count(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name} is {shown(value)}; it must be a whole number of at least 1.")
+        raise ConfigError(f"{name} is {short_repr(value)}; it must be a whole number of at least 1.")
     if value >= LARGEST_COUNT:
-        raise ConfigError(f"{name} is {shown(value)}; no model is that large. Correct the number.")
+        raise ConfigError(f"{name} is {short_repr(value)}; no model is that large. Correct the number.")
 
 
 def _check_token_id(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST_COUNT:
-        raise ConfigError(f"{name} is {shown(value)}; it must be a token id, a list of them, or null.")
+        raise ConfigError(f"{name} is {short_repr(value)}; it must be a token id, a list of them, or null.")
 
 
 def _listed_ids(name: str, value: Any) -> list[Any]:

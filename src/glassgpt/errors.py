@@ -1,7 +1,7 @@
-"""The errors a user may cause. Each message says what was wrong, which value it was, and what to do next.
+"""Errors that users may cause. Each message says what is wrong, the value, and what to do.
 
 Everything derived from `UserError` is printed by the command line as one line on stderr with exit code 2;
-anything else is a bug of ours, whose traceback goes into a file.
+anything else is a bug, whose traceback goes into a file.
 """
 
 import math
@@ -9,17 +9,17 @@ import reprlib
 
 
 class UserError(Exception):
-    """A mistake in what the user asked for or gave us, never a bug of ours."""
+    """An error in the user's input, not a bug."""
 
     exit_code = 2
 
 
 class ConfigError(UserError, ValueError):
-    """A model shape that cannot be: a missing or unknown key, a width that its heads do not divide."""
+    """An invalid model config: a missing or unknown key, a width not divisible by the heads."""
 
 
 class FileFormatError(UserError, ValueError):
-    """A file that is not what it says it is: truncated, lying about its sizes, or unsafe to open."""
+    """An invalid file: truncated, with wrong sizes, or unsafe to open."""
 
 
 class ModelNotFoundError(UserError, LookupError):
@@ -27,7 +27,7 @@ class ModelNotFoundError(UserError, LookupError):
 
 
 class SettingError(UserError, ValueError):
-    """A generation setting out of its range, such as temperature -1."""
+    """A setting out of range, such as temperature -1."""
 
 
 class PlaceError(UserError, IndexError):
@@ -35,14 +35,13 @@ class PlaceError(UserError, IndexError):
 
 
 class NonFiniteLossError(UserError):
-    """The loss became NaN or infinite; the weights were not moved."""
+    """The loss became NaN or infinite; the weights were not updated."""
 
     exit_code = 3
 
 
-def shown(value: object) -> str:
-    """A value short enough for a message: it may be a megabyte, nested very deep, or a number that fills
-    lines."""
+def short_repr(value: object) -> str:
+    """The repr of a value, shortened for a message: it may be a megabyte, or nested very deep."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     return _BRIEF.repr(value)

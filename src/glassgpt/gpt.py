@@ -23,6 +23,7 @@ from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.settings import MOST_RANKS, Settings
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
+from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     backend: str | None = None,
+    progress: Progress = no_progress,
 ) -> GPT:
     """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
 
@@ -60,7 +62,7 @@ def load(
 
     shorten_spin_wait()
     with _no_collecting():
-        checkpoint = load_checkpoint(str(name_or_path))
+        checkpoint = load_checkpoint(str(name_or_path), progress=progress)
         for remark in checkpoint.remarks:
             warnings.warn(remark, stacklevel=2)
         try:

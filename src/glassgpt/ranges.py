@@ -1,19 +1,16 @@
-"""The range of a number that a person or a program gives: checked once, before any work, in one manner.
-
-An error names the value, the range and, where that helps, what is usual.
-"""
+"""Range checks of numbers from users, before any work: errors give the value, the range and a usual value."""
 
 from __future__ import annotations
 
-from glassgpt.errors import SettingError, shown
+from glassgpt.errors import SettingError, short_repr
 
 SEEDS = 2**64 - 1  # the largest that fits the generators
-# Of training. Each process adds its number to it, and a sum must fit, too.
+# Of training: each process adds its rank to it, and the sum must fit, too.
 TRAINING_SEEDS = 2**63 - 1
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None, hint: str = "") -> None:
-    """Refuse what is no whole number from `least` to `most`."""
+    """Raise unless `value` is an integer from `least` to `most`."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int)
@@ -21,7 +18,7 @@ def check_whole(name: str, value: object, least: int, most: int | None = None, h
         or (most is not None and value > most)
     ):
         span = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
-        raise SettingError(f"{name} is {shown(value)}; write a whole number {span}{_aside(hint)}.")
+        raise SettingError(f"{name} is {short_repr(value)}; write a whole number {span}{_aside(hint)}.")
 
 
 def check_number(
@@ -34,13 +31,13 @@ def check_number(
     above: bool = False,
     below: bool = False,
 ) -> None:
-    """Refuse what is no finite number from `least` to `most`, or `above` the one, or `below` the other."""
+    """Raise unless `value` is a finite number from `least` to `most` (exclusive with `above`, `below`)."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
     if good and not ((above and value == least) or (below and value == most)):
         return
     span = f"above {least:,}" if above else f"from {least:,}"
     span += f" to below {most:,}" if below else f" to {most:,}"
-    raise SettingError(f"{name} is {shown(value)}; write a number {span}{_aside(hint)}.")
+    raise SettingError(f"{name} is {short_repr(value)}; write a number {span}{_aside(hint)}.")
 
 
 def _aside(hint: str) -> str:

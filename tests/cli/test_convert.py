@@ -27,7 +27,7 @@ def test_every_format_reports_every_tensor(glassgpt, tiny, tmp_path, target):
     rows = answer.out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == list(load_checkpoint(tiny).config.shapes())
     assert all("exact" in row for row in rows)
-    assert "28 tensors, every number the same" in answer.err
+    assert "28 tensors, all values equal" in answer.err
 
 
 def test_json_and_dtype(glassgpt, tiny, tmp_path):

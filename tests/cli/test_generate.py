@@ -155,7 +155,7 @@ def test_wrong_models_are_one_line(glassgpt, tiny, tmp_path):
     assert generate("gpt2-medum").is_one_line_error("gpt2-medum", "gpt2-medium")
     assert generate(tmp_path / "missing").is_one_line_error("missing", "does not exist")
     (tmp_path / "notes.txt").write_text("nothing")
-    assert generate(tmp_path).is_one_line_error("holds no model", "notes.txt")
+    assert generate(tmp_path).is_one_line_error("contains no model", "notes.txt")
 
     def broken(change):
         folder = tmp_path / change.__name__

@@ -12,7 +12,7 @@ import pytest
 from glassgpt.cli import COMMANDS
 from glassgpt.cli.parse import load_command
 from glassgpt.cli.paths import PATH_METAVARS
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from tests.conftest import SHIPPED
 
 EMPTY = {
@@ -133,7 +133,7 @@ def test_foreign_files_are_never_replaced(glassgpt, verb, target):
 
 def test_a_device_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="a device or a pipe"), writing(tmp_path / "pipe"):
+    with pytest.raises(ValueError, match="a device or a pipe"), atomic_write(tmp_path / "pipe"):
         pass
     assert [path.name for path in tmp_path.iterdir() if path.name != "here"] == ["pipe"]
 
@@ -151,7 +151,7 @@ def test_the_source_is_never_replaced(glassgpt, tiny):
     assert glassgpt("prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes").code == 0
     shard = next(Path("shards").glob("train-*.bin"))
     inside = glassgpt("prepare", shard, "-o", "shards", "--tokenizer", "bytes", "--force")
-    assert inside.is_one_line_error("shards is where the source")
+    assert inside.is_one_line_error("shards is or contains the source")
     assert shard.is_file()
 
 
@@ -195,7 +195,7 @@ def test_an_existing_tokenizer_is_not_replaced(glassgpt):
     Path("mine/tokenizer.json").write_text(theirs)
     done = glassgpt("convert", SHIPPED, "mine/tiny.bin", "--format", "llmc")
     assert done.code == 0
-    assert "move the file to a folder of its own" in done.out + done.err
+    assert "move the file to its own folder" in done.out + done.err
     assert Path("mine/tokenizer.json").read_text() == theirs
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from glassgpt.cli import main
 from glassgpt.config import Config
-from glassgpt.evaluate import Reader, Scorer
+from glassgpt.evaluate import Scorer, WindowBuilder
 from glassgpt.evaluate.lambada import stop_tokens
 from glassgpt.gpt import GPT
 from glassgpt.model import TorchBackend
@@ -26,11 +26,11 @@ class Model:
     gpt: GPT
     folder: Path  # in the format of transformers
 
-    def reader(self, **settings: int | None) -> Reader:
-        return Reader(self.gpt.tokenizer, self.gpt.backend.context, **settings)
+    def builder(self, **settings: int | None) -> WindowBuilder:
+        return WindowBuilder(self.gpt.tokenizer, self.gpt.backend.context, **settings)
 
     def scorer(self) -> Scorer:
-        return Scorer(self.gpt.backend, barred=stop_tokens(self.gpt.tokenizer))
+        return Scorer(self.gpt.backend, suppress=stop_tokens(self.gpt.tokenizer))
 
 
 def random_numbers(config: Config, tokenizer: Tokenizer, seed: int) -> Checkpoint:

@@ -34,17 +34,17 @@ def test_suites(evaluate, random_bytes, folder, suite) -> None:
     code, out, err = evaluate(
         random_bytes.folder, "--suite", suite, "--data", folder, "--any-data", "--markdown", "--limit", "1"
     )
-    assert "known from before" in err
+    assert "in the cache" in err
     head, rule, row = out.strip().splitlines()
     assert head.count("|") == rule.count("|") == row.count("|") == len(figures) + 2
     assert "first 1" in head
 
 
-def test_a_stride_that_a_task_has_no_use_for_is_told(evaluate, random_bytes, folder) -> None:
+def test_an_unused_stride_is_reported(evaluate, random_bytes, folder) -> None:
     words = ["--suite", "wikitext,text8", "--data", folder, "--any-data", "--stride", "64"]
     code, out, err = evaluate(random_bytes.folder, *words)
     assert code == 0
-    assert "wikitext: --stride does not hold here: windows apart are this task's rule" in err
+    assert "wikitext: --stride is ignored: this task uses disjoint windows" in err
     assert "stride 64" in out
 
 
@@ -56,12 +56,12 @@ def test_missing_and_altered_files_and_unknown_tasks_do_not_stop_the_rest(
     words = [random_bytes.folder, "--suite", "lambada,ptb,piqua,1bw", "--data", tmp_path]
     code, out, err = evaluate(*words)
     assert code == 1  # a file that is not what its name says
-    assert "there is no suite or task 'piqua'. Did you mean 'piqa'?" in err
+    assert "unknown suite or task 'piqua'. Did you mean 'piqa'?" in err
     assert "lambada: altered: the hash of lambada_test.jsonl" in err
     assert "ptb: not available: " in err
     assert json.loads(evaluate(*words, "--json")[1]).keys() == {"1bw.perplexity"}
     assert "1bw.perplexity" in out
-    assert "not measured: lambada, ptb" in out
+    assert "not run: lambada, ptb" in out
 
 
 def test_documents_that_are_empty_too_long_or_no_documents(evaluate, random_bytes, tmp_path) -> None:
@@ -77,11 +77,11 @@ def test_documents_that_are_empty_too_long_or_no_documents(evaluate, random_byte
         random_bytes.folder, "--suite", "lambada,piqa,arc_easy,wikitext-2", "--data", tmp_path, "--any-data"
     )
     assert code == 1
-    assert "lambada: 1 document left out, without a last word to guess (number 1)" in err
-    assert "lambada: 2 documents cut at the beginning to the context of 200 tokens (number 2, 3)" in err
-    assert "piqa: 1 document cut at the beginning to the context" in err
-    assert "piqa: 1 document left out, with an empty choice (number 3)" in err
-    assert "arc_easy: line 3 is no record of arc_easy: no json" in err
+    assert "lambada: 1 document skipped: no last word to predict (number 1)" in err
+    assert "lambada: 2 documents truncated on the left to the context of 200 tokens (number 2, 3)" in err
+    assert "piqa: 1 document truncated on the left to the context" in err
+    assert "piqa: 1 document skipped: empty choice (number 3)" in err
+    assert "arc_easy: line 3 is not a record of arc_easy: no json" in err
     assert "wikitext-2: the text is empty" in err
     assert "wikitext-2: not available: " in err  # its raw file
     assert "piqa.acc " in out
@@ -101,8 +101,8 @@ def test_a_file_of_ones_own(evaluate, random_bytes, tmp_path, order) -> None:
         assert "stride 64" in out
 
 
-def test_a_jsonl_is_scored_document_by_document(evaluate, random_bytes, tmp_path) -> None:
-    """Each begins anew: the sum of both is that of files of their own."""
+def test_a_jsonl_is_scored_per_document(evaluate, random_bytes, tmp_path) -> None:
+    """The sum of both is that of two separate files."""
     parts = (texts.TEXT8 * 3, texts.TEXT8[::-1] * 2)
     lines = "".join(json.dumps({"text": part}) + "\n" for part in (parts[0], "", parts[1]))
     (tmp_path / "both.jsonl").write_text(lines)
@@ -115,7 +115,7 @@ def test_a_jsonl_is_scored_document_by_document(evaluate, random_bytes, tmp_path
         bits += json.loads(out)["one.bits_per_byte"]["value"] * len(part)
     words = [tmp_path / "both.jsonl", "--suite", "bits-per-byte", "--json"]
     code, out, err = evaluate(random_bytes.folder, *words)
-    assert (code, "1 document left out" in err) == (0, True)
+    assert (code, "1 document skipped" in err) == (0, True)
     figure = json.loads(out)["both.bits_per_byte"]
     assert figure["n"] == sum(map(len, parts))
     assert figure["value"] * figure["n"] == pytest.approx(bits)
@@ -125,15 +125,15 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
     for words, say in (
         (["--suite", "papers"], "Did you mean 'paper'?"),
         (["--limit", "0"], "--limit is 0"),
-        (["--suite", "perplexity"], "is no file"),
+        (["--suite", "perplexity"], "is not a file"),
         (["--suite", "paper", "--data", str(tmp_path / "no")], "is not a folder"),
-        (["b", "c"], "3 models are too many"),
-        (["--json", "--markdown"], "--json and --markdown both say what to print"),
-        (["b", "--markdown"], "--markdown prints the row of one model"),
-        (["--suite", "ptb", "--data", str(tmp_path)], "nothing could be measured. ptb: not available"),
+        (["b", "c"], "got 3 models"),
+        (["--json", "--markdown"], "--json and --markdown exclude each other"),
+        (["b", "--markdown"], "--markdown takes one model"),
+        (["--suite", "ptb", "--data", str(tmp_path)], "no task could be run. ptb: not available"),
         (
             ["--suite", "lambada,piqa", "--stride", "64"],
-            "--stride: no task of lambada,piqa has",
+            "--stride: no task of lambada,piqa takes a stride",
         ),
         (["--suite", "smoke-text", "--stride", "201"], "stride 201 is not from 1 to 200"),
     ):
@@ -156,27 +156,27 @@ def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
     assert found["difference"]["long.token_perplexity"]["value"] == pytest.approx(b - a)
     assert 0 < found["agreement"]["long.kl"]["value"] < 0.01
     assert 0.9 < found["agreement"]["long.same_top"]["value"] < 1
-    assert "95% of resamples" in out
-    assert f"A is {shipped.folder}, B is {tmp_path / 'coarse'}" in out
+    assert "95% interval" in out
+    assert f"A: {shipped.folder}, B: {tmp_path / 'coarse'}" in out
     code, out, err = evaluate(shipped.folder, random_words.folder)
     assert code == 0
-    assert "the models read text in different tokens" in err
-    assert "not the same units" in out
+    assert "the models tokenize text differently" in err
+    assert "different units" in out
 
 
 def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tmp_path) -> None:
     import torch
 
     from glassgpt.evaluate import Scorer
-    from glassgpt.evaluate.compare import agreement
-    from glassgpt.evaluate.windows import rolling_rows
+    from glassgpt.evaluate.compare import compare_distributions
+    from glassgpt.evaluate.windows import rolling_windows
     from glassgpt.model import TorchBackend
 
     checkpoint = load_checkpoint(random_bytes.folder)
     other = TorchBackend.load(checkpoint, device="cpu", dtype="bfloat16")
     a, b = Scorer(random_bytes.gpt.backend), Scorer(other)
-    rows = list(rolling_rows(list(b"token by token" * 30), 200, 200, prefix=256))
-    kl, same = agreement("x", a, b, rows)
+    rows = list(rolling_windows(list(b"token by token" * 30), 200, 200, prefix=256))
+    kl, same = compare_distributions("x", a, b, rows)
     divergence, equal, n = 0.0, 0, 0
     for row in rows:
         for i in range(row.first, len(row.ids)):

@@ -73,14 +73,14 @@ def test_self_bleu_is_high_for_copies_and_low_for_strangers() -> None:
     assert self_bleu([ROSES, "dogs bark loudly every single night"]) < 10
 
 
-def test_mistakes_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_line_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     for call, message in (
         (lambda: bleu(["a"], []), "1 texts and 0 references"),
         (lambda: bleu(["a"], [[]]), "no reference"),
         (lambda: rouge([], []), "0 texts"),
         (lambda: self_bleu(["a"]), "two or more"),
         (lambda: distinct(["a"], 0), "n is 0"),
-        (lambda: f1("a", []), "no right answer"),
+        (lambda: f1("a", []), "no reference answer"),
     ):
         with pytest.raises(SettingError, match=message):
             call()

@@ -18,7 +18,7 @@ from lm_eval.models.huggingface import HFLM
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate import harness
-from glassgpt.evaluate.harness import Harness
+from glassgpt.evaluate.harness import GlassGPTLM
 from tests.conftest import SHIPPED
 
 STORY = "The miller's cat went to the market, and the old mill stood by the river. " * 12
@@ -61,8 +61,8 @@ def theirs(folder: Path) -> HFLM:
 
 
 @pytest.fixture(scope="module")
-def both(random_words) -> tuple[Harness, HFLM]:
-    return Harness(random_words.gpt), theirs(random_words.folder)
+def both(random_words) -> tuple[GlassGPTLM, HFLM]:
+    return GlassGPTLM(random_words.gpt), theirs(random_words.folder)
 
 
 def assert_equal(ours: list[tuple[float, bool]], hf: list[tuple[float, bool]]) -> None:
@@ -79,7 +79,7 @@ def greedy_continuations(hf: HFLM, contexts: list[str]) -> list[tuple[str, str]]
 
 
 def test_it_is_known_to_lm_eval_by_its_name() -> None:
-    assert get_model("glassgpt") is Harness
+    assert get_model("glassgpt") is GlassGPTLM
     assert get_model("hf") is HFLM
 
 
@@ -106,7 +106,7 @@ def test_rolling_loglikelihood_is_that_of_hf(both) -> None:
 
 def test_in_float64_requests_windows_and_sums_are_those_of_hf(random_words) -> None:
     """Without rounding nothing is left of the differences: what float32 shows of them is rounding only."""
-    ours = Harness(str(random_words.folder), device="cpu", dtype="float64")
+    ours = GlassGPTLM(str(random_words.folder), device="cpu", dtype="float64")
     hf = HFLM(pretrained=str(random_words.folder), device="cpu", dtype="float64", batch_size=2)
     requests = asked("loglikelihood", *PAIRS)
     a, b = (model.loglikelihood(requests, disable_tqdm=True) for model in (ours, hf))
@@ -150,18 +150,18 @@ def test_drawn_texts_differ_and_repeat_with_the_seed(both) -> None:
         found.append(ours.generate_until(requests, disable_tqdm=True))
     assert found[0] == found[1]
     assert len(set(found[0])) == 3
-    assert ours.settings(wishes).top_k == 50  # as transformers has it
-    assert ours.settings({**wishes, "top_k": 0, "top_p": 0.9}).top_k is None
+    assert ours.sampling_settings(wishes).top_k == 50  # as transformers has it
+    assert ours.sampling_settings({**wishes, "top_k": 0, "top_p": 0.9}).top_k is None
 
 
-def test_mistakes_are_told_in_a_line(both) -> None:
+def test_mistakes_are_one_line_errors(both) -> None:
     ours, _ = both
-    with pytest.raises(UserError, match="'' has no tokens of its own after 'The cook'"):
+    with pytest.raises(UserError, match="'' adds no tokens to 'The cook'"):
         ours.loglikelihood(asked("loglikelihood", ("The cook", "")))
     with pytest.raises(UserError, match="nothing to score"):
         ours.loglikelihood(asked("loglikelihood", ("", "<|endoftext|>")))
     for wishes, message in (
-        ({"max_gen_toks": 77}, "max_gen_toks is 77, and the model reads 77"),
+        ({"max_gen_toks": 77}, "max_gen_toks is 77, but the context is 77"),
         ({"do_sample": True, "max_gen_toks": 5}, "do_sample needs a temperature above 0"),
         ({"num_beams": 4, "max_gen_toks": 5}, "num_beams=4"),
         ({"top_p": 2.0, "max_gen_toks": 5}, "top_p is 2.0"),
@@ -181,16 +181,16 @@ def test_what_hf_refuses_has_an_answer(both) -> None:
 
 def test_scores_are_kept(random_words, tmp_path: Path) -> None:
     requests = asked("loglikelihood", *PAIRS)
-    first = Harness(random_words.gpt, cache=tmp_path)
+    first = GlassGPTLM(random_words.gpt, cache=tmp_path)
     found = first.loglikelihood(requests, disable_tqdm=True)
-    again = Harness(random_words.gpt, cache=tmp_path)
-    again.scorer.compute = None  # type: ignore[assignment]  # nothing is left to compute
+    again = GlassGPTLM(random_words.gpt, cache=tmp_path)
+    again.scorer.score_batch = None  # type: ignore[assignment]  # nothing is left to compute
     assert again.loglikelihood(requests, disable_tqdm=True) == found
 
 
 @pytest.mark.slow
 def test_shipped_model_on_requests_of_every_kind(shipped) -> None:
-    ours, hf = Harness(shipped.gpt), theirs(shipped.folder)
+    ours, hf = GlassGPTLM(shipped.gpt), theirs(shipped.folder)
     pairs = PAIRS + greedy_continuations(hf, [context for context, _ in PAIRS[7:8]])
     pairs.append((STORY * 8, " The cat slept."))
     requests = asked("loglikelihood", *pairs)
@@ -203,7 +203,7 @@ def test_shipped_model_on_requests_of_every_kind(shipped) -> None:
 def test_shipped_model_on_real_documents(shipped, shared) -> None:
     """A few; `benchmarks/harness.py` compares 500 of each task."""
     real = shared / "data" / "eval"
-    ours, hf = Harness(shipped.gpt), theirs(shipped.folder)
+    ours, hf = GlassGPTLM(shipped.gpt), theirs(shipped.folder)
     records = lzma.decompress((real / "lambada_test.jsonl.xz").read_bytes()).decode().splitlines()[:12]
     pairs = []
     for text in (json.loads(record)["text"] for record in records):
@@ -266,7 +266,7 @@ def test_the_command_runs_tasks_of_lm_eval(evaluate, random_words, own_tasks: Pa
     _, row, _ = evaluate(random_words.folder, "--tasks", "own_choice", "--data", own_tasks, "--markdown")
     assert row.startswith("| model | own_choice.acc (lm_eval ")
     assert "own_missing: not available:" in err
-    assert "own_choic: there is no such task. Did you mean 'own_choice'?" in err
+    assert "own_choic: unknown task. Did you mean 'own_choice'?" in err
     found = json.loads(evaluate(*words, "--json")[1])
     assert set(found) == {"own_choice.acc,none", "own_text.exact_match,none"}
     assert {one["n"] for one in found.values()} == {2}
@@ -284,15 +284,15 @@ def test_the_command_says_what_it_cannot_do(evaluate, random_words, tmp_path: Pa
     assert "takes one model" in err
     code, _, err = evaluate(SHIPPED, "--tasks", "coqa", "--data", tmp_path / "nowhere")
     assert code == 2
-    assert "is no folder" in err
+    assert "is not a folder" in err
     for words in (["--suite", "paper"], ["--stride", "64"], ["--any-data"]):
         code, _, err = evaluate("default", "--tasks", "coqa", *words)
         assert code == 2
-        assert f"{words[0]} is for our own suites" in err
+        assert f"{words[0]} does not apply to --tasks" in err
 
 
 @pytest.mark.slow
-def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
+def test_lm_evals_own_command_line_skips_unknown_tasks(
     random_words, own_tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(names: str, device: str = "cpu") -> tuple[int, str, str]:
@@ -303,10 +303,10 @@ def test_lm_evals_own_command_line_goes_on_without_tasks_that_are_not_there(
 
     code, out, err = call("own_choic,own_choice")
     assert code == 0
-    assert "own_choic: there is no such task. Did you mean 'own_choice'" in err
+    assert "own_choic: unknown task. Did you mean 'own_choice'" in err
     assert "own_choice" in out
     for names, say in (
-        ("own_choic", "error: no task is left to be run."),
+        ("own_choic", "error: none of the tasks is known."),
         ("own_missing", "error: FileNotF"),
     ):
         code, _, err = call(names)

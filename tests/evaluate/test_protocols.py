@@ -9,9 +9,9 @@ import pytest
 
 from glassgpt.evaluate import datasets, detokenise
 from glassgpt.evaluate.perplexity import BitsPerByte, TokenPerplexity, WholeText
-from glassgpt.evaluate.run import prepare, run
+from glassgpt.evaluate.run import prepare_tasks, run_tasks
 from glassgpt.evaluate.suites import HARNESS, PAPER
-from glassgpt.evaluate.windows import rolling_rows, strided_rows
+from glassgpt.evaluate.windows import rolling_windows, strided_windows
 from tests.evaluate import texts
 from tests.evaluate.plain import Plain, expected
 
@@ -29,8 +29,10 @@ def both(request: pytest.FixtureRequest):
 
 
 def figures(model, tasks, folder, **settings) -> dict:
-    plan = prepare(tasks, model.reader(**settings), folder, check=False)
-    return {m.metric: m for outcome in run(plan, model.scorer(), lambda n: None) for m in outcome.measures}
+    suite = prepare_tasks(tasks, model.builder(**settings), folder, check=False)
+    return {
+        m.metric: m for outcome in run_tasks(suite, model.scorer(), lambda n: None) for m in outcome.metrics
+    }
 
 
 def test_every_figure_of_both_suites(both, folder) -> None:
@@ -100,7 +102,7 @@ def test_of_the_first_windows_only_what_they_read_is_counted(
 
 def test_the_windows_apart_are_full_the_last_one_too() -> None:
     """It reads again what the one before it scored, as lm-evaluation-harness has it (docs/evaluation.md)."""
-    rows = list(rolling_rows(range(1, 26), n_positions=10, stride=10, prefix=0))
+    rows = list(rolling_windows(range(1, 26), n_positions=10, stride=10, prefix=0))
     assert [(row.ids.tolist(), row.first) for row in rows] == [
         (list(range(11)), 1),
         (list(range(10, 21)), 1),
@@ -110,13 +112,13 @@ def test_the_windows_apart_are_full_the_last_one_too() -> None:
 
 def test_the_last_strided_window_ends_with_the_text_and_is_shorter() -> None:
     """The rule of the `transformers` documentation: windows begin at multiples of the stride."""
-    rows = list(strided_rows(range(25), n_positions=10, stride=10))
+    rows = list(strided_windows(range(25), n_positions=10, stride=10))
     assert [(row.ids.tolist(), row.first) for row in rows] == [
         (list(range(10)), 1),
         (list(range(10, 20)), 1),
         (list(range(20, 25)), 1),
     ]
-    rows = list(strided_rows(range(25), n_positions=10, stride=6))
+    rows = list(strided_windows(range(25), n_positions=10, stride=6))
     assert [(row.ids[0], row.ids[-1] + 1, row.first) for row in rows] == [
         (0, 10, 1),
         (6, 16, 4),
@@ -129,9 +131,9 @@ def test_the_last_strided_window_ends_with_the_text_and_is_shorter() -> None:
 def test_real_documents(shipped, shared) -> None:
     """The first documents of the published files, from their packed files and with their hashes checked."""
     tasks = [task for task in [*PAPER, *HARNESS] if task.name in ("lambada", "piqa", "arc_easy")]
-    plan = prepare(tasks, shipped.reader(limit=4), shared / "data" / "eval")
-    assert not plan.failed
-    found = {m.metric: m.value for o in run(plan, shipped.scorer(), lambda n: None) for m in o.measures}
+    suite = prepare_tasks(tasks, shipped.builder(limit=4), shared / "data" / "eval")
+    assert not suite.failed
+    found = {m.metric: m.value for o in run_tasks(suite, shipped.scorer(), lambda n: None) for m in o.metrics}
     plain = Plain(shipped.folder, shipped.gpt.tokenizer)
     first = {}
     for task in tasks:

@@ -9,12 +9,25 @@ import pytest
 import torch
 
 from glassgpt.config import SIZES
-from glassgpt.evaluate import Scorer, Store
+from glassgpt.evaluate import ScoreCache, Scorer
 from glassgpt.evaluate.batching import plain_sheet, read, tree_sheet
-from glassgpt.evaluate.score_cache import key_of
-from glassgpt.evaluate.scorer import CPU, TREE_ENDINGS, Pace, fingerprint, gpu_pace, pace_of
-from glassgpt.evaluate.threads import over_cores
-from glassgpt.evaluate.windows import Row, continuation_rows, rolling_rows, shared_length, strided_rows
+from glassgpt.evaluate.score_cache import cache_key
+from glassgpt.evaluate.scorer import (
+    CPU,
+    TREE_ENDINGS,
+    BatchLimits,
+    batch_limits,
+    fingerprint,
+    gpu_batch_limits,
+)
+from glassgpt.evaluate.threads import map_over_threads
+from glassgpt.evaluate.windows import (
+    Window,
+    continuation_windows,
+    rolling_windows,
+    shared_prefix_length,
+    strided_windows,
+)
 from tests.generate.tiny import TinyBackend
 
 
@@ -22,7 +35,7 @@ def ids_of(n: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
     return [int(i) for i in np.random.default_rng(seed).integers(1, vocabulary, size=n)]
 
 
-def one_by_one(model, row: Row) -> np.ndarray:
+def one_by_one(model, row: Window) -> np.ndarray:
     logits = torch.from_numpy(model.gpt.backend.logits([row.ids[:-1].tolist()])[0]).double()
     every = logits.log_softmax(dim=-1)
     return np.array([float(every[i - 1, row.ids[i]]) for i in range(row.first, len(row.ids))])
@@ -34,57 +47,57 @@ def one_by_one(model, row: Row) -> np.ndarray:
 def test_every_token_of_a_text_is_scored_once_with_the_window_full() -> None:
     ids = ids_of(53)
     for stride in (1, 7, 20):
-        rows = list(rolling_rows(ids, 20, stride, prefix=0))
+        rows = list(rolling_windows(ids, 20, stride, prefix=0))
         assert [int(i) for row in rows for i in row.ids[row.first :]] == ids
         assert all(len(row.ids) == 21 for row in rows)
         assert rows[0].ids[0] == 0
 
 
 def test_without_an_end_of_text_token_the_first_is_not_scored() -> None:
-    rows = list(rolling_rows([5, 6, 7], 20, 20, prefix=None))
+    rows = list(rolling_windows([5, 6, 7], 20, 20, prefix=None))
     assert [row.ids[row.first :].tolist() for row in rows] == [[6, 7]]
-    assert list(rolling_rows([5], 20, 20, prefix=None)) == []
+    assert list(rolling_windows([5], 20, 20, prefix=None)) == []
 
 
 def test_strided_windows_begin_every_stride() -> None:
     ids = list(range(50))
-    rows = list(strided_rows(ids, 20, 15))
+    rows = list(strided_windows(ids, 20, 15))
     assert [(int(row.ids[0]), row.first, len(row.ids)) for row in rows] == [
         (0, 1, 20),
         (15, 5, 20),
         (30, 5, 20),
     ]
-    apart = list(strided_rows(ids, 20, 20))
+    apart = list(strided_windows(ids, 20, 20))
     assert [row.first for row in apart] == [1, 1, 1]  # the first of each window is given
 
 
-def test_a_context_too_long_loses_its_beginning_and_a_long_ending_takes_several_rows() -> None:
-    (row,) = continuation_rows(range(30), [98, 99], n_positions=10)
+def test_a_context_too_long_is_truncated_and_a_long_ending_takes_several_windows() -> None:
+    (row,) = continuation_windows(range(30), [98, 99], n_positions=10)
     assert row.ids.tolist() == [*range(21, 30), 98, 99]
     assert row.first == 9
-    rows = continuation_rows([1, 2], list(range(100, 125)), n_positions=10, barred=True)
+    rows = continuation_windows([1, 2], list(range(100, 125)), n_positions=10, suppress=True)
     assert [int(i) for row in rows for i in row.ids[row.first :]] == list(range(100, 125))
-    assert [row.barred for row in rows] == [True, False, False]
+    assert [row.suppress for row in rows] == [True, False, False]
 
 
 def test_shared_beginnings_end_before_the_first_scored_token() -> None:
-    a, b = Row(np.array([1, 2, 3, 4, 5]), 3), Row(np.array([1, 2, 3, 9]), 3)
-    assert shared_length([a, b]) == 3
-    assert shared_length([a, Row(np.array([1, 7, 3, 9]), 3)]) == 1
+    a, b = Window(np.array([1, 2, 3, 4, 5]), 3), Window(np.array([1, 2, 3, 9]), 3)
+    assert shared_prefix_length([a, b]) == 3
+    assert shared_prefix_length([a, Window(np.array([1, 7, 3, 9]), 3)]) == 1
 
 
 # Scores.
 
 
-@pytest.mark.parametrize("pace", [CPU, Pace(tokens=40, stretch=3)])
-def test_groups_batches_and_stretches_change_nothing(random_bytes, pace) -> None:
+@pytest.mark.parametrize("limits", [CPU, BatchLimits(tokens=40, chunk=3)])
+def test_groups_batches_and_chunks_change_nothing(random_bytes, limits) -> None:
     groups = []
     for seed in range(6):
         context = ids_of(5 + 17 * seed, seed)
-        groups.append([continuation_rows(context, ids_of(n, seed + 50), 200)[0] for n in (1, 9, 4, 2)])
-    groups += [[row] for row in rolling_rows(ids_of(150), 60, 60, prefix=256)]
-    scorer = Scorer(random_bytes.gpt.backend, pace=pace)
-    assert any(batch.shared for batch in scorer.plan(groups))
+        groups.append([continuation_windows(context, ids_of(n, seed + 50), 200)[0] for n in (1, 9, 4, 2)])
+    groups += [[row] for row in rolling_windows(ids_of(150), 60, 60, prefix=256)]
+    scorer = Scorer(random_bytes.gpt.backend, limits=limits)
+    assert any(batch.shared for batch in scorer.make_batches(groups))
     for group, found in zip(groups, scorer.score(groups), strict=True):
         for row, scores in zip(group, found, strict=True):
             # float32 sums in another order; the largest logit here is about 10.
@@ -98,7 +111,7 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
     seen: list[int] = []
     handle = model.h[-1].mlp.register_forward_hook(lambda _m, given, _out: seen.append(given[0].numel()))
     groups = [
-        [Row(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)] for n in (30, 9, 17)
+        [Window(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)] for n in (30, 9, 17)
     ]
     rows = [row for group in groups for row in group]
     tree = tree_sheet(groups, [30, 9, 17])
@@ -110,7 +123,7 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
         whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
         # float32 sums in another order; the vectors have a norm's size, about 1.
         torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
-    everything = [Row(row.ids, 1) for row in rows if len(row.ids) == 36]
+    everything = [Window(row.ids, 1) for row in rows if len(row.ids) == 36]
     whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
     torch.testing.assert_close(read(model, plain_sheet(everything)), torch.cat(whole), atol=2e-5, rtol=0)
     handle.remove()
@@ -118,9 +131,9 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
 
 def test_many_choices_become_several_trees(random_bytes) -> None:
     context = ids_of(20)
-    group = [continuation_rows(context, ids_of(150, seed), 200)[0] for seed in range(20)]
+    group = [continuation_windows(context, ids_of(150, seed), 200)[0] for seed in range(20)]
     scorer = Scorer(random_bytes.gpt.backend)
-    batches = list(scorer.plan([group]))
+    batches = list(scorer.make_batches([group]))
     assert sum(len(batch.rows) for batch in batches) == 20
     for batch in batches:
         assert all(sum(len(row.ids) - 20 for row in part) <= TREE_ENDINGS + 150 for part in batch.groups)
@@ -130,13 +143,13 @@ def test_many_choices_become_several_trees(random_bytes) -> None:
 
 
 def test_cores_and_torch_threads_change_nothing(random_bytes) -> None:
-    groups = [[row] for row in rolling_rows(ids_of(900), 50, 50, prefix=256)]
-    pace, before = Pace(tokens=100, stretch=50), torch.get_num_threads()
+    groups = [[row] for row in rolling_windows(ids_of(900), 50, 50, prefix=256)]
+    limits, before = BatchLimits(tokens=100, chunk=50), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+        alone = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
         torch.set_num_threads(3)
-        together = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+        together = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
         assert torch.get_num_threads() == 3  # as it was found
     finally:
         torch.set_num_threads(before)
@@ -154,16 +167,16 @@ def test_cores_take_pieces_in_order_and_share_when_there_are_few() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        assert list(over_cores(work, range(30))) == [(i, i**2) for i in range(30)]
+        assert list(map_over_threads(work, range(30))) == [(i, i**2) for i in range(30)]
         assert set(seen.values()) == {1}
-        assert list(over_cores(work, [7, 8])) == [(7, 49), (8, 64)]
+        assert list(map_over_threads(work, [7, 8])) == [(7, 49), (8, 64)]
         assert seen[7] == seen[8] == 2
-        assert list(over_cores(work, [])) == []
-        with closing(over_cores(work, range(30))) as left_early:
+        assert list(map_over_threads(work, [])) == []
+        with closing(map_over_threads(work, range(30))) as left_early:
             assert next(left_early) == (0, 0)
         assert torch.get_num_threads() == 4
         with pytest.raises(ZeroDivisionError):
-            list(over_cores(lambda piece: 1 // piece, [1, 0, 1]))
+            list(map_over_threads(lambda piece: 1 // piece, [1, 0, 1]))
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
@@ -176,7 +189,7 @@ def test_of_tokens_alike_the_first_is_the_likeliest() -> None:
             found[..., 3:6] = found.max() + 1
             return found
 
-    groups = [[Row(np.array([1, 2, token]), 2)] for token in (3, 4, 5)]
+    groups = [[Window(np.array([1, 2, token]), 2)] for token in (3, 4, 5)]
     assert [bool(one.greedy[0]) for (one,) in Scorer(Even()).score(groups)] == [True, False, False]
 
 
@@ -185,7 +198,7 @@ def test_float64_stays_float64(random_bytes) -> None:
     from glassgpt.weights import load_checkpoint
 
     exact = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="float64")
-    (row,) = continuation_rows(ids_of(60), ids_of(40, 1), 200)
+    (row,) = continuation_windows(ids_of(60), ids_of(40, 1), 200)
     ((found,),) = Scorer(exact).score([[row]])
     with torch.inference_mode():
         logits = exact.model(torch.tensor(row.ids[None, :-1]))[0].log_softmax(dim=-1)
@@ -195,34 +208,34 @@ def test_float64_stays_float64(random_bytes) -> None:
 
 def test_batches_follow_from_the_device(random_bytes) -> None:
     """A CPU's are small; a GPU's fill a part of its memory, and neither more nor less than makes sense."""
-    assert pace_of(random_bytes.gpt.backend) == CPU
+    assert batch_limits(random_bytes.gpt.backend) == CPU
     small = SIZES["gpt2"]
-    roomy, tight, tiny = (gpu_pace(small, 2, free) for free in (130 * 2**30, 4 * 2**30, 2**20))
-    assert roomy == Pace(tokens=2**17, stretch=2**14)
+    roomy, tight, tiny = (gpu_batch_limits(small, 2, free) for free in (130 * 2**30, 4 * 2**30, 2**20))
+    assert roomy == BatchLimits(tokens=2**17, chunk=2**14)
     assert tight.tokens == 2**30 // (4 * 3072 * 2)
-    assert tight.stretch == 2**30 // (2 * 4 * 50257)
-    assert tiny == Pace(tokens=1024, stretch=64)  # one row must fit in any case
-    assert gpu_pace(small, 4, 4 * 2**30).tokens == tight.tokens // 2
+    assert tight.chunk == 2**30 // (2 * 4 * 50257)
+    assert tiny == BatchLimits(tokens=1024, chunk=64)  # one row must fit in any case
+    assert gpu_batch_limits(small, 4, 4 * 2**30).tokens == tight.tokens // 2
 
 
-def test_a_barred_token_is_not_chosen(random_bytes) -> None:
+def test_a_suppressed_token_is_not_chosen(random_bytes) -> None:
     context = ids_of(12)
     logits = random_bytes.gpt.backend.logits([context])[0, -1]
     first, second = (int(i) for i in np.argsort(-logits)[:2])
-    (row,) = continuation_rows(context, [second], 200, barred=True)
-    (plain,) = continuation_rows(context, [second], 200)
-    barring = Scorer(random_bytes.gpt.backend, barred=[first])
+    (row,) = continuation_windows(context, [second], 200, suppress=True)
+    (plain,) = continuation_windows(context, [second], 200)
+    barring = Scorer(random_bytes.gpt.backend, suppress=[first])
     ((with_bar,), (without,)) = barring.score([[row], [plain]])
-    assert with_bar.unbarred.tolist() == [True]
+    assert with_bar.greedy_unsuppressed.tolist() == [True]
     assert with_bar.greedy.tolist() == [False]
-    assert without.unbarred.tolist() == [False]  # nobody asked
-    ((free,),) = Scorer(random_bytes.gpt.backend, barred=[second]).score([[row]])
-    assert free.unbarred.tolist() == [False]
+    assert without.greedy_unsuppressed.tolist() == [False]  # nobody asked
+    ((free,),) = Scorer(random_bytes.gpt.backend, suppress=[second]).score([[row]])
+    assert free.greedy_unsuppressed.tolist() == [False]
 
 
 def test_any_backend_will_do() -> None:
     backend = TinyBackend()
-    groups = [[Row(np.array([3, 5, 7, 2, 9]), 2), Row(np.array([3, 5, 1]), 2)]]
+    groups = [[Window(np.array([3, 5, 7, 2, 9]), 2), Window(np.array([3, 5, 1]), 2)]]
     ((long, short),) = Scorer(backend).score(groups)
     logits = torch.from_numpy(backend.logits([[3, 5, 7, 2]])[0]).double().log_softmax(dim=-1)
     wanted = [float(logits[i - 1, t]) for i, t in ((2, 7), (3, 2), (4, 9))]
@@ -238,11 +251,11 @@ class Killed(Exception):
     pass
 
 
-def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
+def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     path = tmp_path / "cache" / "x.scores"
-    groups = [[row] for row in rolling_rows(ids_of(900), 50, 50, prefix=256)]
-    pace = Pace(tokens=100, stretch=50)
-    whole = Scorer(random_bytes.gpt.backend, pace=pace).score(groups)
+    groups = [[row] for row in rolling_windows(ids_of(900), 50, 50, prefix=256)]
+    limits = BatchLimits(tokens=100, chunk=50)
+    whole = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
     read: list[int] = []
 
     def killed_after_three(n: int) -> None:
@@ -251,40 +264,40 @@ def test_a_killed_run_goes_on_where_it_was(random_bytes, tmp_path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        Scorer(random_bytes.gpt.backend, Store(path), pace=pace).score(groups, killed_after_three)
+        Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits).score(groups, killed_after_three)
     with path.open("ab") as file:
         file.write(b"half a record")  # as a kill within a write leaves it
-    again = Scorer(random_bytes.gpt.backend, Store(path), pace=pace)
-    assert 0 < len(again.todo(groups)) < len(groups)
+    again = Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits)
+    assert 0 < len(again.uncached(groups)) < len(groups)
     rest: list[int] = []
     found = again.score(groups, rest.append)
     assert sum(rest) + sum(read) == sum(len(row.ids) for (row,) in groups)
     for (a,), (b,) in zip(whole, found, strict=True):
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
         np.testing.assert_array_equal(a.greedy, b.greedy)
-    third = Scorer(random_bytes.gpt.backend, Store(path), pace=pace)
-    assert third.todo(groups) == []
+    third = Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits)
+    assert third.uncached(groups) == []
 
 
-def test_a_damaged_record_and_a_foreign_file_are_computed_anew(random_bytes, tmp_path) -> None:
+def test_a_damaged_record_and_a_foreign_file_are_recomputed(random_bytes, tmp_path) -> None:
     path = tmp_path / "x.scores"
-    groups = [[row] for row in rolling_rows(ids_of(200), 50, 50, prefix=256)]
-    Scorer(random_bytes.gpt.backend, Store(path)).score(groups)
+    groups = [[row] for row in rolling_windows(ids_of(200), 50, 50, prefix=256)]
+    Scorer(random_bytes.gpt.backend, ScoreCache(path)).score(groups)
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    assert len(Store(path)) == len(groups) - 1
+    assert len(ScoreCache(path)) == len(groups) - 1
     path.write_bytes(b"something else")
-    assert len(Store(path)) == 0
+    assert len(ScoreCache(path)) == 0
 
 
-def test_rows_are_told_apart_by_tokens_first_and_barred_list() -> None:
+def test_windows_differ_by_tokens_first_and_suppressed_tokens() -> None:
     ids = np.array([1, 2, 3, 4])
     keys = {
-        key_of(Row(ids, 1)),
-        key_of(Row(ids, 2)),
-        key_of(Row(ids[:3], 1)),
-        key_of(Row(ids, 1, True), b"x"),
+        cache_key(Window(ids, 1)),
+        cache_key(Window(ids, 2)),
+        cache_key(Window(ids[:3], 1)),
+        cache_key(Window(ids, 1, True), b"x"),
     }
     assert len(keys) == 4
 
@@ -305,11 +318,11 @@ def test_a_gpu_says_what_the_cpu_says(random_bytes) -> None:
     from glassgpt.weights import load_checkpoint
 
     context = ids_of(40)
-    groups = [[continuation_rows(context, ids_of(n, n), 200, barred=True)[0] for n in (3, 8, 5)]]
-    groups += [[row] for row in rolling_rows(ids_of(700), 200, 100, prefix=256)]
+    groups = [[continuation_windows(context, ids_of(n, n), 200, suppress=True)[0] for n in (3, 8, 5)]]
+    groups += [[row] for row in rolling_windows(ids_of(700), 200, 100, prefix=256)]
     there = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cuda", dtype="float32")
-    ours = Scorer(random_bytes.gpt.backend, barred=[7]).score(groups)
-    for here, found in zip(ours, Scorer(there, barred=[7]).score(groups), strict=True):
+    ours = Scorer(random_bytes.gpt.backend, suppress=[7]).score(groups)
+    for here, found in zip(ours, Scorer(there, suppress=[7]).score(groups), strict=True):
         for a, b in zip(here, found, strict=True):
             # float32 on both, summed in other orders; the largest logit is about 10.
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
@@ -324,10 +337,10 @@ def test_a_gpu_in_bfloat16_batches_by_its_memory_and_says_nearly_the_same(random
 
     there = TorchBackend.load(load_checkpoint(random_words.folder), device="cuda", dtype="bfloat16")
     scorer = Scorer(there)
-    assert scorer.pace.tokens > 2**14
-    groups = [[continuation_rows(ids_of(20), ids_of(n, n), 77)[0] for n in (3, 8, 5)]]
-    groups += [[row] for row in rolling_rows(ids_of(700), 77, 50, prefix=256)]
-    assert sum(1 for _ in scorer.plan(groups)) == 2  # all plain rows at once, and the tree
+    assert scorer.limits.tokens > 2**14
+    groups = [[continuation_windows(ids_of(20), ids_of(n, n), 77)[0] for n in (3, 8, 5)]]
+    groups += [[row] for row in rolling_windows(ids_of(700), 77, 50, prefix=256)]
+    assert sum(1 for _ in scorer.make_batches(groups)) == 2  # all plain rows at once, and the tree
     ours = Scorer(random_words.gpt.backend).score(groups)
     gaps = [
         np.abs(a.logprobs - b.logprobs)

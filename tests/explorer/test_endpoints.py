@@ -254,7 +254,7 @@ def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
 def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from glassgpt.files import checksum
+    from glassgpt.files import file_crc32
     from glassgpt.train.checkpoint.run_folder import checkpoint_path
     from glassgpt.weights.run_checkpoint import STATE
 
@@ -268,7 +268,7 @@ def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None
             folder / STATE,
             {"step": str(step), "scaler": "{}"},
         )
-        done = {"bytes": (folder / STATE).stat().st_size, "crc32": checksum(folder / STATE)}
+        done = {"bytes": (folder / STATE).stat().st_size, "crc32": file_crc32(folder / STATE)}
         (folder / "DONE").write_text(json.dumps(done))
     save_file(weights, run / "model.safetensors", {"format": "pt"})
     (run / "config.json").write_text(json.dumps(gpt.config.to_dict()))

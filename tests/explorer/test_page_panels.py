@@ -234,7 +234,7 @@ def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
     import torch
     from safetensors.torch import save_file
 
-    from glassgpt.files import checksum
+    from glassgpt.files import file_crc32
     from glassgpt.train.checkpoint.run_folder import checkpoint_path
     from glassgpt.weights.run_checkpoint import STATE
 
@@ -245,7 +245,7 @@ def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
         amount = 0.0 if step == steps[-1] else 0.02
         state = {f"model.{name}": x + amount * torch.randn_like(x) for name, x in weights.items()}
         save_file(state, folder / STATE, {"step": str(step), "scaler": "{}"})
-        done = {"bytes": (folder / STATE).stat().st_size, "crc32": checksum(folder / STATE)}
+        done = {"bytes": (folder / STATE).stat().st_size, "crc32": file_crc32(folder / STATE)}
         (folder / "DONE").write_text(json.dumps(done))
     save_file(weights, run / "model.safetensors", {"format": "pt"})
     (run / "config.json").write_text(json.dumps(gpt.config.to_dict()))

@@ -14,7 +14,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.evaluate.batching import can_leave_out, plain_sheet, read
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.windows import Row
+from glassgpt.evaluate.windows import Window
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.model.cuda_graphs import can_record
@@ -103,7 +103,7 @@ def test_decoding_equals_the_whole_pass(make, rows) -> None:
 @every_model
 def test_reading_few_tokens_equals_reading_all(make) -> None:
     model = make()
-    rows = [Row(np.arange(3, 20), 15), Row(np.arange(40, 52), 9)]
+    rows = [Window(np.arange(3, 20), 15), Window(np.arange(40, 52), 9)]
     sheet = plain_sheet(rows)
     with torch.no_grad():
         found = read(model, sheet)
@@ -115,7 +115,7 @@ def test_reading_few_tokens_equals_reading_all(make) -> None:
 def test_endings_of_one_beginning_score_as_they_do_alone(make) -> None:
     model = make()
     beginning = list(range(10, 22))
-    rows = [Row(np.array([*beginning, *ending]), 12) for ending in ([1, 2, 3], [4, 5], [6, 7, 8, 9])]
+    rows = [Window(np.array([*beginning, *ending]), 12) for ending in ([1, 2, 3], [4, 5], [6, 7, 8, 9])]
     (scores,) = Scorer(TorchBackend(model)).score([rows])
     for row, found in zip(rows, scores, strict=True):
         with torch.no_grad():

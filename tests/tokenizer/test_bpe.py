@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.tokenizer import BPETokenizer, Tokenizer
-from glassgpt.tokenizer.alphabet import split_words
-from glassgpt.tokenizer.bpe import FIRST_CHARACTERS, Pair, join, merge_with_heap
+from glassgpt.tokenizer.bpe import FIRST_CHARACTERS, Pair, merge_pair, merge_with_heap
+from glassgpt.tokenizer.byte_level import split_words
 from glassgpt.tokenizer.trainer import vocabulary_from_merges
 
 from .conftest import Peers, random_texts
@@ -52,7 +52,7 @@ def test_explain_ends_in_the_ids_of_encode(trained: BPETokenizer) -> None:
 def _textbook(ids: list[int], joins: dict[Pair, tuple[int, int]]) -> list[int]:
     """Merge by merge over the whole list of ranks, in the order of learning: no search, no heap."""
     for pair, (_, made) in joins.items():
-        ids = join(ids, pair, made)
+        ids = merge_pair(ids, pair, made)
     return ids
 
 

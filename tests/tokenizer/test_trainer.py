@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.progress import Advance
 from glassgpt.tokenizer import BPETokenizer, Tokenizer, reading, trainer
-from glassgpt.tokenizer.alphabet import bytes_in_id_order, split_words
-from glassgpt.tokenizer.bpe import join
+from glassgpt.tokenizer.bpe import merge_pair
+from glassgpt.tokenizer.byte_level import bytes_in_id_order, split_words
 from glassgpt.tokenizer.gpt2_files import visible_merges
 
 from .conftest import MANY_SCRIPTS, english
@@ -50,7 +52,7 @@ def textbook(words: Counter[str], n_merges: int, min_count: int) -> list[tuple[b
             break
         learned.append((tokens[best[0]], tokens[best[1]]))
         tokens.append(tokens[best[0]] + tokens[best[1]])
-        table = {word: join(ids, best, len(tokens) - 1) for word, ids in table.items()}
+        table = {word: merge_pair(ids, best, len(tokens) - 1) for word, ids in table.items()}
     return learned
 
 
@@ -133,7 +135,7 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
         assert Tokenizer.train(tmp_path / name, 400).hash == expected, name
 
 
-def test_chunks_do_not_cut_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_split_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text(english()[:200_000], encoding="utf-8", newline="")
     whole = Counter(split_words(english()[:200_000]))
@@ -153,9 +155,7 @@ def test_documents_stay_apart(tmp_path: Path) -> None:
 def test_memory_is_bounded_by_forgetting_the_rarest_words(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(" ".join(f"x{'y' * (i % 50)}{i}" for i in range(5000)) + " often" * 100, encoding="utf-8")
-    from glassgpt.tokenizer.progress import Progress
-
-    counts = trainer.count_words([path], max_words=500, max_bytes=None, workers=1, progress=Progress(False))
+    counts = trainer.count_words([path], max_words=500, max_bytes=None, workers=1)
     assert len(counts) <= 500
     assert counts[" often"] == 100
 
@@ -216,10 +216,17 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
         Tokenizer.train(tmp_path / "empty.txt", 300)
 
 
-def test_progress_goes_to_stderr_when_asked(text_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Tokenizer.train(text_file, 300)
-    assert capsys.readouterr() == ("", "")  # no terminal, no bar
-    Tokenizer.train(text_file, 300, progress=True)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "learning merges: 43 of 43" in err
+def test_progress_is_reported(text_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: dict[str, list[int]] = {}
+
+    def progress(
+        description: str, total: int | None = None, *, unit: str = ""
+    ) -> AbstractContextManager[Advance]:
+        return nullcontext(done.setdefault(f"{description} {total} {unit}".strip(), []).append)
+
+    tokenizer = Tokenizer.train(text_file, 400, progress=progress)
+    assert list(done) == ["counting words None bytes", "learning merges 143"]
+    assert sum(done["counting words None bytes"]) == len(text_file.read_text("utf-8"))
+    assert sum(done["learning merges 143"]) == 100  # in steps of 50
+    assert Tokenizer.train(text_file, 400).hash == tokenizer.hash
+    assert capsys.readouterr() == ("", "")

@@ -27,7 +27,7 @@ import torch
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import UserError
-from glassgpt.files import unfinished
+from glassgpt.files import find_interrupted_writes
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import estimate as plan
@@ -142,7 +142,7 @@ def records(out: Path) -> list[dict]:
 def is_saving(out: Path) -> bool:
     """Whether something lies there half-written or half-removed."""
     folders = [folder for folder in (out / "checkpoints").glob("step-*") if not (folder / "DONE").exists()]
-    return bool(unfinished(out) + unfinished(out / "checkpoints") + folders)
+    return bool(find_interrupted_writes(out) + find_interrupted_writes(out / "checkpoints") + folders)
 
 
 def assert_sound(out: Path) -> None:

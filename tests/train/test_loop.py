@@ -14,7 +14,7 @@ import torch
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.model import GPT2
 from glassgpt.train import loss
 from glassgpt.train.checkpoint.load import read_training_state
@@ -125,7 +125,7 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
 
     @contextmanager
     def watched(path: Path, **more: bool) -> Iterator[Path]:
-        with writing(path, **more) as part:
+        with atomic_write(path, **more) as part:
             yield part
         if list_checkpoints(tmp_path):
             moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())

@@ -612,7 +612,7 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "out.part").mkdir()
     with open(tmp_path / "out.part" / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(SettingError, match="another glassgpt prepare is at work"):
+        with pytest.raises(SettingError, match="another glassgpt prepare is running"):
             prepare([tmp_path / "a.txt"], tmp_path / "out", BYTES)
     prepare([tmp_path / "a.txt"], tmp_path / "out", BYTES)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glassgpt.errors import UserError
-from glassgpt.files import remove, unfinished
+from glassgpt.files import find_interrupted_writes, remove
 from glassgpt.train import loop
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import read_training_state
@@ -106,7 +106,7 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     clean_up(tmp_path)
     assert sorted(path.name for path in inside.iterdir()) == ["my-notes", "step-00000004", "step-00000008"]
     assert (tmp_path / ".keep").exists()
-    assert unfinished(tmp_path) == []
+    assert find_interrupted_writes(tmp_path) == []
 
 
 @pytest.mark.parametrize("new_is_whole", [True, False])
@@ -121,7 +121,7 @@ def test_a_checkpoint_between_two_renames_is_not_lost(tmp_path: Path, new_is_who
     assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000008"]
     _, facts = read_training_state(inside / "step-00000008")
     assert facts["step"] == ("4" if new_is_whole else "8")
-    assert unfinished(inside) == []
+    assert find_interrupted_writes(inside) == []
 
 
 def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> None:

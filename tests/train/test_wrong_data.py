@@ -17,7 +17,7 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.windows import Row
+from glassgpt.evaluate.windows import Window
 from glassgpt.generate.logits_processors import Wishes, Words
 from glassgpt.generate.settings import Settings
 from glassgpt.model import GPT2, TorchBackend
@@ -236,7 +236,7 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
 def test_ids_beyond_the_embeddings_are_not_scored() -> None:
     backend = TorchBackend(GPT2(Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)))
     with pytest.raises(UserError, match="the id 100, but the model's vocabulary has 100"):
-        Scorer(backend).score([[Row(np.array([1, 2, 100]), 1)]])
+        Scorer(backend).score([[Window(np.array([1, 2, 100]), 1)]])
 
 
 def test_words_beyond_the_embeddings_are_not_banned() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from glassgpt.config import Config
-from glassgpt.weights import Checkpoint, huggingface, tensorfile
-from glassgpt.weights.checkpoint import dtype_named
+from glassgpt.weights import Checkpoint, huggingface, safetensors_file
+from glassgpt.weights.checkpoint import parse_dtype
 
 SMALL = {"vocab_size": 301, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
 
@@ -31,7 +31,7 @@ def random_checkpoint(dtype: str = "float32", seed: int = 0, **changes: object) 
     config = Config(**{**SMALL, **changes})  # type: ignore[arg-type]
     random = np.random.default_rng(seed)
     tensors = {
-        name: random.normal(0, 0.5, shape).astype(np.float32).astype(dtype_named(dtype))
+        name: random.normal(0, 0.5, shape).astype(np.float32).astype(parse_dtype(dtype))
         for name, shape in config.shapes().items()
     }
     return Checkpoint(config, tensors, source="random")
@@ -50,15 +50,17 @@ def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray
 def write_shards(checkpoint: Checkpoint, folder: Path, count: int = 3) -> None:
     """The folder of a model whose safetensors come in several files."""
     huggingface.save(checkpoint, folder)
-    tensors, metadata = tensorfile.open_tensors(folder / huggingface.SAFETENSORS)
+    tensors, metadata = safetensors_file.open_tensors(folder / huggingface.SAFETENSORS)
     weight_map = {}
     for number in range(count):
         shard = f"model-{number + 1:05}-of-{count:05}.safetensors"
         names = list(tensors)[number::count]
         weight_map |= dict.fromkeys(names, shard)
         parts = [(name, tensors[name]) for name in names]
-        outgoing = [tensorfile.Outgoing(name, part.shape, part.dtype, part.read) for name, part in parts]
-        tensorfile.write_tensors(folder / shard, outgoing, metadata)
+        outgoing = [
+            safetensors_file.TensorToWrite(name, part.shape, part.dtype, part.read) for name, part in parts
+        ]
+        safetensors_file.write_tensors(folder / shard, outgoing, metadata)
     (folder / huggingface.SAFETENSORS).unlink()
     (folder / huggingface.SAFETENSORS_INDEX).write_text(json.dumps({"weight_map": weight_map}))
 

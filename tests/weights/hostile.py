@@ -85,7 +85,7 @@ def pickle_of_the_old_kind(folder: Path) -> Path:
     return file
 
 
-@case("no format that is known")
+@case("none of the known formats")
 def pickle_without_torch(folder: Path) -> Path:
     file = folder.with_suffix(".bin")
     file.write_bytes(pickle.dumps(Payload(folder.parent / "marker"), protocol=2))
@@ -133,7 +133,7 @@ def tuples_that_nest(folder: Path) -> Path:
     return torch_zip(folder.with_suffix(".pt"), b"\x80\x02})" + b"\x85" * 200_000 + b"Ns.")
 
 
-@case("n_head in model_args is no sensible number")
+@case("n_head in model_args is not a valid number")
 def lists_that_double(folder: Path) -> Path:
     """The same with lists: harmless until somebody prints them in a message."""
     value: list[object] = []
@@ -195,7 +195,7 @@ def storage_that_is_not_there(folder: Path) -> Path:
     return torch_zip(folder.with_suffix(".pt"), tensor_pickle(10**12, (10**6, 10**6), (10**6, 1)))
 
 
-@case("more than the file holds")
+@case("more than the file contains")
 def tensor_blown_up_by_strides(folder: Path) -> Path:
     """Strides of 0 make four numbers look like any number of them."""
     file = folder_with_config(folder) / "pytorch_model.bin"
@@ -356,7 +356,7 @@ def config_of_a_billion_layers(folder: Path) -> Path:
     return folder
 
 
-@case("bytes of JSON")
+@case("bytes; at most")
 def index_of_absurd_size(folder: Path) -> Path:
     file = folder_with_config(folder) / "model.safetensors.index.json"
     with open(file, "wb") as handle:
@@ -379,7 +379,7 @@ def index_with_an_absolute_path(folder: Path) -> Path:
     return folder
 
 
-@case("which is not there")
+@case("which is missing")
 def shard_that_is_a_device(folder: Path) -> Path:
     index = {"weight_map": {"wte.weight": "model-1.safetensors"}}
     (folder_with_config(folder) / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -404,7 +404,7 @@ def llmc_header(folder: Path, *words: int, data: bytes = b"") -> Path:
     return file
 
 
-@case("forged")
+@case("is not possible")
 def llmc_of_absurd_counts(folder: Path) -> Path:
     big = 2**31 - 1
     return llmc_header(folder, 20240326, 3, big, big, big, 1, big, big)
@@ -415,7 +415,7 @@ def llmc_larger_than_its_file(folder: Path) -> Path:
     return llmc_header(folder, 20240326, 3, 1024, 50257, 48, 25, 1600, 50304, data=bytes(4096))
 
 
-@case("makes no model")
+@case("is not a valid model")
 def llmc_of_negative_sizes(folder: Path) -> Path:
     return llmc_header(folder, 20240326, 5, -1, -1, -1, -1, -1, -1)
 

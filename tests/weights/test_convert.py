@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.files import writing
-from glassgpt.weights import Checkpoint, convert, load_checkpoint, save_checkpoint, tensorfile
+from glassgpt.files import atomic_write
+from glassgpt.files.byte_reader import ByteReader
+from glassgpt.weights import Checkpoint, convert, load_checkpoint, safetensors_file, save_checkpoint
 from glassgpt.weights.convert import max_abs_error
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.registry import format_for
 from tests.weights.conftest import assert_same, random_checkpoint
 
@@ -60,7 +60,7 @@ def test_the_name_of_the_target_says_the_format() -> None:
         "v1.5": "hf",
     }
     assert {name: format_for(name) for name in names} == names
-    with pytest.raises(SettingError, match=r"\.onnx does not say"):
+    with pytest.raises(SettingError, match=r"\.onnx does not determine"):
         format_for("a.onnx")
 
 
@@ -88,7 +88,7 @@ def test_a_tokenizer_of_another_model_is_not_replaced(tmp_path: Path) -> None:
     CharTokenizer("a few letters").save(tmp_path / "files")
     before = (tmp_path / "files" / "tokenizer.json").read_bytes()
     (note,) = convert(tmp_path / "with", tmp_path / "files" / "m.bin").notes
-    assert "is another" in note
+    assert "is a different one" in note
     assert (tmp_path / "files" / "tokenizer.json").read_bytes() == before
 
 
@@ -98,7 +98,7 @@ def test_the_report_says_why_a_tokenizer_could_not_be_read(tmp_path: Path) -> No
     save_checkpoint(random_checkpoint(), tmp_path / "m.gguf", format="gguf")
     file = gguf_file.read_gguf(tmp_path / "m.gguf")
     kept = [
-        gguf_file.OutgoingTensor(name, tensor.shape, tensor.kind, functools.partial(file.bytes_of, tensor))
+        gguf_file.GGUFTensorToWrite(name, tensor.shape, tensor.kind, functools.partial(file.bytes_of, tensor))
         for name, tensor in file.tensors.items()
     ]
     foreign = {**file.settings, "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"]}
@@ -106,7 +106,7 @@ def test_the_report_says_why_a_tokenizer_could_not_be_read(tmp_path: Path) -> No
     why_not = gguf.load(tmp_path / "foreign.gguf").notes["tokenizer"]
     assert "llama" in why_not
     (note,) = convert(tmp_path / "foreign.gguf", tmp_path / "out").notes
-    assert note == f"the source has no tokenizer that can be read ({why_not}), so none was written"
+    assert note == f"the source has a tokenizer that cannot be read ({why_not}), so none was written"
 
 
 def test_no_name_is_not_the_folder_we_are_in(
@@ -131,7 +131,7 @@ def test_unknown_format(small: Checkpoint, tmp_path: Path) -> None:
 def test_an_existing_target_is_kept_unless_forced(tmp_path: Path) -> None:
     save_checkpoint(random_checkpoint(seed=1), tmp_path / "a")
     save_checkpoint(random_checkpoint(seed=2), tmp_path / "b")
-    with pytest.raises(SettingError, match="exists already"):
+    with pytest.raises(SettingError, match=r"exists\. Choose another target"):
         convert(tmp_path / "a", tmp_path / "b")
     assert_same(load_checkpoint(tmp_path / "b").tensors, random_checkpoint(seed=2).tensors)
     convert(tmp_path / "a", tmp_path / "b", force=True)
@@ -145,7 +145,7 @@ def test_the_source_is_never_the_target(small: Checkpoint, tmp_path: Path) -> No
     save_checkpoint(small, tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
     for source, target in (("m", "m"), ("m", "link"), ("link", "m"), ("m/model.safetensors", "m")):
-        with pytest.raises(SettingError, match="where the source"):
+        with pytest.raises(SettingError, match="contains the source"):
             convert(tmp_path / source, tmp_path / target, force=True)
     assert_same(load_checkpoint(tmp_path / "m").tensors, small.tensors)
 
@@ -175,7 +175,7 @@ def test_a_device_or_a_pipe_is_never_replaced(small: Checkpoint, tmp_path: Path)
         with pytest.raises(SettingError, match="a device or a pipe"):
             action()
     assert (tmp_path / "pipe").is_fifo()
-    with pytest.raises(SettingError, match="zero byte"):
+    with pytest.raises(SettingError, match="null byte"):
         convert(tmp_path / "m", "a\0b")
 
 
@@ -206,7 +206,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         file = open(path, mode)  # noqa: SIM115
         return FullAfterSomeWrites(file) if mode == "wb" else file
 
-    for module in ("tensorfile", "llmc"):
+    for module in ("safetensors_file", "llmc"):
         monkeypatch.setattr(f"glassgpt.weights.{module}.open", opened, raising=False)
 
 
@@ -231,7 +231,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_debris(
 
 
 @pytest.mark.parametrize("format", ["hf", "nanogpt", "llmc", "packed"])
-def test_a_limit_on_file_size_is_told_like_a_full_disk(format: str, tmp_path: Path) -> None:
+def test_a_limit_on_file_size_is_reported_like_a_full_disk(format: str, tmp_path: Path) -> None:
     """The real thing, not a patched function: the system refuses to let the file grow."""
     resource = pytest.importorskip("resource")
     code = (
@@ -286,9 +286,9 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     def interrupted() -> np.ndarray:
         raise KeyboardInterrupt
 
-    outgoing = [tensorfile.Outgoing("a", (3,), np.dtype(np.float32), interrupted)]
-    with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new" / "m") as part:
-        tensorfile.write_tensors(part, outgoing, {})
+    outgoing = [safetensors_file.TensorToWrite("a", (3,), np.dtype(np.float32), interrupted)]
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "new" / "m") as part:
+        safetensors_file.write_tensors(part, outgoing, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -309,7 +309,7 @@ def test_a_lazy_checkpoint_is_not_read_to_be_asked_about(
     def read(*arguments: object) -> None:
         raise AssertionError("read too early")
 
-    monkeypatch.setattr(FileBytes, "read", read)
+    monkeypatch.setattr(ByteReader, "read", read)
     checkpoint = load_checkpoint(tmp_path / "m")
     assert "wte.weight" in checkpoint.tensors
     assert checkpoint.dtype == np.float32

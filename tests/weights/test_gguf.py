@@ -123,14 +123,14 @@ def test_the_gguf_package_reads_what_we_write(tmp_path: Path, tokenizer: Tokeniz
     assert set(stored) == {gguf.gguf_name(name) for name in before.tensors}
     for name, array in before.tensors.items():
         tensor = stored[gguf.gguf_name(name)]
-        turned = array.T if "c_" in name and array.ndim == 2 else array
+        transposed = array.T if "c_" in name and array.ndim == 2 else array
         if tensor.tensor_type.name == "Q8_0":
             found = reference.quants.dequantize(tensor.data, tensor.tensor_type)
             np.testing.assert_array_equal(
-                found, Q8_0.read(quantize_q8_0(np.ascontiguousarray(turned)), turned.shape)
+                found, Q8_0.read(quantize_q8_0(np.ascontiguousarray(transposed)), transposed.shape)
             )
         else:
-            np.testing.assert_array_equal(tensor.data, turned)
+            np.testing.assert_array_equal(tensor.data, transposed)
     assert {name for name, t in stored.items() if t.tensor_type.name == "F32"} == {
         gguf.gguf_name(name)
         for name, array in before.tensors.items()
@@ -157,17 +157,17 @@ def reference_file(path: Path, checkpoint: Checkpoint, kinds: dict[str, GGMLType
     expected = {}
     for name, array in checkpoint.tensors.items():
         is_turned = "c_" in name and array.ndim == 2
-        turned = np.ascontiguousarray(array.T) if is_turned else array
+        transposed = np.ascontiguousarray(array.T) if is_turned else array
         kind = kinds.get(name)
         if kind is None:
-            writer.add_tensor(gguf.gguf_name(name), turned)
+            writer.add_tensor(gguf.gguf_name(name), transposed)
             expected[name] = array
             continue
         theirs = reference.GGMLQuantizationType(kind.number)
-        records = random.integers(0, 256, kind.n_bytes(turned.size), np.uint8).view(kind.layout)
+        records = random.integers(0, 256, kind.n_bytes(transposed.size), np.uint8).view(kind.layout)
         for scale in {"d", "m"} & set(kind.layout.names):
             records[scale] = random.normal(size=len(records))
-        data = records.view(np.uint8).reshape(len(turned), -1)
+        data = records.view(np.uint8).reshape(len(transposed), -1)
         writer.add_tensor(gguf.gguf_name(name), data, raw_dtype=theirs)
         numbers = reference.quants.dequantize(data, theirs)
         expected[name] = numbers.T if is_turned else numbers

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt.cli import terminal
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
 from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer, registry
 from tests.weights import standin_hub
@@ -38,9 +39,9 @@ def model(tmp_path: Path) -> dict[str, bytes]:
 
 def tokenizer_files() -> dict[str, bytes]:
     """The smallest GPT-2 tokenizer: 256 bytes and no merges."""
-    from glassgpt.tokenizer.alphabet import byte_to_char
+    from glassgpt.tokenizer.byte_level import bytes_to_unicode
 
-    vocabulary = {char: byte for byte, char in enumerate(byte_to_char())}
+    vocabulary = {char: byte for byte, char in enumerate(bytes_to_unicode())}
     return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": b"#version: 0.2\n"}
 
 
@@ -153,14 +154,14 @@ def test_a_copy_that_huggingface_hub_fetched_is_used(server: Hub, cache: Path) -
     assert server.log == []
 
 
-def test_an_interrupted_transfer_goes_on_where_it_stopped(server: Hub, cache: Path) -> None:
+def test_an_interrupted_transfer_resumes(server: Hub, cache: Path) -> None:
     server.break_after[WEIGHTS] = [5_000, 7_000]
     folder = fetch(server, cache)
     assert server.asked("GET", WEIGHTS)[-1] == "bytes=12000-"
     assert_same(huggingface.load(folder).tensors, random_checkpoint().tensors)
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_was_stopped(
+def test_a_later_run_resumes_an_earlier_one(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("glassgpt.weights.download.ATTEMPTS", 1)
@@ -186,7 +187,7 @@ def test_a_server_that_ignores_ranges_starts_again(server: Hub, cache: Path) -> 
 @pytest.mark.parametrize("name", [WEIGHTS, "vocab.json"])
 def test_a_damaged_file_is_refused_and_removed(server: Hub, cache: Path, name: str) -> None:
     server.corrupt.add(name)
-    with pytest.raises(FileFormatError, match=f"{name} arrived damaged") as caught:
+    with pytest.raises(FileFormatError, match=f"{name} is damaged") as caught:
         fetch(server, cache)
     assert "\n" not in str(caught.value)
     assert leftovers(cache) == []
@@ -251,7 +252,7 @@ def test_without_a_server_nothing_is_waited_for_and_the_error_says_what_to_do(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(ModelNotFoundError, match="By hand: put the model's") as caught:
+    with pytest.raises(ModelNotFoundError, match="put the model's") as caught:
         hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{port}", cache=cache)
     assert pauses == []
     assert "\n" not in str(caught.value)
@@ -321,7 +322,7 @@ def test_progress_is_shown_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("glassgpt.weights.download._CHUNK", 10_000)  # from this size on a file is waited for
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fetch(server, cache)
+    hub.fetch(REPO, endpoint=server.url, cache=cache, progress=terminal.progress)
     shown = capsys.readouterr()
     assert WEIGHTS in shown.err
     assert "config.json" not in shown.err
@@ -359,33 +360,33 @@ NONSENSE: dict[str, tuple[int, bytes, dict[str, str], str]] = {
         200,
         PAGE,
         {"Content-Type": "text/html"},
-        "answers with a web page, so it is not the hub",
+        "returned a web page, so it is not the hub",
     ),
-    "no JSON": (200, b"{", {}, "nothing that can be understood"),
-    "nothing": (200, b"", {}, "nothing that can be understood"),
-    "a list": (200, b"[1, 2]", {}, "nothing that can be understood"),
-    "deep": (200, b"[" * 100_000, {}, "nothing that can be understood"),
-    "no commit": (200, b'{"sha": 7, "siblings": []}', {}, "nothing that can be understood"),
-    "files that are none": (200, b'{"sha": "%s", "siblings": [7]}' % (b"a" * 40), {}, "be understood"),
+    "no JSON": (200, b"{", {}, "an invalid response"),
+    "nothing": (200, b"", {}, "an invalid response"),
+    "a list": (200, b"[1, 2]", {}, "an invalid response"),
+    "deep": (200, b"[" * 100_000, {}, "an invalid response"),
+    "no commit": (200, b'{"sha": 7, "siblings": []}', {}, "an invalid response"),
+    "files that are none": (200, b'{"sha": "%s", "siblings": [7]}' % (b"a" * 40), {}, "invalid response"),
     "no hash": (
         200,
         b'{"sha": "%s", "siblings": [{"rfilename": "config.json", "blobId": 7, "size": "9"}]}' % (b"a" * 40),
         {},
         "gives no hash for config.json",
     ),
-    "a broken hub": (500, PAGE, {}, "cannot be had"),
+    "a broken hub": (500, PAGE, {}, "cannot be downloaded"),
     "round in circles": (302, b"", {"Location": "/api/models/"}, "cannot be reached"),
-    "out of room": (200, b"x" * 2000, {}, "answers with more than 1,000 bytes"),
+    "out of room": (200, b"x" * 2000, {}, "sent more than 1,000 bytes"),
 }
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_whoever_is_not_the_hub_is_told_in_one_line(
+def test_whoever_is_not_the_hub_is_a_one_line_error(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     *answer, said = NONSENSE[name]
     if name == "out of room":
-        monkeypatch.setattr("glassgpt.weights.download.ANSWER", 1000)
+        monkeypatch.setattr("glassgpt.weights.download.MAX_RESPONSE_BYTES", 1000)
     server.instead["/api/models/"] = tuple(answer)
     with pytest.raises(UserError, match=said) as caught:
         fetch(server, cache)
@@ -396,7 +397,7 @@ def test_whoever_is_not_the_hub_is_told_in_one_line(
 def test_an_answer_without_an_end_is_given_up(
     server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassgpt.weights.download.PATIENCE", -1)
+    monkeypatch.setattr("glassgpt.weights.download.MAX_RESPONSE_SECONDS", -1)
     with pytest.raises(ModelNotFoundError, match=r"cannot be reached .*TimeoutError"):
         fetch(server, cache)
 
@@ -435,7 +436,7 @@ def test_the_bytes_that_were_hashed_are_those_that_are_used(server: Hub, cache: 
 )
 def test_a_revision_that_leads_out_of_the_cache_is_refused(server: Hub, cache: Path, revision: str) -> None:
     for name in ("gpt2", REPO):
-        with pytest.raises(ModelNotFoundError, match="is no branch, tag or commit"):
+        with pytest.raises(ModelNotFoundError, match="is not a branch, tag or commit"):
             fetch(server, cache, f"{name}@{revision}")
     assert server.log == []
     assert not cache.exists()

@@ -15,7 +15,7 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, UserError
-from glassgpt.weights import Checkpoint, huggingface, load_checkpoint, save_checkpoint, tensorfile
+from glassgpt.weights import Checkpoint, huggingface, load_checkpoint, safetensors_file, save_checkpoint
 from tests.weights.conftest import SMALL, VARIANTS, assert_same, random_checkpoint, write_shards
 
 torch = pytest.importorskip("torch")
@@ -176,7 +176,7 @@ def test_a_bare_file_of_another_width_asks_for_its_config(width: int, tmp_path: 
     """192 is the shipped model's width; its heads are 32 wide, and 64-wide ones would write nonsense."""
     rewrite(random_checkpoint(n_embd=width, n_head=4), tmp_path, lambda tensors: tensors)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(ConfigError, match=f"at width {width}.*config.json beside the file"):
+    with pytest.raises(ConfigError, match=f"for width {width}.*config.json beside the file"):
         load_checkpoint(tmp_path)
 
 
@@ -191,11 +191,11 @@ def rewrite(checkpoint: Checkpoint, folder: Path, change: Any) -> None:
     """Write a folder with the tensors as `change` leaves them, whatever that is."""
     tensors = change(dict(checkpoint.tensors))
     outgoing = [
-        tensorfile.Outgoing(name, array.shape, array.dtype, lambda array=array: array)
+        safetensors_file.TensorToWrite(name, array.shape, array.dtype, lambda array=array: array)
         for name, array in tensors.items()
     ]
     folder.mkdir(exist_ok=True)
-    tensorfile.write_tensors(folder / "model.safetensors", outgoing, {})
+    safetensors_file.write_tensors(folder / "model.safetensors", outgoing, {})
     (folder / "config.json").write_text(json.dumps(checkpoint.config.to_dict()))
 
 
@@ -216,7 +216,7 @@ FEW = np.zeros((2, 2), np.float32)
         (without("h.1.ln_2.bias"), "tensor 'h.1.ln_2.bias' of shape (32,) is missing"),
         (plus("h.0.attn.rotary", FEW), "unknown tensor 'h.0.attn.rotary' of shape (2, 2)"),
         (plus("h.2.ln_1.bias", FEW), "unknown tensor 'h.2.ln_1.bias'"),
-        (plus("wpe.weight", FEW), "tensor 'wpe.weight' has shape (2, 2), but the config asks for (24, 32)"),
+        (plus("wpe.weight", FEW), "tensor 'wpe.weight' has shape (2, 2), but the config requires (24, 32)"),
         (plus("transformer.wpe.weight", FEW), "with and without the prefix"),
         (plus("ln_f.bias", np.zeros(32, np.int64)), "tensor 'ln_f.bias' is int64, not floating point"),
         (plus("lm_head.weight", FEW), "lm_head.weight differs from wte.weight"),
@@ -265,12 +265,12 @@ def test_a_truncated_file_is_refused(small: Checkpoint, tmp_path: Path) -> None:
 
 
 def test_places_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="holds no model \\(nothing\\)"):
+    with pytest.raises(ModelNotFoundError, match="contains no model \\(nothing\\)"):
         load_checkpoint(tmp_path)
     (tmp_path / "notes.txt").write_text("no model")
-    with pytest.raises(ModelNotFoundError, match=r"holds no model \(notes.txt\)"):
+    with pytest.raises(ModelNotFoundError, match=r"contains no model \(notes.txt\)"):
         load_checkpoint(tmp_path)
-    with pytest.raises(FileFormatError, match="no format that is known"):
+    with pytest.raises(FileFormatError, match="none of the known formats"):
         load_checkpoint(tmp_path / "notes.txt")
     for missing in (tmp_path / "nowhere", "./nowhere", "nowhere.gguf", "~/no/where"):
         with pytest.raises(ModelNotFoundError, match="does not exist"):

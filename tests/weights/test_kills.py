@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgpt import files
-from glassgpt.files import settle, unfinished, writing
+from glassgpt.files import atomic_write, find_interrupted_writes, recover_interrupted_write
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shards import Shards
@@ -53,7 +52,7 @@ def killed_at(change: int, work: Callable[[], object]) -> bool:
 def assert_one_is_always_there(
     out: Path, begin: Callable[[], object], replace: Callable[[], object], which: Callable[[], str], gap: bool
 ) -> int:
-    """The number of changes. `gap` allows for the moment between two renames, which `settle` mends."""
+    """The number of changes. With `gap` a kill may fall between two renames, which the recovery undoes."""
     change = 0
     while True:
         change += 1
@@ -62,7 +61,7 @@ def assert_one_is_always_there(
         alive = not killed_at(change, replace)
         if not gap:
             assert which() in ("old", "new"), change
-        settle(out)
+        recover_interrupted_write(out)
         assert which() in (("new",) if alive else ("old", "new")), change
         replace()
         assert which() == "new"
@@ -74,7 +73,7 @@ def assert_one_is_always_there(
 @pytest.fixture(params=["exchange", "two renames"])
 def gap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param == "two renames":  # what disks and systems need that cannot exchange
-        monkeypatch.setattr(safe, "_exchange", lambda one, other: False)
+        monkeypatch.setattr("glassgpt.files.write._exchange", lambda one, other: False)
     return request.param == "two renames"
 
 
@@ -116,8 +115,8 @@ def test_prepare_by_force(tmp_path: Path, gap: bool) -> None:
 
 def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
     (tmp_path / ".a.txt.0a1b2c3d.part").touch()
-    with writing(tmp_path / "a.txt") as part:
+    with atomic_write(tmp_path / "a.txt") as part:
         part.write_text("new")
-        settle(tmp_path / "a.txt")
-        assert unfinished(tmp_path) == [("a.txt", part)]
+        recover_interrupted_write(tmp_path / "a.txt")
+        assert find_interrupted_writes(tmp_path) == [("a.txt", part)]
     assert os.listdir(tmp_path) == ["a.txt"]

@@ -92,8 +92,8 @@ def test_reads_a_training_checkpoint(bias: bool, prefix: str, tmp_path: Path) ->
             assert name in found.notes
             assert not tensor.any()
             continue
-        turned = theirs.T if theirs.ndim == 2 and name.startswith("h.") else theirs
-        assert np.array_equal(tensor, turned.numpy()), name
+        transposed = theirs.T if theirs.ndim == 2 and name.startswith("h.") else theirs
+        assert np.array_equal(tensor, transposed.numpy()), name
     assert (len(found.notes) == 0) == bias
 
 
@@ -160,7 +160,7 @@ def test_what_the_format_cannot_say_is_refused(
         (lambda v: v.pop("model"), "has no model_args and model"),
         (
             lambda v: v["model_args"].update(n_embd=64),
-            "has shape (304, 32), but the config asks for (304, 64)",
+            "has shape (304, 32), but the config requires (304, 64)",
         ),
         (lambda v: v["model_args"].update(n_layer=10**9), "1,000,000,000 layers"),
         (lambda v: v["model"].update({"lm_head.weight": torch.zeros(304, 32)}), "lm_head.weight differs"),

@@ -326,7 +326,7 @@ def test_bombs_in_the_index(folder: Path):
 def test_wrong_folders(folder: Path, tmp_path: Path):
     hparams = folder / "hparams.json"
     for change, message in [
-        ({"n_layer": 10**9}, "asks for 1,000,000,000 layers"),
+        ({"n_layer": 10**9}, "has 1,000,000,000 layers"),
         ({"n_layer": 3}, "missing"),
         ({"n_layer": 1}, "unknown tensor"),
         ({"n_embd": 24}, "shape"),
@@ -347,7 +347,7 @@ def test_wrong_folders(folder: Path, tmp_path: Path):
     (folder / "checkpoint").unlink()
     assert read_all(folder)
     shutil.copy(folder / INDEX, folder / "other.index")
-    refused(lambda: read_all(folder), "holds 2 files")
+    refused(lambda: read_all(folder), "has 2 files")
     (folder / "other.index").unlink()
     (folder / DATA).unlink()
     refused(lambda: read_all(folder), "does not exist")

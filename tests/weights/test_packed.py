@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.weights import Checkpoint, convert, load_checkpoint, packed, save_checkpoint, tensorfile
+from glassgpt.weights import Checkpoint, convert, load_checkpoint, packed, safetensors_file, save_checkpoint
 from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
 
 
@@ -24,14 +24,16 @@ from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
 )
 @settings(max_examples=200, deadline=None)
 def test_no_number_moves_by_more_than_half_a_step(rows: np.ndarray) -> None:
-    values, scale = packed.quantised(rows)
+    values, scale = packed.quantize_rows(rows)
     assert values.dtype == np.int8
     assert scale.dtype == np.float32
-    error = np.abs(packed.expanded(values, scale) - rows)
+    error = np.abs(packed.dequantize_rows(values, scale) - rows)
     # Half a step, and the rounding of dividing and multiplying back in float32.
     slack = 4 * np.finfo(np.float32).eps * np.abs(rows).max(axis=1, keepdims=True) + 1e-36
     assert (error <= scale[:, None] / 2 + slack).all()
-    assert np.array_equal(packed.expanded_turned(values, scale), packed.expanded(values, scale).T)
+    assert np.array_equal(
+        packed.dequantize_transposed(values, scale), packed.dequantize_rows(values, scale).T
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -55,9 +57,9 @@ def test_round_trip_is_within_half_a_step_and_vectors_are_exact(variant: str, tm
         half_step = np.abs(per_output).max(axis=1) / 127 / 2
         error = np.abs(values * scale[:, None] - per_output).max(axis=1)
         assert (error <= half_step * (1 + 1e-5)).all()
-        turned = per_output is not tensor
-        expanded = np.multiply(values, scale[:, None], dtype=np.float32)
-        assert np.array_equal(found.tensors[name], expanded.T if turned else expanded)
+        transposed = per_output is not tensor
+        dequantize_rows = np.multiply(values, scale[:, None], dtype=np.float32)
+        assert np.array_equal(found.tensors[name], dequantize_rows.T if transposed else dequantize_rows)
 
 
 def test_packing_again_changes_nothing(small: Checkpoint, tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_numbers_that_are_none_cannot_be_packed(small: Checkpoint, bad: float, t
     table = np.array(small.tensors["wte.weight"])
     table[3, 3] = bad
     broken = Checkpoint(small.config, {**small.tensors, "wte.weight": table})
-    with pytest.raises(FileFormatError, match=r"'wte\.weight' holds NaN or infinity"):
+    with pytest.raises(FileFormatError, match=r"'wte\.weight' contains NaN or infinity"):
         save_checkpoint(broken, tmp_path / "p", format="packed")
     assert list(tmp_path.iterdir()) == []
 
@@ -117,19 +119,24 @@ def test_no_other_dtype_can_be_written(small: Checkpoint, tmp_path: Path) -> Non
     [
         (lambda t: t.pop("wte.weight.scale"), "int8 tensor 'wte.weight' has no .scale"),
         (lambda t: t.pop("wte.weight"), "'wte.weight.scale' scales a tensor that is not there"),
-        (lambda t: t.update({"wte.weight.scale": np.ones(5, np.float32)}), "no .scale of one number a row"),
+        (
+            lambda t: t.update({"wte.weight.scale": np.ones(5, np.float32)}),
+            "no .scale with one value per row",
+        ),
         (lambda t: t.pop("ln_f.bias"), "tensor 'ln_f.bias' of shape (32,) is missing"),
     ],
 )
 def test_wrong_files_are_explained(small: Checkpoint, spoil: object, words: str, tmp_path: Path) -> None:
     save_checkpoint(small, tmp_path / "p", format="packed")
-    entries, metadata = tensorfile.open_tensors(tmp_path / "p" / packed.FILE)
+    entries, metadata = safetensors_file.open_tensors(tmp_path / "p" / packed.FILE)
     tensors = {
         name: np.array(entry.read()) for name, entry in entries.items()
     }  # the file is overwritten below
     spoil(tensors)  # type: ignore[operator]
-    outgoing = [tensorfile.Outgoing(n, a.shape, a.dtype, lambda a=a: a) for n, a in tensors.items()]
-    tensorfile.write_tensors(tmp_path / "p" / packed.FILE, outgoing, metadata)
+    outgoing = [
+        safetensors_file.TensorToWrite(n, a.shape, a.dtype, lambda a=a: a) for n, a in tensors.items()
+    ]
+    safetensors_file.write_tensors(tmp_path / "p" / packed.FILE, outgoing, metadata)
     with pytest.raises(FileFormatError, match=re.escape(words)):
         load_checkpoint(tmp_path / "p")
 
@@ -148,5 +155,5 @@ def test_shipped_models_load_by_name(
 def test_a_damaged_scale_makes_no_warning() -> None:
     values, scale = np.full((2, 3), 127, np.int8), np.array([3e38, np.inf], np.float32)
     values[1, 0] = 0
-    assert np.isinf(packed.expanded(values, scale)[0]).all()
-    assert np.isnan(packed.expanded_turned(values, scale)[0, 1])
+    assert np.isinf(packed.dequantize_rows(values, scale)[0]).all()
+    assert np.isnan(packed.dequantize_transposed(values, scale)[0, 1])

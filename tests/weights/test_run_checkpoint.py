@@ -17,11 +17,11 @@ import glassgpt
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import ModelNotFoundError, SettingError, UserError
-from glassgpt.files import checksum
+from glassgpt.files import file_crc32
 from glassgpt.tokenizer import CharTokenizer
 from glassgpt.weights import load_checkpoint, load_config, load_tokenizer, save_checkpoint
 from glassgpt.weights.run_checkpoint import OFFSETS, REST, STATE
-from glassgpt.weights.tensorfile import Outgoing, open_tensors, write_tensors
+from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, write_tensors
 
 from ..train.test_loop import fresh
 from ..train.test_loop import run as train_run
@@ -49,13 +49,14 @@ def newest(run: Path) -> Path:
 
 def write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
     made = [
-        Outgoing(name, value.shape, value.dtype, lambda value=value: value) for name, value in tensors.items()
+        TensorToWrite(name, value.shape, value.dtype, lambda value=value: value)
+        for name, value in tensors.items()
     ]
     write_tensors(path, made, metadata)
 
 
 def write_done(folder: Path) -> None:
-    files = {file.name: [file.stat().st_size, checksum(file)] for file in folder.glob("*.safetensors")}
+    files = {file.name: [file.stat().st_size, file_crc32(file)] for file in folder.glob("*.safetensors")}
     (folder / "DONE").write_text(json.dumps({"files": files}))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,14 +26,18 @@ SINGLE_THREAD_WORK = 30_000_000
 
 def load(model: str, device: str | None, dtype: str | None, batch_size: int = 1) -> GPT:
     """Load the model for decoding steps of about `batch_size` sequences."""
-    from glassgpt.weights import shipped_names
-
-    is_local = model in shipped_names() or Path(model).exists()
-    # A download shows a progress bar of its own.
-    with terminal.spinner(f"loading {model}") if is_local else contextlib.nullcontext():
-        gpt = glassgpt.load(model, device=device, dtype=dtype)
+    with waiting_for(model, f"loading {model}"):
+        gpt = glassgpt.load(model, device=device, dtype=dtype, progress=terminal.progress)
     if batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(1)
     return gpt
+
+
+def waiting_for(model: str, what: str) -> AbstractContextManager[None]:
+    """A spinner, except for a model that may have to be downloaded: the download has a progress bar."""
+    from glassgpt.weights import shipped_names
+
+    local = model in shipped_names() or Path(model).exists()
+    return terminal.spinner(what) if local else nullcontext()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from glassgpt.cli.wrap import NoWrap, WordWrap
+    from glassgpt.progress import Advance
 
 PIPE_WIDTH = 1000  # nothing is wrapped or truncated in a pipe
 MIN_WIDTH = 20  # COLUMNS may be 1 or 0
@@ -185,10 +186,8 @@ def size(n_bytes: float) -> str:
 
 
 @contextmanager
-def progress(
-    description: str, total: int | None = None, *, unit: str = ""
-) -> Iterator[Callable[[int], None]]:
-    """The progress bar: on stderr, on a terminal only, removed when done. Yields `advance(n)`."""
+def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
+    """The one progress bar (`glassgpt.progress`): on stderr, on a terminal only, gone when done."""
     if not is_terminal(sys.stderr):
         yield lambda n: None
         return

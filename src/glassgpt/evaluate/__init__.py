@@ -1,15 +1,15 @@
-"""Model to numbers: every figure with the rule by which it was counted.
+"""Evaluation: metrics with their standard errors and the protocol behind each.
 
-Read in this order: rows.py (what the model reads and what counts), scorer.py and store.py (log-probabilities,
-quickly and once), measure.py (figures and their errors), task.py, then the protocols: lambada.py, choice.py,
-cbt.py, perplexity.py with detokenise.py; datasets.py (the files), suites.py (what goes together), run.py,
-compare.py (two models), published.py (what others measured). Beside them: harness.py (lm-evaluation-harness
-itself) and generated.py (texts that a model wrote).
+Read in this order: windows.py (the tokens of a request and which are scored), scorer.py, batching.py and
+score_cache.py (log-likelihoods, fast and only once), metrics.py (values and standard errors), task.py, then
+the tasks: lambada.py, choice.py, cbt.py, perplexity.py with detokenise.py; datasets.py (files), suites.py,
+run.py, compare.py (two models), published.py (published results). Separate: harness.py (the model class for
+lm-evaluation-harness) and generated.py (metrics of generated text).
 """
 
-from glassgpt.evaluate.metrics import Measure
-from glassgpt.evaluate.score_cache import Scores, Store
+from glassgpt.evaluate.metrics import MetricResult
+from glassgpt.evaluate.score_cache import ScoreCache, Scores
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.task import Reader
+from glassgpt.evaluate.task import WindowBuilder
 
-__all__ = ["Measure", "Reader", "Scorer", "Scores", "Store"]
+__all__ = ["MetricResult", "ScoreCache", "Scorer", "Scores", "WindowBuilder"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glassgpt.evaluate.windows import Group, Ids, Row
+from glassgpt.evaluate.windows import Group, Ids, Window
 from glassgpt.model import GPT2
 from glassgpt.model.gpt2 import Block, Projection
 from glassgpt.model.plain import attends_plainly, is_just
@@ -33,7 +33,7 @@ class Sheet:
     branches: Ids | None = None  # (B, T): 0 the beginning, then the endings from 1 on; -1 padding
 
 
-def plain_sheet(rows: Sequence[Row]) -> Sheet:
+def plain_sheet(rows: Sequence[Window]) -> Sheet:
     longest = max(len(row.ids) for row in rows) - 1
     ids = np.zeros((len(rows), longest), np.int64)  # what follows a row cannot reach back into it
     wanted = []

@@ -1,6 +1,6 @@
 """The Children's Book Test: twenty sentences, then one with a word missing, and ten words to choose from.
 
-The paper's rule: the choice is the word that makes itself *and the rest of the sentence* likeliest.
+The paper's protocol: the word with which it *and the rest of the sentence* are most likely.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.choice import Question, prepare_questions
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import childrens_books
-from glassgpt.evaluate.metrics import ACCURACY, Measure
+from glassgpt.evaluate.metrics import ACCURACY, MetricResult
 from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import Prepared, Reader, lines_of
+from glassgpt.evaluate.task import PreparedTask, WindowBuilder, split_lines
 
 BLANK = "XXXXX"
 
@@ -26,22 +26,26 @@ class ChildrensBooks:
     name: str
     dataset: Dataset
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
-        return prepare_questions(self.name, read_questions(text), reader, self.figures)
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
+        return prepare_questions(self.name, read_questions(text), builder, self.compute_metrics)
 
-    def figures(self, questions: list[Question], scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+    def compute_metrics(
+        self, questions: list[Question], scores: Sequence[Sequence[Scores]]
+    ) -> list[MetricResult]:
         right = [
             float(np.argmax([one.total for one in found]) == question.gold)
             for question, found in zip(questions, scores, strict=True)
         ]
         protocol = "paper: word and rest of the sentence"
-        return [Measure(f"{self.name}.accuracy", protocol, ACCURACY, np.array(right), np.ones(len(right)))]
+        return [
+            MetricResult(f"{self.name}.accuracy", protocol, ACCURACY, np.array(right), np.ones(len(right)))
+        ]
 
 
 def read_questions(text: str) -> list[Question]:
-    """The published format: numbered lines; the 21st holds question, answer and choices, by tabs."""
+    """The published format: numbered lines; the 21st has question, answer and choices, separated by tabs."""
     questions, story = [], []
-    for number, line in enumerate(lines_of(text), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         _, _, content = line.partition(" ")
         if "\t" not in content:
             if content:
@@ -51,14 +55,14 @@ def read_questions(text: str) -> list[Question]:
         sentence, answer, choices = fields[0], fields[1], [word for word in fields[-1].split("|") if word]
         before, gap, after = sentence.partition(BLANK)
         if not gap or answer not in choices:
-            raise FileFormatError(f"line {number} is no question of this test: {line[:60]}")
+            raise FileFormatError(f"line {number} is not a question of this test: {line[:60]}")
         questions.append(_question([*story, before], choices, after, choices.index(answer)))
         story = []
     return questions
 
 
 def _question(before: list[str], choices: list[str], after: str, gold: int) -> Question:
-    """Each choice is detokenised in its place, for the blanks around a word depend on the word."""
+    """Each choice is detokenised in place: the spaces around a word depend on the word."""
     context = childrens_books(" ".join(before)).rstrip()
     pairs = []
     for choice in choices:

@@ -1,8 +1,8 @@
-"""Questions with given answers: the answer that the model finds likeliest is its choice.
+"""Multiple choice: the model's answer is the choice with the highest log-likelihood.
 
-Two forms. Either one context is followed by each of the choices, or each of several contexts by the same
-ending (Winograd schemas: a pronoun is replaced by what it may stand for; the rest of the sentence judges).
-The prompts are those of lm-evaluation-harness.
+Two forms: one context followed by each of the choices, or several contexts followed by the same continuation
+(Winograd schemas: a pronoun is replaced by each candidate, and the rest of the sentence is scored). The
+prompts are those of lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.metrics import ACCURACY, Measure
+from glassgpt.evaluate.metrics import ACCURACY, MetricResult
 from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
+from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note, split_lines
 from glassgpt.evaluate.windows import Group
 
 
 @dataclass(frozen=True)
 class Question:
-    pairs: list[tuple[str, str]]  # for each choice: the context, and what follows it
+    pairs: list[tuple[str, str]]  # (context, continuation) of each choice
     gold: int
-    lengths: list[int] = field(default_factory=list)  # characters of each choice, for the normalised score
+    lengths: list[int] = field(default_factory=list)  # characters of each choice, for acc_norm
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`read` makes a question of a record; `normalised` adds the accuracy by log-likelihood per character."""
+    """`read` turns a record into a question; `normalised` adds acc_norm, by log-likelihood per character."""
 
     name: str
     dataset: Dataset
     read: Callable[[dict[str, Any]], Question]
     normalised: bool = True
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
-        return prepare_questions(self.name, self.questions(text), reader, self.figures)
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
+        return prepare_questions(self.name, self.questions(text), builder, self.compute_metrics)
 
     def questions(self, text: str) -> list[Question]:
         found = []
-        for number, line in enumerate(lines_of(text), start=1):
+        for number, line in enumerate(split_lines(text), start=1):
             try:
                 found.append(self.read(json.loads(line)))
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-                raise FileFormatError(f"line {number} is no record of {self.name}: {line[:60]}") from None
+                raise FileFormatError(f"line {number} is not a record of {self.name}: {line[:60]}") from None
         return found
 
-    def figures(self, questions: list[Question], scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+    def compute_metrics(
+        self, questions: list[Question], scores: Sequence[Sequence[Scores]]
+    ) -> list[MetricResult]:
         right, right_normalised = [], []
         for question, found in zip(questions, scores, strict=True):
             totals = np.array([one.total for one in found])
@@ -60,12 +62,12 @@ class Choice:
                 per_character = totals / np.array(question.lengths)
                 right_normalised.append(float(per_character.argmax() == question.gold))
         ones = np.ones(len(right))
-        made = [Measure(f"{self.name}.acc", "likeliest choice", ACCURACY, np.array(right), ones)]
+        made = [MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)]
         if self.normalised:
             made.append(
-                Measure(
+                MetricResult(
                     f"{self.name}.acc_norm",
-                    "likeliest per character",
+                    "highest per character",
                     ACCURACY,
                     np.array(right_normalised),
                     ones,
@@ -77,39 +79,39 @@ class Choice:
 def prepare_questions(
     name: str,
     questions: Sequence[Question],
-    reader: Reader,
-    figures: Callable[[list[Question], Sequence[Sequence[Scores]]], list[Measure]],
-) -> Prepared:
-    """Rows for every choice of every question. A question with an empty choice is left out."""
+    builder: WindowBuilder,
+    compute_metrics: Callable[[list[Question], Sequence[Sequence[Scores]]], list[MetricResult]],
+) -> PreparedTask:
+    """Windows for every choice of every question. A question with an empty choice is skipped."""
     kept: list[Question] = []
     groups: list[Group] = []
-    sizes: list[list[int]] = []  # rows of each choice: more than one where it is longer than the context
+    sizes: list[list[int]] = []  # windows per choice: more than one if it exceeds the context
     odd, cut = [], []
-    for number, question in enumerate(questions[: reader.limit], start=1):
+    for number, question in enumerate(questions[: builder.limit], start=1):
         try:
-            found = [reader.continuation(*pair) for pair in question.pairs]
+            found = [builder.continuation(*pair) for pair in question.pairs]
         except NotScorable:
             odd.append(number)
             continue
-        choices = [rows for rows, _ in found]
-        if any(is_cut for _, is_cut in found):
+        choices = [windows for windows, _ in found]
+        if any(truncated for _, truncated in found):
             cut.append(number)
         kept.append(question)
-        groups.append([row for rows in choices for row in rows])
-        sizes.append([len(rows) for rows in choices])
+        groups.append([window for windows in choices for window in windows])
+        sizes.append([len(windows) for windows in choices])
     if not groups:
-        raise NotScorable(f"{name}: there is no question in it")
+        raise NotScorable(f"{name}: the file contains no question")
 
-    def by_choice(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+    def by_choice(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
         joined = []
         for found, counts in zip(scores, sizes, strict=True):
             rest = iter(found)
             joined.append([_join([next(rest) for _ in range(count)]) for count in counts])
-        return figures(kept, joined)
+        return compute_metrics(kept, joined)
 
-    notes = left_out(odd, "left out, with an empty choice")
-    notes += left_out(cut, f"cut at the beginning to the context of {reader.n_positions} tokens")
-    return Prepared(groups, by_choice, notes)
+    notes = document_note(odd, "skipped: empty choice")
+    notes += document_note(cut, f"truncated on the left to the context of {builder.n_positions} tokens")
+    return PreparedTask(groups, by_choice, notes)
 
 
 def _join(parts: list[Scores]) -> Scores:
@@ -124,20 +126,18 @@ def one_ending(contexts: Sequence[str], ending: str, gold: int) -> Question:
     return Question([(context, ending) for context in contexts], gold)
 
 
-# Records of the files in llm-foundry's form, to the prompts of lm-evaluation-harness.
+# From records in llm-foundry's format to the prompts of lm-evaluation-harness.
 
 
 def hellaswag(record: dict[str, Any]) -> Question:
-    query = without_brackets(record["query"])
-    # The harness writes the unfinished last sentence with a capital; the file has it in small letters.
+    query = strip_brackets(record["query"])
+    # The harness capitalizes the unfinished last sentence; the file has it in lower case.
     query = re.sub(r"(?<=[.!?] )[a-z][^.!?]*$", lambda rest: rest[0].capitalize(), query)
-    return one_context(
-        query, [without_brackets(ending) for ending in record["endings"]], int(record["label"])
-    )
+    return one_context(query, [strip_brackets(ending) for ending in record["endings"]], int(record["label"]))
 
 
-def without_brackets(text: str) -> str:
-    """WikiHow's marks: a [title] begins a new sentence, other marks say nothing."""
+def strip_brackets(text: str) -> str:
+    """WikiHow's marks: a [title] starts a new sentence, other marks are dropped."""
     text = text.strip().replace(" [title]", ". ")
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
 
@@ -152,7 +152,7 @@ def winogrande(record: dict[str, Any]) -> Question:
 
 
 def wsc273(record: dict[str, Any]) -> Question:
-    """As WinoGrande, but the harness puts its blank before an ending that has one of its own already."""
+    """Like WinoGrande, but the harness adds a space before an ending that already starts with one."""
     ending = record["continuation"]
     blanks = "  " if ending[:1].isalnum() else " "
     return one_ending(record["context_options"], blanks + ending, int(record["gold"]))

@@ -1,4 +1,4 @@
-"""Two models on the same texts, token by token. Quantised against full precision is the everyday case."""
+"""Comparing two models token by token on the same text, such as a quantised one with the original."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 
 from glassgpt.errors import SettingError
 from glassgpt.evaluate.batching import plain_sheet, read
-from glassgpt.evaluate.metrics import ACCURACY, MEAN, Measure
+from glassgpt.evaluate.metrics import ACCURACY, MEAN, MetricResult
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.threads import over_cores
-from glassgpt.evaluate.windows import Row
+from glassgpt.evaluate.threads import map_over_threads
+from glassgpt.evaluate.windows import Window
 from glassgpt.model import TorchBackend
 
 
-def agreement(
-    name: str, a: Scorer, b: Scorer, rows: Sequence[Row], on_tokens: Callable[[int], None] = lambda n: None
-) -> list[Measure]:
-    """How far B's distributions are from A's, KL(A || B) in nats, and how often both would say the same."""
+def compare_distributions(
+    name: str, a: Scorer, b: Scorer, rows: Sequence[Window], on_tokens: Callable[[int], None] = lambda n: None
+) -> list[MetricResult]:
+    """KL(A || B) per token in nats, and how often both have the same argmax."""
     for scorer in (a, b):
         if not isinstance(scorer.backend, TorchBackend):
             raise SettingError("distributions are compared on the torch backend only.")
@@ -32,28 +32,28 @@ def agreement(
     divergence, same, counts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     on_cpu = all(s.backend.device.type == "cpu" for s in (a, b) if isinstance(s.backend, TorchBackend))
     in_turn = ((row, _agree(a, b, row)) for row in rows)
-    with closing(over_cores(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
+    with closing(map_over_threads(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
         for i, (row, found) in enumerate(compared):
             divergence[i], same[i] = found
             counts[i] = row.n_scored
             on_tokens(2 * len(row.ids))
     protocol = "every scored token"
     return [
-        Measure(f"{name}.kl", protocol, MEAN, divergence, counts),
-        Measure(f"{name}.same_top", protocol, ACCURACY, same, counts),
+        MetricResult(f"{name}.kl", protocol, MEAN, divergence, counts),
+        MetricResult(f"{name}.same_top", protocol, ACCURACY, same, counts),
     ]
 
 
 @torch.inference_mode()
-def _agree(a: Scorer, b: Scorer, row: Row) -> tuple[float, float]:
+def _agree(a: Scorer, b: Scorer, row: Window) -> tuple[float, float]:
     assert isinstance(a.backend, TorchBackend)
     assert isinstance(b.backend, TorchBackend)
     sheet = plain_sheet([row])
     x, y = read(a.backend.model, sheet), read(b.backend.model, sheet)  # (N, C) each
     divergence = same = 0.0
-    for start in range(0, len(x), a.pace.stretch):
-        some = slice(start, start + a.pace.stretch)
-        p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (stretch, V)
+    for start in range(0, len(x), a.limits.chunk):
+        some = slice(start, start + a.limits.chunk)
+        p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
         q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
         divergence += float((p.exp() * (p - q)).sum(dim=-1).clamp(min=0).cpu().sum(dtype=torch.float64))
         same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())

@@ -1,8 +1,8 @@
-"""The texts that models are measured on: where they lie, and whether they are what they are known to be.
+"""Evaluation data sets: where their files are, and whether they are the published ones.
 
-A data set is a file in the format in which it was published. It comes from a folder (`--data`), packed or
-not, or from the hub, whose rows are written out in that same format. Either way there is one reader for each
-format, and a hash that says whether the figures can be compared with anybody else's.
+A data set is a file in its published format. It comes from a folder (`--data`), compressed or not, or from
+the hub, whose rows are converted to that format. Either way there is one parser per format, and a hash that
+tells whether results are comparable with others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TEST_BYTES = 5_000_000  # of enwik8 and text8: the last twentieth is the test se
 
 
 class Unavailable(UserError, LookupError):
-    """The file is not there."""
+    """The file was not found."""
 
 
 class Altered(UserError, ValueError):
-    """The file is there, and is not what its name says."""
+    """The file is not the published one."""
 
 
 class Hub(NamedTuple):
@@ -38,29 +38,29 @@ class Hub(NamedTuple):
     config: str | None
     split: str
     write: Callable[[Iterable[dict[str, Any]]], str]  # rows to the published format
-    exact: bool = False  # whether that gives the published file byte for byte, so that its hash holds
+    exact: bool = False  # whether `write` gives the published file byte for byte, so that its hash applies
 
 
 @dataclass(frozen=True)
 class Dataset:
     name: str
-    files: tuple[str, ...]  # the names it goes by
-    hash: str | None  # "sha256:..." or "md5:..." of the unpacked file; None where nobody published one
+    files: tuple[str, ...]  # its possible names
+    hash: str | None  # "sha256:..." or "md5:..." of the decompressed file; None if none was published
     hub: Hub | None = None
-    last_bytes: int | None = None  # only the end of the file is the test set
+    last_bytes: int | None = None  # the test set is the end of the file
 
 
 def load(dataset: Dataset, folder: Path | None, check: bool = True) -> tuple[str, bool]:
-    """The text of a data set, from the folder or without one from the hub, and whether it was altered.
+    """The text of a data set, from the folder or else from the hub, and whether its hash differs.
 
-    With `check` an altered one is an error.
+    With `check` a different hash is an error.
     """
     data, known = from_hub(dataset) if folder is None else (find_file(dataset, folder), dataset.hash)
     wrong = None if known is None else difference(known, data)
     if wrong is not None and check:
         raise Altered(
             f"altered: the hash of {dataset.files[0]} is {wrong}. "
-            "Fetch it again, or add --any-data to score it as it is."
+            "Download it again, or add --any-data to score it anyway."
         )
     return decoded(dataset, data), wrong is not None
 
@@ -69,7 +69,7 @@ def find_file(dataset: Dataset, folder: Path) -> bytes:
     if folder.is_file():  # `perplexity FILE`
         return read_file(folder)
     if not folder.is_dir():
-        raise Unavailable(f"there is no folder {folder}")
+        raise Unavailable(f"{folder} is not a folder")
     for name in dataset.files:
         for compression in ("", *COMPRESSIONS):
             path = folder / (name + compression)
@@ -88,7 +88,7 @@ def read_file(path: Path) -> bytes:
 
 
 def difference(known: str, data: bytes) -> str | None:
-    """None if the data has the known hash, otherwise both hashes in a few words."""
+    """None if the data has the known hash, otherwise both hashes."""
     kind, _, expected = known.partition(":")
     found = hashlib.new(kind, data).hexdigest()
     return None if found == expected else f"{found[:16]}..., that of the published file {expected[:16]}..."
@@ -97,7 +97,7 @@ def difference(known: str, data: bytes) -> str | None:
 def decoded(dataset: Dataset, data: bytes) -> str:
     if dataset.last_bytes is not None and len(data) > dataset.last_bytes:
         data = data[-dataset.last_bytes :]
-        while data and data[0] & 0xC0 == 0x80:  # the rest of a character that the cut went through
+        while data and data[0] & 0xC0 == 0x80:  # the rest of a character that was cut in two
             data = data[1:]
     try:
         return data.decode("utf-8")
@@ -106,36 +106,34 @@ def decoded(dataset: Dataset, data: bytes) -> str:
 
 
 def from_hub(dataset: Dataset) -> tuple[bytes, str | None]:
-    """The hub's rows as the published file, and the hash to hold against it if that is exact."""
+    """The hub's rows as the published file, and its hash if the conversion is exact."""
     hub = dataset.hub
     if hub is None:
-        raise Unavailable(
-            f"the hub does not have it. Put {dataset.files[0]} into a folder and name it: --data DIR"
-        )
+        raise Unavailable(f"not on the hub. Put {dataset.files[0]} into a folder and pass --data DIR")
     try:
         import datasets as library
     except ModuleNotFoundError:
         raise Unavailable(
-            'it needs a folder of files (--data DIR), or the hub: pip install "glassgpt[eval]"'
+            'pass a folder of files (--data DIR), or install the hub client: pip install "glassgpt[eval]"'
         ) from None
     try:
-        with only_what_is_here(library, unless=hub_answers()):
+        with offline_unless(library, online=hub_is_reachable()):
             rows = library.load_dataset(hub.path, hub.config, split=hub.split)
-    except Exception as error:  # the library has no one kind for "no network", "no such data" and "no room"
+    except Exception as error:  # `datasets` raises many types: no network, no such data, no space
         reason = " ".join(str(error).split())[:120]
         raise Unavailable(
-            f"the hub's {hub.path} cannot be had ({reason}). Name a folder: --data DIR"
+            f"{hub.path} cannot be loaded from the hub ({reason}). Pass a folder: --data DIR"
         ) from None
     return hub.write(rows).encode("utf-8"), dataset.hash if hub.exact else None
 
 
 @functools.cache
-def hub_answers() -> bool:
-    """Whether the hub can be reached. Asked once: the library tries for a minute, for every data set anew."""
+def hub_is_reachable() -> bool:
+    """Whether the hub can be reached. Checked once: `datasets` would retry for a minute per data set."""
     from huggingface_hub import constants
 
     if urllib.request.getproxies():
-        return True  # then only the proxy knows
+        return True  # only the proxy can tell
     host = urllib.parse.urlsplit(constants.ENDPOINT)
     try:
         port = host.port if host.port is not None else 443
@@ -146,15 +144,15 @@ def hub_answers() -> bool:
 
 
 @contextlib.contextmanager
-def only_what_is_here(library: Any, unless: bool) -> Iterator[None]:
-    """Let the library look only at what it fetched before. It reads these two settings at every call; others
-    in this process do, too, so they are put back."""
+def offline_unless(library: Any, online: bool) -> Iterator[None]:
+    """Restrict `datasets` to its cache unless `online`. It reads these two settings at every call; so does
+    other code in this process, so they are restored."""
     from huggingface_hub import constants
 
     settings: tuple[Any, Any] = (constants, library.config)
     before = [setting.HF_HUB_OFFLINE for setting in settings]
     for setting in settings:
-        setting.HF_HUB_OFFLINE = setting.HF_HUB_OFFLINE or not unless
+        setting.HF_HUB_OFFLINE = setting.HF_HUB_OFFLINE or not online
     try:
         yield
     finally:
@@ -162,7 +160,7 @@ def only_what_is_here(library: Any, unless: bool) -> Iterator[None]:
             setting.HF_HUB_OFFLINE = was
 
 
-# How the hub's rows become the published files.
+# From the hub's rows to the published files.
 
 
 def as_text_records(rows: Iterable[dict[str, Any]]) -> str:
@@ -170,7 +168,7 @@ def as_text_records(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def as_lines(rows: Iterable[dict[str, Any]]) -> str:
-    """WikiText: a row is a line; a line of one blank became an empty row."""
+    """WikiText: a row is a line; a line of one space is an empty row."""
     return "".join(row["text"] if row["text"] else " \n" for row in rows)
 
 
@@ -212,7 +210,7 @@ ARTICLES_AND_PRONOUNS = frozenset("A An The She He It They My His Her Their".spl
 
 
 def winograd_row(row: dict[str, Any]) -> dict[str, Any]:
-    """The pronoun is replaced by what it may stand for: with `'s` for an owner, small within a sentence."""
+    """The pronoun is replaced by each candidate: with `'s` for possessives, lower case within a sentence."""
     text, place = row["text"].replace("  ", " "), row["pronoun_loc"]
     options = []
     for option in row["options"]:

@@ -1,14 +1,14 @@
-"""Undoing what corpora do to text. A model that read the web has seldom seen `do n't` or `1 @,@ 000`.
+"""Detokenizers: a model trained on web text has rarely seen `do n't` or `1 @,@ 000`.
 
-Only blanks and the marks of the corpus change, so that the original can be told from the result; and losses
-are divided by the number of tokens that the original has, so that nothing is gained by writing it shorter.
+Only spaces and the corpus's marks change, so the result can be aligned with the original; losses are divided
+by the original's number of tokens, so a shorter text gains nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-# What stands against the word before it, and against the word after it.
+# What attaches to the word before it, and to the word after it.
 _BEFORE = (r" (?=[,.;:!?%)\]}](?:[\s\")]|$))", "")
 _AFTER = (r"(?<=\s[(\[{$£€#]) (?=\S)|(?<=^[(\[{$£€#]) (?=\S)", "")
 _ENDINGS = (r" (?='(?:s|S|d|m|ll|re|ve)\b)", "")  # it 's, they 'll
@@ -30,7 +30,7 @@ def wikitext(text: str) -> str:
 
 
 def ptb(text: str) -> str:
-    """Penn Treebank as Mikolov published it: small letters, N for numbers, no punctuation."""
+    """Penn Treebank as Mikolov published it: lower case, N for numbers, no punctuation."""
     return apply((_BEFORE, _AFTER, _ENDINGS, _NOT, _PLURAL_OWNER, _BLANKS), text)
 
 
@@ -51,7 +51,7 @@ def childrens_books(text: str) -> str:
 
 
 def quotes(text: str) -> str:
-    """Every other straight quote of a line opens, and stands against the word after it; the rest close."""
+    """Every other straight quote of a line opens and attaches to the next word; the rest close."""
     return "\n".join(_quotes_of_line(line) for line in text.split("\n"))
 
 
@@ -66,8 +66,8 @@ def _quotes_of_line(line: str) -> str:
     return re.sub(r'( ?)"( ?)(?=\s|\S|$)', place, line)
 
 
-# The rules of lm-evaluation-harness for its task `wikitext`, in its order and with its slips: they decide its
-# figures. (`/' [0-9]/` was meant as an expression and is matched letter by letter: it never occurs.)
+# The rules of lm-evaluation-harness for its task `wikitext`, in its order and with its bugs, which affect the
+# results. (`/' [0-9]/` was meant as a regular expression but is matched literally: it never occurs.)
 _HARNESS_RULES = (
     (r"s '", "s'"),
     (r" @([-,.])@ ", r"\1"),

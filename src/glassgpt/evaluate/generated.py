@@ -1,9 +1,9 @@
-"""What a generated text is worth: beside reference texts, beside an answer, or beside its own kind.
+"""Metrics of generated text.
 
 With references: `bleu` (sacrebleu) and `rouge` (rouge-score), as papers report them. With short answers:
-`exact_match` and `f1` by the rules of CoQA. Without either, for open generation: `distinct`, `repetition` and
-`self_bleu`, which say how much a model repeats itself within a text and between texts. Shares are between 0
-and 1, BLEU and ROUGE between 0 and 100.
+`exact_match` and `f1` by CoQA's rules. For open generation: `distinct`, `repetition` and `self_bleu`, which
+measure how much a model repeats itself within a text and between texts. Fractions are between 0 and 1, BLEU
+and ROUGE between 0 and 100.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """BLEU of all texts together, each beside one or more references; sacrebleu's default tokens ("13a")."""
+    """Corpus BLEU, with one or more references per text; sacrebleu's default tokenizer ("13a")."""
     _same_length(texts, references, "references")
     if any(not some or any(not one for one in some) for some in references):
         raise SettingError("a text has no reference, or an empty one. Give each at least one text.")
     sacrebleu = _sacrebleu()
     most = max(len(some) for some in references)
-    # sacrebleu wants the first reference of every text, then the second of those that have one, and so on.
+    # sacrebleu takes the first reference of every text, then the second of those that have one, and so on.
     columns = [[some[i] if i < len(some) else None for some in references] for i in range(most)]
     return float(sacrebleu.corpus_bleu(list(texts), columns).score)
 
@@ -34,7 +34,7 @@ def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 def rouge(
     texts: Sequence[str], references: Sequence[str], kinds: Sequence[str] = ROUGE_KINDS
 ) -> dict[str, float]:
-    """The mean F-measure of each kind, with stemming; `rougeLsum` takes each line as a sentence."""
+    """The mean F-measure of each kind, with stemming; `rougeLsum` treats each line as a sentence."""
     _same_length(texts, references, "references")
     try:
         from rouge_score.rouge_scorer import RougeScorer
@@ -45,11 +45,11 @@ def rouge(
     return {kind: 100 * sum(one[kind].fmeasure for one in found) / len(found) for kind in kinds}
 
 
-# Short answers, by the rules of CoQA's own script.
+# Short answers, by the rules of CoQA's official script.
 
 
-def normalised(answer: str) -> list[str]:
-    """The words of an answer in small letters, without punctuation and articles."""
+def normalize_answer(answer: str) -> list[str]:
+    """The words of an answer in lower case, without punctuation and articles."""
     kept = "".join(c for c in answer.lower() if c not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", kept).split()
 
@@ -59,15 +59,15 @@ def exact_match(answer: str, golds: Sequence[str]) -> float:
 
 
 def f1(answer: str, golds: Sequence[str]) -> float:
-    """Words in common, as the harmonic mean of their share in the answer and in the right one."""
+    """Word overlap: the harmonic mean of precision and recall."""
     return _as_coqa(_overlap, answer, golds)
 
 
 def _as_coqa(score: Callable[[str, str], float], answer: str, golds: Sequence[str]) -> float:
-    """The best over the right answers. Of several, each is left out in turn and the results are averaged, so
-    that people, who are scored beside the answers of the others, have no advantage."""
+    """The best score over the references. With several, each is left out in turn and the results averaged,
+    as a human answer is scored against the others only."""
     if not golds:
-        raise SettingError("there is no right answer to compare with. Give at least one.")
+        raise SettingError("there is no reference answer. Give at least one.")
     if len(golds) == 1:
         return score(answer, golds[0])
     points = [score(answer, gold) for gold in golds]
@@ -75,43 +75,41 @@ def _as_coqa(score: Callable[[str, str], float], answer: str, golds: Sequence[st
 
 
 def _same_words(answer: str, gold: str) -> float:
-    return float(normalised(answer) == normalised(gold))
+    return float(normalize_answer(answer) == normalize_answer(gold))
 
 
 def _overlap(answer: str, gold: str) -> float:
-    ours, right = normalised(answer), normalised(gold)
+    ours, right = normalize_answer(answer), normalize_answer(gold)
     if not ours or not right:
         return float(ours == right)
     common = sum((Counter(ours) & Counter(right)).values())
     return 2 * common / (len(ours) + len(right))
 
 
-# Open generation. Texts are split at blanks; lists of token ids do as well.
+# Open generation. Texts are split at white space; lists of token ids work too.
 
 Text = str | Sequence[Hashable]
 
 
 def distinct(texts: Sequence[Text], n: int) -> float:
-    """Different n-grams of all texts together, as a share of all their n-grams (Li et al., 2016)."""
+    """Distinct n-grams of all texts, as a fraction of all their n-grams (Li et al., 2016)."""
     every = [gram for text in texts for gram in _ngrams(text, n)]
     return len(set(every)) / len(every) if every else 0.0
 
 
 def repetition(text: Text, n: int) -> float:
-    """The share of a text's n-grams that stood in it before ("seq-rep-n" of Welleck et al., 2020)."""
+    """The fraction of a text's n-grams that are repeats ("seq-rep-n" of Welleck et al., 2020)."""
     every = _ngrams(text, n)
     return 1 - len(set(every)) / len(every) if every else 0.0
 
 
 def self_bleu(texts: Sequence[str]) -> float:
-    """The mean BLEU of each text beside all others as references (Zhu et al., 2018): 100 for copies.
+    """The mean BLEU of each text with all others as references (Zhu et al., 2018): 100 for copies.
 
-    Smoothed as sacrebleu does for single sentences, so that a short text without a common 4-gram is not 0.
+    With sacrebleu's sentence smoothing, so that a short text without a common 4-gram is not 0.
     """
     if len(texts) < 2:
-        raise SettingError(
-            f"self-BLEU compares texts with each other, and there is {len(texts)}. Give two or more."
-        )
+        raise SettingError(f"self-BLEU compares texts with each other; got {len(texts)}. Give two or more.")
     score = _sacrebleu().sentence_bleu
     found = [score(text, [*texts[:i], *texts[i + 1 :]]).score for i, text in enumerate(texts)]
     return float(sum(found) / len(found))

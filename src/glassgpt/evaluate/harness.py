@@ -1,9 +1,8 @@
-"""Any of our models for lm-evaluation-harness: its tasks, its prompts and its rules, our arithmetic.
+"""The model class `glassgpt` for lm-evaluation-harness.
 
-`Harness` is a model class of `lm_eval`, known to it as `glassgpt` once this module is imported. How a context
-and what follows it become tokens, and where windows over a long text begin, is inherited from `lm_eval` or
-taken from it, so that every request gets the answer of its own `hf` model on the same weights. The whole of
-its command line, with our model class in it:
+`GlassGPTLM` is registered with `lm_eval` as `glassgpt` when this module is imported. The tokenization of
+context and continuation and the rolling windows are inherited or called from `lm_eval`, so that every request
+gets the result of its `hf` model with the same weights. Its command line, with this class registered:
 
     python -m glassgpt.evaluate.harness --model glassgpt --model_args pretrained=default --tasks triviaqa
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from typing import Any
 import torch
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.evaluate.score_cache import Store
+from glassgpt.evaluate.score_cache import ScoreCache
 from glassgpt.evaluate.scorer import Scorer, fingerprint
-from glassgpt.evaluate.windows import Group, continuation_rows
+from glassgpt.evaluate.windows import Group, continuation_windows
 from glassgpt.generate.engine import Engine, end_of_text
 from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT, load
 from glassgpt.model.torch_backend import choose_device
+from glassgpt.progress import Advance, Progress, no_progress
 
 try:
     from lm_eval import simple_evaluate, utils
@@ -43,13 +43,13 @@ except ModuleNotFoundError as error:
         "Install it with: pip install 'glassgpt[eval]'"
     ) from None
 
-__all__ = ["Harness", "TaskManager", "simple_evaluate", "unknown"]
+__all__ = ["GlassGPTLM", "TaskManager", "simple_evaluate", "unknown_task_message"]
 
-MAX_NEW_TOKENS = 256  # where a task does not say; as `hf` has it
-TOP_K = 50  # of a drawn text where a task does not say: the default of transformers, and so of `hf`
+MAX_NEW_TOKENS = 256  # the default of `hf`
+TOP_K = 50  # when sampling: the default of transformers, and so of `hf`
 
-# What a task may ask of a generation, by the name that `hf` knows it by.
-WISHES = {
+# Generation arguments of a task, by their names in `hf`, and our names for them.
+GENERATION_ARGUMENTS = {
     "top_k": "top_k",
     "top_p": "top_p",
     "min_p": "min_p",
@@ -58,15 +58,15 @@ WISHES = {
     "no_repeat_ngram_size": "no_repeat_ngram",
 }
 
-Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # the request, its context, what is scored
+Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # (request, context, continuation)
 
 
 @register_model("glassgpt")
-class Harness(TemplateLM):  # type: ignore[misc]
-    """`pretrained` is what `glassgpt.load` takes, or a model that is loaded already.
+class GlassGPTLM(TemplateLM):  # type: ignore[misc]
+    """`pretrained` is a name or path for `glassgpt.load`, or a loaded model.
 
-    With `cache`, a folder, scores are kept there, and a run that was killed goes on where it was.
-    `batch_size` is taken, as every model class must, and not needed: batches follow from the lengths.
+    `cache` is a folder for scores, with which an interrupted evaluation resumes. `batch_size` is accepted, as
+    lm_eval requires, and ignored: batches follow from the lengths. `progress` defaults to lm_eval's tqdm bar.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Harness(TemplateLM):  # type: ignore[misc]
         cache: str | Path | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         super().__init__()
+        self.progress = progress
         self.gpt = pretrained if isinstance(pretrained, GPT) else load(pretrained, device=device, dtype=dtype)
         if self.gpt.tokenizer is None:
-            raise UserError(
-                f"{pretrained} came without a tokenizer. Put its tokenizer.json beside the weights."
-            )
+            raise UserError(f"{pretrained} has no tokenizer. Put its tokenizer.json beside the weights.")
         self._tokenizer = self.gpt.tokenizer
         backend = self.gpt.backend
         path = None if cache is None else Path(cache).expanduser() / f"{fingerprint(backend)}.scores"
-        self.scorer = Scorer(backend, Store(path))
+        self.scorer = Scorer(backend, ScoreCache(path))
 
     @property
     def max_length(self) -> int:
@@ -97,7 +97,7 @@ class Harness(TemplateLM):  # type: ignore[misc]
     def eot_token_id(self) -> int:
         found = end_of_text(self.gpt.backend, self._tokenizer)
         if found is None:
-            raise UserError(f"{self.gpt.name} has no end-of-text token, with which documents begin here.")
+            raise UserError(f"{self.gpt.name} has no end-of-text token, which lm_eval puts before documents.")
         return found
 
     @property
@@ -108,7 +108,7 @@ class Harness(TemplateLM):  # type: ignore[misc]
         return {"model_num_parameters": self.gpt.config.n_parameters, "model_name": self.gpt.name}
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """`<|endoftext|>` in a text is that token, as it is for `hf`; none is ever added."""
+        """`<|endoftext|>` in the text is the special token, as in `hf`; none is added."""
         return self._tokenizer.encode(string, allow_special=True)
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -122,27 +122,30 @@ class Harness(TemplateLM):  # type: ignore[misc]
         self, requests: Sequence[Encoded], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
         groups: list[Group] = []
-        rows_of: list[int] = []  # of each request: more than one where it is longer than the context
-        # Requests that follow each other with one context are the choices of a question: it is read once.
+        windows_per_request: list[int] = []  # more than one where a request exceeds the context
+        # Consecutive requests with one context are the choices of a question: a shared prefix.
         for _context, some in itertools.groupby(requests, key=lambda request: request[1]):
             groups.append([])
             for texts, context, continuation in some:
                 if not continuation:
                     raise _nothing_to_score(*(("", "") if texts is None else texts))
-                # A context of nothing but blanks gave those away, and is empty now.
-                rows = continuation_rows(context or [self.prefix_token_id], continuation, self.max_length)
-                groups[-1] += rows
-                rows_of.append(len(rows))
-        with _progress("scoring", self.scorer.todo(groups), disable_tqdm) as on_tokens:
+                # A context of spaces only has moved them to the continuation and is empty.
+                windows = continuation_windows(
+                    context or [self.prefix_token_id], continuation, self.max_length
+                )
+                groups[-1] += windows
+                windows_per_request.append(len(windows))
+        total = sum(len(window.ids) for group in self.scorer.uncached(groups) for window in group)
+        with self._progress(disable_tqdm or not total)("scoring", total, unit="tokens") as on_tokens:
             scores = itertools.chain.from_iterable(self.scorer.score(groups, on_tokens))
-        answers = []
-        for (texts, _before, _after), count in zip(requests, rows_of, strict=True):
+        results = []
+        for (texts, _before, _after), count in zip(requests, windows_per_request, strict=True):
             parts = list(itertools.islice(scores, count))
-            answer = (sum(part.total for part in parts), all(bool(part.greedy.all()) for part in parts))
-            answers.append(answer)
+            result = (sum(part.total for part in parts), all(bool(part.greedy.all()) for part in parts))
+            results.append(result)
             if texts is not None:
-                self.cache_hook.add_partial("loglikelihood", texts, answer)
-        return answers
+                self.cache_hook.add_partial("loglikelihood", texts, result)
+        return results
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         windows: list[Encoded] = []
@@ -170,12 +173,12 @@ class Harness(TemplateLM):  # type: ignore[misc]
         engine = Engine(self.gpt.backend.with_rows(rows), self._tokenizer)
         numbers: dict[int, int] = {}
         for i, request in enumerate(requests):
-            context, wishes = request.args
-            settings = self.settings(wishes)
+            context, gen_kwargs = request.args
+            settings = self.sampling_settings(gen_kwargs)
             ids = self.tok_encode(context)[-(self.max_length - settings.max_new_tokens) :]
             numbers[engine.add(ids, settings)] = i
         texts = [""] * len(requests)
-        with tqdm(total=len(requests), desc="generating", disable=disable_tqdm) as bar:
+        with self._progress(disable_tqdm)("generating", len(requests)) as advance:
             while engine.busy:
                 for event in engine.step():
                     if event.error is not None:
@@ -184,12 +187,17 @@ class Harness(TemplateLM):  # type: ignore[misc]
                         i = numbers[event.request]
                         texts[i] = event.generation.text
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
-                        bar.update()
+                        advance(1)
         return texts
 
-    def settings(self, wishes: Mapping[str, Any]) -> Settings:
-        """What a task asks of a generation, in our words."""
-        asked = dict(normalize_gen_kwargs(dict(wishes), MAX_NEW_TOKENS))
+    def _progress(self, disable: bool) -> Progress:
+        if disable:
+            return no_progress
+        return tqdm_progress if self.progress is None else self.progress
+
+    def sampling_settings(self, gen_kwargs: Mapping[str, Any]) -> Settings:
+        """A task's generation arguments as our settings."""
+        asked = dict(normalize_gen_kwargs(dict(gen_kwargs), MAX_NEW_TOKENS))
         most, drawn, temperature = (
             asked.pop("max_gen_toks"),
             asked.pop("do_sample"),
@@ -198,22 +206,22 @@ class Harness(TemplateLM):  # type: ignore[misc]
         stops = handle_stop_sequences(asked.pop("until"), eos=self._tokenizer.decode([self.eot_token_id]))
         if not 0 < most < self.max_length:
             raise SettingError(
-                f"max_gen_toks is {most}, and the model reads {self.max_length} tokens at a time, the prompt "
-                f"among them. Ask for fewer; lm_eval takes --gen_kwargs max_gen_toks={self.max_length // 2}."
+                f"max_gen_toks is {most}, but the context is {self.max_length} tokens, prompt included. "
+                f"Pass fewer, such as --gen_kwargs max_gen_toks={self.max_length // 2}."
             )
         if drawn and not temperature > 0:
-            raise SettingError(f"do_sample needs a temperature above 0, and it is {temperature}.")
-        unknown = sorted(set(asked) - set(WISHES))
+            raise SettingError(f"do_sample needs a temperature above 0, not {temperature}.")
+        unknown = sorted(set(asked) - set(GENERATION_ARGUMENTS))
         if unknown:
             raise SettingError(
-                f"the task asks for {unknown[0]}={asked[unknown[0]]!r}, which is not known here. "
-                f"Known: until, max_gen_toks, do_sample, temperature, {', '.join(WISHES)}."
+                f"the task sets {unknown[0]}={asked[unknown[0]]!r}, which is not supported. "
+                f"Supported: until, max_gen_toks, do_sample, temperature, {', '.join(GENERATION_ARGUMENTS)}."
             )
         ours: dict[str, Any] = {
-            WISHES[name]: None if value == 0 else value for name, value in asked.items()
+            GENERATION_ARGUMENTS[name]: None if value == 0 else value for name, value in asked.items()
         }  # 0 is off
         if drawn:
-            # From torch's generator, which lm_eval seeds: a run repeats, and the repeats of a request differ.
+            # From torch's generator, which lm_eval seeds: runs are reproducible, repeats of a request differ.
             ours = {"top_k": TOP_K, **ours, "seed": int(torch.randint(2**62, ()))}
         return Settings(
             max_new_tokens=most,
@@ -226,35 +234,33 @@ class Harness(TemplateLM):  # type: ignore[misc]
 
 def _nothing_to_score(context: str, continuation: str) -> UserError:
     return UserError(
-        f"{continuation[:40]!r} has no tokens of its own after {context[-40:]!r}: there is nothing to score. "
-        "Give each request a continuation, with the blank before it."
+        f"{continuation[:40]!r} adds no tokens to {context[-40:]!r}: there is nothing to score. "
+        "Give each request a continuation, with its leading space."
     )
 
 
 @contextmanager
-def _progress(what: str, groups: Sequence[Group], silent: bool) -> Iterator[Callable[[int], None]]:
-    """The bar that all of lm_eval draws, over tokens, for requests differ much in length."""
-    total = sum(len(row.ids) for group in groups for row in group)
-    with tqdm(total=total, desc=what, unit=" tokens", unit_scale=True, disable=silent or not total) as bar:
+def tqdm_progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
+    """The progress bar of lm_eval. Tokens rather than requests, which differ much in length."""
+    with tqdm(total=total, desc=description, unit=f" {unit}" if unit else "it", unit_scale=True) as bar:
         yield bar.update
 
 
-def unknown(name: str, manager: Any) -> str:
-    """What to say of a task that is not there, with the names nearest to it."""
+def unknown_task_message(name: str, manager: Any) -> str:
+    """The message for an unknown task, with similar names."""
     near = difflib.get_close_matches(name, sorted(manager.task_index), n=3)
     hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else "All names: lm_eval ls tasks"
-    return f"{name}: there is no such task. {hint}"
+    return f"{name}: unknown task. {hint}"
 
 
 def main() -> int:
-    """lm_eval's own command line. What it would answer with a traceback is one line here, and tasks that are
-    not there do not keep the others from being run."""
+    """lm_eval's command line, with errors in one line instead of a traceback. Unknown tasks are skipped."""
     utils.setup_logging()
     command_line = HarnessCLI()
     args = command_line.parse_args()
     try:
         if hasattr(args, "device") and args.device is None:
-            # lm_eval would take cuda:0, be there one or not, and stumble over a second one in model_args.
+            # lm_eval defaults to cuda:0 even without a GPU, and fails on a second device in model_args.
             asked = (getattr(args, "model_args", None) or {}).pop("device", None)
             args.device = str(choose_device(asked))
         try:
@@ -264,23 +270,23 @@ def main() -> int:
                 raise
             args.tasks = known_tasks(args.tasks, TaskManager(include_path=args.include_path))
             command_line.execute(args)
-    except Exception as error:  # lm_eval and what it fetches data with have no one kind for what goes wrong
-        said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        print(f"error: {' '.join(said.split())[:300]}", file=sys.stderr)
+    except Exception as error:  # lm_eval and `datasets` raise many types
+        message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        print(f"error: {' '.join(message.split())[:300]}", file=sys.stderr)
         return 2
     return 0
 
 
 def known_tasks(names: list[str], manager: Any) -> list[str]:
-    """The tasks that are there; a line for each of the others."""
+    """The known tasks; prints a line for each of the others."""
     known = []
     for name in names:
         if name.endswith(".yaml") or manager.match_tasks([name]):
             known.append(name)
         else:
-            print(unknown(name, manager), file=sys.stderr)
+            print(unknown_task_message(name, manager), file=sys.stderr)
     if not known:
-        raise UserError("no task is left to be run.")
+        raise UserError("none of the tasks is known.")
     return known
 
 

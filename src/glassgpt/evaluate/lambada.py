@@ -1,8 +1,7 @@
-"""LAMBADA: the last word of a passage, which is easy to guess from all of it and hard from its last sentence.
+"""LAMBADA: predict the last word of a passage, which takes the whole passage and not only its last sentence.
 
-Published figures differ because there are several answers to two questions: what is to be guessed (the last
-word, or only its last token), and which words may be said (any, or only such as can end a sentence). One pass
-over the data answers all of them.
+Published results differ in what is predicted (the last word, or only its last token) and in which words are
+allowed (any, or only those that can end a sentence). One pass over the data gives all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.metrics import ACCURACY, PERPLEXITY, Kind, Measure
+from glassgpt.evaluate.metrics import ACCURACY, PERPLEXITY, MetricKind, MetricResult
 from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out, lines_of
+from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note, split_lines
 from glassgpt.generate.text import Tokenizer
 
-# Words that tie a sentence together and hardly ever end one. The paper says that a "stop-word filter" took
-# the largest model from 52.66% to 63.24% and does not print its list; this one is ours.
+# Function words, which rarely end a sentence. The paper says that a "stop-word filter" took the largest model
+# from 52.66% to 63.24% without giving its list; this one is ours.
 STOP_WORDS = frozenset(
     """a an the this that these those my your his her its our their whose which what who whom
     i you he she it we they me him us them myself yourself himself herself itself ourselves themselves
@@ -37,7 +36,7 @@ STOP_WORDS = frozenset(
 
 
 def stop_tokens(tokenizer: Tokenizer) -> list[int]:
-    """The tokens that spell a whole stop word, in any case, with or without a blank before it."""
+    """The tokens that are a whole stop word, in any case, with or without a leading space."""
     found = []
     for token in range(tokenizer.text_size):
         if token != tokenizer.eot_id and tokenizer.decode([token]).strip().lower() in STOP_WORDS:
@@ -46,7 +45,7 @@ def stop_tokens(tokenizer: Tokenizer) -> list[int]:
 
 
 def read_passages(text: str) -> Iterable[str]:
-    for number, line in enumerate(lines_of(text), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         try:
             passage = json.loads(line)["text"]
         except (json.JSONDecodeError, KeyError, TypeError):
@@ -60,51 +59,54 @@ def read_passages(text: str) -> Iterable[str]:
 class Lambada:
     name: str
     dataset: Dataset
-    harness: bool = False  # the two figures of lm-evaluation-harness's lambada_openai, under its names
+    harness: bool = False  # the two metrics of lm-evaluation-harness's lambada_openai, under its names
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
         groups, empty, cut = [], [], []
         for number, passage in enumerate(read_passages(text), start=1):
-            if reader.limit is not None and number > reader.limit:
+            if builder.limit is not None and number > builder.limit:
                 break
-            context, blank, word = passage.rpartition(" ")  # a newline is no blank, as in the harness
+            context, blank, word = passage.rpartition(" ")  # at a space, not a newline: the harness's rule
             try:
                 if not passage.strip():
                     raise NotScorable("it is empty")
-                group, is_cut = reader.continuation(context, blank + word, barred=True)
+                group, truncated = builder.continuation(context, blank + word, suppress=True)
             except NotScorable:
                 empty.append(number)
                 continue
-            if is_cut:
+            if truncated:
                 cut.append(number)
             groups.append(group)
         if not groups:
-            raise NotScorable(f"{self.name}: there is no passage with a last word to guess")
-        notes = left_out(empty, "left out, without a last word to guess")
-        notes += left_out(cut, f"cut at the beginning to the context of {reader.n_positions} tokens")
-        return Prepared(groups, self.figures, notes)
+            raise NotScorable(f"{self.name}: no passage has a last word to predict")
+        notes = document_note(empty, "skipped: no last word to predict")
+        notes += document_note(cut, f"truncated on the left to the context of {builder.n_positions} tokens")
+        return PreparedTask(groups, self.compute_metrics, notes)
 
-    def figures(self, scores: Sequence[Sequence[Scores]]) -> list[Measure]:
-        words = [(one[0].unbarred[0], Scores(*map(np.concatenate, zip(*one, strict=True)))) for one in scores]
+    def compute_metrics(self, scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+        words = [
+            (one[0].greedy_unsuppressed[0], Scores(*map(np.concatenate, zip(*one, strict=True))))
+            for one in scores
+        ]
         ones = np.ones(len(words))
 
-        def measure(metric: str, protocol: str, kind: Kind, values: list[float]) -> Measure:
-            return Measure(f"{self.name}.{metric}", protocol, kind, np.array(values), ones)
+        def result(metric: str, protocol: str, kind: MetricKind, values: list[float]) -> MetricResult:
+            return MetricResult(f"{self.name}.{metric}", protocol, kind, np.array(values), ones)
 
         nats = [-word.total for _, word in words]
         whole = [float(word.greedy.all()) for _, word in words]
         if self.harness:
             return [
-                measure("perplexity", "last word", PERPLEXITY, nats),
-                measure("acc", "last word, greedy", ACCURACY, whole),
+                result("perplexity", "last word", PERPLEXITY, nats),
+                result("acc", "last word, greedy", ACCURACY, whole),
             ]
         allowed = [float(first and word.greedy[1:].all()) for first, word in words]
         return [
-            measure("perplexity", "last word", PERPLEXITY, nats),
-            measure("accuracy", "last word, stop words barred", ACCURACY, allowed),
-            measure("accuracy_any_word", "last word, greedy", ACCURACY, whole),
-            measure(
+            result("perplexity", "last word", PERPLEXITY, nats),
+            result("accuracy", "last word, without stop words", ACCURACY, allowed),
+            result("accuracy_any_word", "last word, greedy", ACCURACY, whole),
+            result(
                 "perplexity_last_token", "last token", PERPLEXITY, [-float(w.logprobs[-1]) for _, w in words]
             ),
-            measure("accuracy_last_token", "last token", ACCURACY, [float(w.greedy[-1]) for _, w in words]),
+            result("accuracy_last_token", "last token", ACCURACY, [float(w.greedy[-1]) for _, w in words]),
         ]

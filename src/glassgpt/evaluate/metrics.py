@@ -1,4 +1,4 @@
-"""A figure and how far to trust it. Every metric here is one sum over another, perhaps as an exponential."""
+"""Metrics with standard errors. Every metric here is a ratio of two sums, perhaps exponentiated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-RESAMPLES = 2000  # of a paired bootstrap: its 95% limits then stray by about 5% of their width
+RESAMPLES = 2000  # of a paired bootstrap: its 95% interval is then accurate to about 5% of its width
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How a ratio becomes a figure: the function, and its slope (for the standard error)."""
+class MetricKind:
+    """How a ratio becomes the reported value: a function and its derivative (for the standard error)."""
 
     name: str
     of: Callable[[Any], Any]
@@ -28,20 +28,20 @@ def _exp(ratio: Any) -> Any:
         return np.exp(ratio)
 
 
-ACCURACY = Kind("accuracy", lambda r: r, lambda r: 1.0, lower_is_better=False, in_percent=True)
-PERPLEXITY = Kind("perplexity", _exp, lambda r: float(_exp(r)), lower_is_better=True)
-BITS = Kind("bits", lambda r: r / math.log(2), lambda r: 1 / math.log(2), lower_is_better=True)
-MEAN = Kind("mean", lambda r: r, lambda r: 1.0, lower_is_better=True)
+ACCURACY = MetricKind("accuracy", lambda r: r, lambda r: 1.0, lower_is_better=False, in_percent=True)
+PERPLEXITY = MetricKind("perplexity", _exp, lambda r: float(_exp(r)), lower_is_better=True)
+BITS = MetricKind("bits", lambda r: r / math.log(2), lambda r: 1 / math.log(2), lower_is_better=True)
+MEAN = MetricKind("mean", lambda r: r, lambda r: 1.0, lower_is_better=True)
 
 
 @dataclass(frozen=True)
-class Measure:
-    """`totals` and `weights` have an entry for each unit: a document, or a window of a long text."""
+class MetricResult:
+    """`totals` and `weights` have one entry per unit: a document, or a window of a long text."""
 
     metric: str  # lambada.accuracy
-    protocol: str  # which of the ways to count, in a few words
-    kind: Kind
-    totals: np.ndarray  # float64: right answers, or nats
+    protocol: str  # how it was computed, in a few words
+    kind: MetricKind
+    totals: np.ndarray  # float64: correct answers, or nats
     weights: np.ndarray  # float64: questions, or words, tokens, bytes
 
     @property
@@ -54,20 +54,20 @@ class Measure:
 
     @property
     def n(self) -> int:
-        """How many things the figure is a mean over."""
+        """The number of items averaged over."""
         return round(float(self.weights.sum()))
 
     @property
     def stderr(self) -> float | None:
-        """The standard error of a ratio of sums, to first order; None where a single unit says nothing of it.
+        """The standard error of a ratio of sums, to first order; None for a single unit.
 
-        For questions that count alike this is the sample deviation over the square root of their number.
+        For equally weighted questions this is the sample deviation over the square root of their number.
         """
         units = len(self.totals)
         if units < 2:
             return None
-        strayed = self.totals - self.ratio * self.weights
-        variance = units / (units - 1) * float((strayed**2).sum())
+        residuals = self.totals - self.ratio * self.weights
+        variance = units / (units - 1) * float((residuals**2).sum())
         return self.kind.slope(self.ratio) * math.sqrt(variance) / float(self.weights.sum())
 
     def to_json(self) -> dict[str, Any]:
@@ -76,19 +76,19 @@ class Measure:
 
 @dataclass(frozen=True)
 class Difference:
-    """What B has more than A, on the same units."""
+    """B minus A, on the same units."""
 
     value: float
-    low: float  # 95% of the resampled differences lie from here
-    high: float  # to here
+    low: float  # 95% of the resampled differences are between low
+    high: float  # and high
 
     @property
-    def is_clear(self) -> bool:
+    def is_significant(self) -> bool:
         return self.low > 0 or self.high < 0
 
 
-def paired_bootstrap(a: Measure, b: Measure, seed: int = 0) -> Difference:
-    """Draw the units again, with return, the same for both, and see how the difference varies."""
+def paired_bootstrap(a: MetricResult, b: MetricResult, seed: int = 0) -> Difference:
+    """Resample the units with replacement, the same for both, and collect the differences."""
     if len(a.totals) != len(b.totals):
         raise ValueError(f"{a.metric}: {len(a.totals)} units of one and {len(b.totals)} of the other")
     units = len(a.totals)

@@ -1,7 +1,7 @@
-"""Long texts: how surprising each token is, given what stands before it in a window of the context's length.
+"""Perplexity and bits per byte of long texts.
 
-Figures for the same text differ by what the windows are, by what was done to the text, and by what the loss
-is divided by: tokens of the model, words and line ends of the corpus, or bytes. Each rule is a class here.
+Values for the same text differ by the windows, by the detokenization, and by what the loss is divided by:
+tokens of the model, words and newlines of the corpus, or bytes. Each protocol is a class here.
 """
 
 from __future__ import annotations
@@ -17,43 +17,45 @@ import numpy as np
 from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.detokenise import harness_wikitext
 from glassgpt.evaluate.lambada import read_passages
-from glassgpt.evaluate.metrics import BITS, PERPLEXITY, Kind, Measure
+from glassgpt.evaluate.metrics import BITS, PERPLEXITY, MetricKind, MetricResult
 from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, Prepared, Reader, left_out
-from glassgpt.evaluate.windows import Row, rolling_rows, strided_rows
+from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note
+from glassgpt.evaluate.windows import Window, rolling_windows, strided_windows
 
 if TYPE_CHECKING:
     from glassgpt.generate.text import Tokenizer
 
 
-def words_and_line_ends(text: str) -> int:
-    """The tokens of a corpus of one sentence or paragraph a line, as language models on it count them."""
+def count_words_and_newlines(text: str) -> int:
+    """The token count of a corpus with one sentence or paragraph per line, as its language models count."""
     return len(text.split()) + text.count("\n")
 
 
-def stride_of(reader: Reader) -> int:
-    stride = reader.n_positions if reader.stride is None else reader.stride
-    if not 1 <= stride <= reader.n_positions:
-        raise NotScorable(f"stride {stride} is not from 1 to {reader.n_positions}, the context of this model")
+def check_stride(builder: WindowBuilder) -> int:
+    stride = builder.n_positions if builder.stride is None else builder.stride
+    if not 1 <= stride <= builder.n_positions:
+        raise NotScorable(
+            f"stride {stride} is not from 1 to {builder.n_positions}, the context of this model"
+        )
     return stride
 
 
-def scored_bytes(tokenizer: Tokenizer, rows: Sequence[Row]) -> list[int]:
-    """How many bytes the scored tokens of each row stand for."""
-    return [len(tokenizer.decode_bytes(row.ids[row.first :].tolist())) for row in rows]
+def count_scored_bytes(tokenizer: Tokenizer, windows: Sequence[Window]) -> list[int]:
+    """The number of bytes in the scored tokens of each window."""
+    return [len(tokenizer.decode_bytes(window.ids[window.first :].tolist())) for window in windows]
 
 
-def original_stretches(text: str, undone: str, sizes: Sequence[int]) -> list[str]:
-    """The original of each stretch of the detokenised text, whose sizes are in bytes.
+def align_to_original(text: str, undone: str, sizes: Sequence[int]) -> list[str]:
+    """The original text of each part of the detokenised text; `sizes` are the parts' bytes.
 
-    Detokenising only leaves characters out, so each one kept is the next of its kind in the original. A word
-    that a stretch breaks off belongs to it whole.
+    Detokenising only removes characters, so every remaining one is the next equal one in the original. A word
+    split between two parts belongs to the first.
     """
     data = undone.encode("utf-8")
     ends, at, read, done = [0], 0, 0, 0
     for size in sizes:
         read += size
-        for kept in data[done:read].decode("utf-8", "ignore"):  # half a character waits for the next stretch
+        for kept in data[done:read].decode("utf-8", "ignore"):  # half a character waits for the next part
             at = text.index(kept, at) + 1
             done += len(kept.encode("utf-8"))
         end = at
@@ -65,117 +67,126 @@ def original_stretches(text: str, undone: str, sizes: Sequence[int]) -> list[str
 
 @dataclass(frozen=True)
 class WholeText:
-    """The paper's rule: one long text, detokenised; its loss over the words and line ends of the original.
+    """The paper's protocol: one long text, detokenised; its loss per word and newline of the original.
 
-    Windows do not overlap unless a stride is asked for.
+    Windows do not overlap unless a stride is given.
     """
 
     name: str
     dataset: Dataset
     detokenise: Callable[[str], str]
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
         undone = self.detokenise(text)
-        rows, stride = windows(self.name, undone, reader)
-        given = rows[0].ids[: rows[0].first].tolist() if reader.tokenizer.eot_id is None else []
-        sizes = [len(reader.tokenizer.decode_bytes(given)), *scored_bytes(reader.tokenizer, rows)]
-        _, *stretches = original_stretches(text, undone, sizes)
-        apart = "apart" if stride == reader.n_positions else f"stride {stride}"
-        protocol = f"paper: detokenised, per original token, windows {apart}"
-        weights = [words_and_line_ends(stretch) for stretch in stretches]
-        return one_text(f"{self.name}.perplexity", protocol, PERPLEXITY, rows, weights)
+        windows, stride = text_windows(self.name, undone, builder)
+        given = windows[0].ids[: windows[0].first].tolist() if builder.tokenizer.eot_id is None else []
+        sizes = [len(builder.tokenizer.decode_bytes(given)), *count_scored_bytes(builder.tokenizer, windows)]
+        _, *originals = align_to_original(text, undone, sizes)
+        windows_as = "disjoint windows" if stride == builder.n_positions else f"stride {stride}"
+        protocol = f"paper: detokenised, per original token, {windows_as}"
+        weights = [count_words_and_newlines(original) for original in originals]
+        return prepare_text(f"{self.name}.perplexity", protocol, PERPLEXITY, windows, weights)
 
 
 @dataclass(frozen=True)
 class TokenPerplexity:
-    """The rule of the `transformers` documentation: text as it is, per token of the model, any stride."""
+    """The protocol of the `transformers` documentation: raw text, per token of the model, any stride."""
 
     name: str
     dataset: Dataset
     read: Callable[[str], str] = str
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
-        ids = reader.tokenizer.encode(self.read(text))
-        stride = stride_of(reader)
-        rows = list(strided_rows(ids, reader.n_positions, stride))[: reader.limit]
-        if not rows:
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
+        ids = builder.tokenizer.encode(self.read(text))
+        stride = check_stride(builder)
+        windows = list(strided_windows(ids, builder.n_positions, stride))[: builder.limit]
+        if not windows:
             raise NotScorable(f"{self.name}: the text has fewer than two tokens")
         metric, protocol = f"{self.name}.token_perplexity", f"per token of the model, stride {stride}"
-        return one_text(metric, protocol, PERPLEXITY, rows, [row.n_scored for row in rows])
+        return prepare_text(metric, protocol, PERPLEXITY, windows, [window.n_scored for window in windows])
 
 
 @dataclass(frozen=True)
 class BitsPerByte:
-    """A text as it is, every byte of it."""
+    """Bits per byte of raw text."""
 
     name: str
     dataset: Dataset
-    protocol: str = "text as it is"
+    protocol: str = "raw text"
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
-        rows, stride = windows(self.name, text, reader)
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
+        windows, stride = text_windows(self.name, text, builder)
         protocol = f"{self.protocol}, stride {stride}"
-        weights = scored_bytes(reader.tokenizer, rows)
-        return one_text(f"{self.name}.bits_per_byte", protocol, BITS, rows, weights)
+        weights = count_scored_bytes(builder.tokenizer, windows)
+        return prepare_text(f"{self.name}.bits_per_byte", protocol, BITS, windows, weights)
 
 
-def windows(name: str, text: str, reader: Reader) -> tuple[list[Row], int]:
-    """The windows over a whole text that are to be scored, and their stride."""
-    stride = stride_of(reader)
-    ids = reader.tokenizer.encode(text)
-    rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))[: reader.limit]
-    if not rows:
+def text_windows(name: str, text: str, builder: WindowBuilder) -> tuple[list[Window], int]:
+    """The windows of a text, and their stride."""
+    stride = check_stride(builder)
+    ids = builder.tokenizer.encode(text)
+    windows = list(rolling_windows(ids, builder.n_positions, stride, builder.tokenizer.eot_id))[
+        : builder.limit
+    ]
+    if not windows:
         raise NotScorable(f"{name}: the text is empty")
-    return rows, stride
+    return windows, stride
 
 
-def one_text(metric: str, protocol: str, kind: Kind, rows: Sequence[Row], weights: Sequence[int]) -> Prepared:
-    """Every window is a unit; its weight is what its loss is divided by: tokens, words or bytes scored."""
+def prepare_text(
+    metric: str, protocol: str, kind: MetricKind, windows: Sequence[Window], weights: Sequence[int]
+) -> PreparedTask:
+    """Every window is a unit, weighted by what the loss is divided by: its scored tokens, words or bytes."""
 
-    def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+    def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
         totals = np.array([-one.total for (one,) in scores])
-        return [Measure(metric, protocol, kind, totals, np.array(weights, np.float64))]
+        return [MetricResult(metric, protocol, kind, totals, np.array(weights, np.float64))]
 
-    return Prepared([[row] for row in rows], figures, is_text=True)
+    return PreparedTask([[window] for window in windows], compute_metrics, is_text=True)
 
 
 @dataclass(frozen=True)
 class DocumentBits:
-    """A .jsonl of documents, each read from its beginning: bits per byte, and perplexity per token."""
+    """A .jsonl of documents, each scored on its own: bits per byte, and perplexity per token."""
 
     name: str
     dataset: Dataset
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
-        stride = stride_of(reader)
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
+        stride = check_stride(builder)
         groups, sizes, empty = [], [], []
         for number, document in enumerate(read_passages(text), start=1):
-            if reader.limit is not None and number > reader.limit:
+            if builder.limit is not None and number > builder.limit:
                 break
-            ids = reader.tokenizer.encode(document)
-            rows = list(rolling_rows(ids, reader.n_positions, stride, reader.tokenizer.eot_id))
-            if not rows:
+            ids = builder.tokenizer.encode(document)
+            windows = list(rolling_windows(ids, builder.n_positions, stride, builder.tokenizer.eot_id))
+            if not windows:
                 empty.append(number)
                 continue
-            groups.append(rows)
-            sizes.append((sum(scored_bytes(reader.tokenizer, rows)), sum(row.n_scored for row in rows)))
+            groups.append(windows)
+            sizes.append(
+                (
+                    sum(count_scored_bytes(builder.tokenizer, windows)),
+                    sum(window.n_scored for window in windows),
+                )
+            )
         if not groups:
-            raise NotScorable(f"{self.name}: there is no text in it")
+            raise NotScorable(f"{self.name}: the file contains no text")
 
-        def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+        def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
             nats = np.array([-sum(one.total for one in found) for found in scores])
             size, tokens = np.array(sizes, np.float64).T
-            protocol = f"document by document, stride {stride}"
+            protocol = f"per document, stride {stride}"
             return [
-                Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
-                Measure(f"{self.name}.token_perplexity", protocol, PERPLEXITY, nats, tokens),
+                MetricResult(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
+                MetricResult(f"{self.name}.token_perplexity", protocol, PERPLEXITY, nats, tokens),
             ]
 
-        return Prepared(groups, figures, left_out(empty, "left out, without text"), is_text=True)
+        return PreparedTask(groups, compute_metrics, document_note(empty, "skipped: empty"), is_text=True)
 
 
-def pages(text: str) -> list[str]:
-    """WikiText's articles: each begins at a line like ` = Title = ` (not ` = = Section = = `)."""
+def split_articles(text: str) -> list[str]:
+    """WikiText's articles: each starts at a line like ` = Title = ` (not ` = = Section = = `)."""
     found: list[list[str]] = [[]]
     for line in text.split("\n"):
         heading = line.replace("= = =", "===").replace("= =", "==").strip()
@@ -188,49 +199,51 @@ def pages(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class HarnessWikitext:
-    """The task `wikitext` of lm-evaluation-harness: article by article, windows apart, three figures."""
+    """The task `wikitext` of lm-evaluation-harness: per article, disjoint windows, three metrics."""
 
     name: str
     dataset: Dataset
 
-    def prepare(self, text: str, reader: Reader) -> Prepared:
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
         groups, counts, empty = [], [], []
-        for number, page in enumerate(pages(text)[: reader.limit], start=1):
-            ids = reader.tokenizer.encode(harness_wikitext(page))
-            rows = list(rolling_rows(ids, reader.n_positions, reader.n_positions, reader.tokenizer.eot_id))
-            if not rows:
+        for number, page in enumerate(split_articles(text)[: builder.limit], start=1):
+            ids = builder.tokenizer.encode(harness_wikitext(page))
+            windows = list(
+                rolling_windows(ids, builder.n_positions, builder.n_positions, builder.tokenizer.eot_id)
+            )
+            if not windows:
                 empty.append(number)
                 continue
-            groups.append(rows)
-            # Counted on the page as published; splitting keeps the empty strings at both ends.
+            groups.append(windows)
+            # Counted on the published page; the split includes the empty strings at both ends.
             counts.append((len(re.split(r"\s+", page)), len(page.encode("utf-8"))))
         if not groups:
-            raise NotScorable(f"{self.name}: there is no article in it")
+            raise NotScorable(f"{self.name}: the file contains no article")
 
-        def figures(scores: Sequence[Sequence[Scores]]) -> list[Measure]:
+        def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
             nats = np.array([-sum(one.total for one in found) for found in scores])
             words, size = np.array(counts, np.float64).T
-            protocol = "article by article, windows apart"
+            protocol = "per article, disjoint windows"
             return [
-                Measure(f"{self.name}.word_perplexity", protocol, PERPLEXITY, nats, words),
-                Measure(f"{self.name}.byte_perplexity", protocol, PERPLEXITY, nats, size),
-                Measure(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
+                MetricResult(f"{self.name}.word_perplexity", protocol, PERPLEXITY, nats, words),
+                MetricResult(f"{self.name}.byte_perplexity", protocol, PERPLEXITY, nats, size),
+                MetricResult(f"{self.name}.bits_per_byte", protocol, BITS, nats, size),
             ]
 
-        notes = left_out(empty, "left out, without text")
-        if reader.stride is not None:
-            notes.append("--stride does not hold here: windows apart are this task's rule")
-        return Prepared(groups, figures, notes, is_text=True)
+        notes = document_note(empty, "skipped: empty")
+        if builder.stride is not None:
+            notes.append("--stride is ignored: this task uses disjoint windows")
+        return PreparedTask(groups, compute_metrics, notes, is_text=True)
 
 
-# Tasks whose windows may overlap.
+# The tasks that take a stride.
 STRIDED = (WholeText, TokenPerplexity, BitsPerByte, DocumentBits)
 
 
-def lines_as_hub_rows(text: str) -> str:
-    """WikiText as tutorials join it: the hub's rows (one a line, blank ones empty), blank lines between.
+def join_as_hub_rows(text: str) -> str:
+    """WikiText as tutorials join it: the hub's rows (one per line, blank ones empty), blank lines between.
 
     `"\\n\\n".join(rows)`: 287,644 tokens of GPT-2 for WikiText-2's raw test file.
     """
-    rows = [line + "\n" if line.strip() else "" for line in text.removesuffix("\n").split("\n")]
-    return "\n\n".join(rows)
+    windows = [line + "\n" if line.strip() else "" for line in text.removesuffix("\n").split("\n")]
+    return "\n\n".join(windows)

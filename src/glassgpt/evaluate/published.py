@@ -1,4 +1,4 @@
-"""What others measured, beside which a figure of ours is shown. In the order of the four published sizes."""
+"""Published results, displayed beside ours, in the order of the four published sizes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PAPER: dict[str, Figures] = {
     "1bw.perplexity": (75.20, 55.72, 44.575, 42.16),
 }
 
-# Measured again by others on the published weights, with lm-evaluation-harness and the code of the
-# `transformers` documentation. A key with a colon holds for protocols that end so.
-MEASURED_AGAIN: dict[str, Figures] = {
+# Reproductions by others with the published weights, lm-evaluation-harness and the code of the `transformers`
+# documentation. A key with a colon applies to protocols with that ending.
+REPRODUCED: dict[str, Figures] = {
     "lambada.accuracy_any_word": (None, None, None, 52.66),  # in the paper's text
     "lambada_openai.perplexity": (40.06, None, None, None),
     "lambada_openai.acc": (32.56, None, None, None),
@@ -34,7 +34,7 @@ MEASURED_AGAIN: dict[str, Figures] = {
 
 
 def published(metric: str, protocol: str) -> Figures | None:
-    for key, figures in {**PAPER, **MEASURED_AGAIN}.items():
+    for key, figures in {**PAPER, **REPRODUCED}.items():
         name, _, ending = key.partition(":")
         if name == metric and protocol.endswith(ending):
             return figures

@@ -1,4 +1,4 @@
-"""A suite, task by task: what cannot be had or scored is told in a line, and the rest goes on."""
+"""Running a suite task by task: a task that cannot be loaded or scored is reported, and the rest runs."""
 
 from __future__ import annotations
 
@@ -9,62 +9,64 @@ from pathlib import Path
 
 from glassgpt.errors import UserError
 from glassgpt.evaluate import datasets
-from glassgpt.evaluate.metrics import Measure
+from glassgpt.evaluate.metrics import MetricResult
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.suites import data_folder
-from glassgpt.evaluate.task import Prepared, Reader, Task
+from glassgpt.evaluate.task import PreparedTask, Task, WindowBuilder
 from glassgpt.evaluate.windows import Group
 
 
 @dataclass
-class Outcome:
-    """What became of a task: figures, or why there are none."""
+class TaskResult:
+    """The metrics of a task, or why there are none."""
 
     task: Task
-    measures: list[Measure] = field(default_factory=list)
-    problem: str = ""
-    altered: bool = False  # a file that is not what it should be, rather than one that is not there
+    metrics: list[MetricResult] = field(default_factory=list)
+    error: str = ""
+    altered: bool = False  # the data is not the published file, rather than missing
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
 @dataclass
-class Plan:
-    """The tasks that can be run, ready, and those that cannot."""
+class PreparedSuite:
+    """The tasks that are ready to run, and those that failed."""
 
-    ready: list[tuple[Task, Prepared]]
-    failed: list[Outcome]
+    ready: list[tuple[Task, PreparedTask]]
+    failed: list[TaskResult]
 
     def groups(self) -> list[Group]:
         return [group for _, prepared in self.ready for group in prepared.groups]
 
 
-def prepare(tasks: Sequence[Task], reader: Reader, folder: Path | None, check: bool = True) -> Plan:
-    """Read and cut every task's texts. Nothing is computed yet, so that the work is known beforehand."""
-    plan = Plan([], [])
+def prepare_tasks(
+    tasks: Sequence[Task], builder: WindowBuilder, folder: Path | None, check: bool = True
+) -> PreparedSuite:
+    """Load and tokenize the data of every task. Nothing is scored yet: the work is known first."""
+    suite = PreparedSuite([], [])
     for task in tasks:
         try:
             where = data_folder(task, folder)
             text, altered = datasets.load(task.dataset, where, check)
-            ready = task.prepare(text, reader)
+            ready = task.prepare(text, builder)
             ready.remark = ", ".join(
                 part
-                for part, holds in ((f"first {reader.limit}", reader.limit), ("altered data", altered))
+                for part, holds in ((f"first {builder.limit}", builder.limit), ("altered data", altered))
                 if holds
             )
-            plan.ready.append((task, ready))
+            suite.ready.append((task, ready))
         except datasets.Unavailable as error:
-            plan.failed.append(Outcome(task, problem=f"not available: {error}"))
+            suite.failed.append(TaskResult(task, error=f"not available: {error}"))
         except UserError as error:
-            plan.failed.append(Outcome(task, problem=str(error), altered=True))
-    return plan
+            suite.failed.append(TaskResult(task, error=str(error), altered=True))
+    return suite
 
 
-def run(plan: Plan, scorer: Scorer, on_tokens: Callable[[int], None]) -> Iterator[Outcome]:
-    """Each task's figures as soon as they are there; first those that failed."""
-    yield from plan.failed
-    for task, prepared in plan.ready:
+def run_tasks(suite: PreparedSuite, scorer: Scorer, on_tokens: Callable[[int], None]) -> Iterator[TaskResult]:
+    """Yield the result of each task as soon as it is done; the failed ones first."""
+    yield from suite.failed
+    for task, prepared in suite.ready:
         begun = time.monotonic()
         scores = scorer.score(prepared.groups, on_tokens)
-        measures = prepared.measures(scores)
-        yield Outcome(task, measures, notes=prepared.notes, seconds=time.monotonic() - begun)
+        metrics = prepared.metrics(scores)
+        yield TaskResult(task, metrics, notes=prepared.notes, seconds=time.monotonic() - begun)

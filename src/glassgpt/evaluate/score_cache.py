@@ -1,8 +1,8 @@
-"""Scores on the disk: a run that was killed goes on where it was, and no row is ever computed twice.
+"""Scores on disk: an interrupted evaluation resumes, and no window is scored twice.
 
-One file for each model, dtype and kind of device, to which records are appended: a row's key, its number of
-scored tokens, a checksum, their log-probabilities (float64) and flags (uint8). A record that was cut off by a
-kill is dropped when the file is next opened.
+One append-only file per model, dtype and device type. A record is a window's key, its number of scored
+tokens, a checksum, their log-probabilities (float64) and flags (uint8). A record truncated by a kill is
+dropped when the file is next opened.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgpt.evaluate.windows import Row
+from glassgpt.evaluate.windows import Window
 
 MAGIC = b"glassgpt scores 2\n"
 HEAD = struct.Struct("<16sII")  # key, number of tokens, checksum
 
 
 class Scores(NamedTuple):
-    """What the model said about a row's scored tokens."""
+    """The scores of a window's scored tokens."""
 
     logprobs: np.ndarray  # float64
-    greedy: np.ndarray  # bool: was it the likeliest token?
-    unbarred: np.ndarray  # bool: was it the likeliest of those not barred? Only for the first of some rows.
+    greedy: np.ndarray  # bool: is it the argmax?
+    greedy_unsuppressed: np.ndarray  # bool: the argmax without the suppressed tokens?
 
     @property
     def total(self) -> float:
         return float(self.logprobs.sum())
 
 
-def key_of(row: Row, barred_list: bytes = b"") -> bytes:
-    hasher = hashlib.blake2b(row.ids.astype("<i8").tobytes(), digest_size=16)
-    hasher.update(b"%d" % row.first)
-    if row.barred:
-        hasher.update(barred_list)
+def cache_key(window: Window, suppressed_key: bytes = b"") -> bytes:
+    hasher = hashlib.blake2b(window.ids.astype("<i8").tobytes(), digest_size=16)
+    hasher.update(b"%d" % window.first)
+    if window.suppress:
+        hasher.update(suppressed_key)
     return hasher.digest()
 
 
-class Store:
-    """Scores by key. Without a path they are kept in memory only."""
+class ScoreCache:
+    """Scores by key; without a path in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -62,12 +62,12 @@ class Store:
         return len(self._known)
 
     def add(self, found: list[tuple[bytes, Scores]]) -> None:
-        """Keep some scores; once this returns, a kill does not lose them."""
+        """Add scores. Once this returns, they survive a kill."""
         self._known.update(found)
         if self.path is None:
             return
         records = b"".join(_record(key, scores) for key, scores in found)
-        # One write at the file's end: two runs on the same model do not tear each other's records.
+        # One write at the end of the file: concurrent evaluations of a model do not interleave records.
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(file, records)
@@ -94,6 +94,6 @@ class Store:
 
 
 def _record(key: bytes, scores: Scores) -> bytes:
-    flags = scores.greedy.astype(np.uint8) | scores.unbarred.astype(np.uint8) << 1
+    flags = scores.greedy.astype(np.uint8) | scores.greedy_unsuppressed.astype(np.uint8) << 1
     payload = scores.logprobs.astype("<f8").tobytes() + flags.tobytes()
     return HEAD.pack(key, len(scores.logprobs), zlib.crc32(payload)) + payload

@@ -1,4 +1,4 @@
-"""Which tasks go together, by name."""
+"""Suites: tasks grouped by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glassgpt.evaluate.perplexity import (
     HarnessWikitext,
     TokenPerplexity,
     WholeText,
-    lines_as_hub_rows,
+    join_as_hub_rows,
 )
 from glassgpt.evaluate.task import Task
 
@@ -29,10 +29,10 @@ PAPER: list[Task] = [
     ChildrensBooks("cbt-cn", datasets.CBT_CN),
     ChildrensBooks("cbt-ne", datasets.CBT_NE),
     WholeText("wikitext-2", datasets.WIKITEXT_2, detokenise.wikitext),
-    TokenPerplexity("wikitext-2", datasets.WIKITEXT_2_RAW, lines_as_hub_rows),
+    TokenPerplexity("wikitext-2", datasets.WIKITEXT_2_RAW, join_as_hub_rows),
     WholeText("ptb", datasets.PTB, detokenise.ptb),
-    BitsPerByte("enwik8", datasets.ENWIK8, "paper: text as it is"),
-    BitsPerByte("text8", datasets.TEXT8, "paper: text as it is"),
+    BitsPerByte("enwik8", datasets.ENWIK8, "paper: raw text"),
+    BitsPerByte("text8", datasets.TEXT8, "paper: raw text"),
     WholeText("wikitext-103", datasets.WIKITEXT_103, detokenise.wikitext),
     WholeText("1bw", datasets.ONE_BILLION, detokenise.one_billion),
 ]
@@ -60,11 +60,11 @@ SMOKE: list[Task] = [
 ]
 
 SUITES = {"smoke": SMOKE, "paper": PAPER, "harness": HARNESS}
-OF_A_FILE = ("perplexity", "bits-per-byte")
+FILE_SUITES = ("perplexity", "bits-per-byte")
 
 
-def of_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
-    """`perplexity FILE` and `bits-per-byte FILE`, of which nothing is unknown. A .jsonl is many documents."""
+def tasks_for_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
+    """The task of `perplexity FILE` or `bits-per-byte FILE`. A .jsonl contains many documents."""
     name = path.name.split(".")[0]
     dataset = Dataset(path.name, (path.name,), None)
     if ".jsonl" in path.suffixes:
@@ -74,10 +74,10 @@ def of_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
     return [BitsPerByte(name, dataset)], []
 
 
-def chosen(names: str) -> tuple[list[Task], list[str]]:
-    """The tasks of a suite, or of a list like `lambada,piqa`, and a line for every name that is unknown."""
+def select_tasks(names: str) -> tuple[list[Task], list[str]]:
+    """The tasks of a suite or a list like `lambada,piqa`, and a message for every unknown name."""
     tasks: list[Task] = []
-    complaints = []
+    messages = []
     every = {task.name for suite in SUITES.values() for task in suite}
     for name in names.split(","):
         name = name.strip()
@@ -85,18 +85,18 @@ def chosen(names: str) -> tuple[list[Task], list[str]]:
         if found is None:
             found = [task for suite in SUITES.values() for task in suite if task.name == name]
         if not found:
-            known = [*SUITES, *OF_A_FILE, *sorted(every)]
+            known = [*SUITES, *FILE_SUITES, *sorted(every)]
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
-            complaints.append(f"there is no suite or task {name!r}. {hint}")
+            messages.append(f"unknown suite or task {name!r}. {hint}")
         tasks += [task for task in found if task not in tasks]
     if not tasks:
-        raise SettingError(complaints[0])
-    return tasks, complaints
+        raise SettingError(messages[0])
+    return tasks, messages
 
 
 def data_folder(task: Task, given: Path | None) -> Path | None:
-    """Where a task's file is looked for: what ships is found without being told."""
+    """The folder of a task's file: the smoke tests ship with the package."""
     return SMOKE_DATA if task in SMOKE else given
 
 

@@ -1,4 +1,4 @@
-"""What a task is: documents in a published format, rows to be scored, and figures from the scores."""
+"""A task: documents in a published format, windows to be scored, and metrics from the scores."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from glassgpt.errors import UserError
-from glassgpt.evaluate.metrics import Measure
+from glassgpt.evaluate.metrics import MetricResult
 from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.windows import Group, continuation_rows, encode_pair
+from glassgpt.evaluate.windows import Group, continuation_windows, encode_pair
 
 if TYPE_CHECKING:
     from glassgpt.evaluate.datasets import Dataset
@@ -17,68 +17,70 @@ if TYPE_CHECKING:
 
 
 class NotScorable(UserError, ValueError):
-    """A document or a data set that cannot be scored, and why. The rest of the suite goes on."""
+    """A document or data set that cannot be scored, and why. The rest of the suite still runs."""
 
 
-def lines_of(text: str) -> list[str]:
-    """Its lines. Python's own `splitlines` also cuts at a dozen other characters that texts may hold."""
+def split_lines(text: str) -> list[str]:
+    """Split at newlines only; `str.splitlines` also splits at a dozen other characters."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 @dataclass(frozen=True)
-class Reader:
-    """How a model reads: its tokenizer and the length of its context."""
+class WindowBuilder:
+    """Turns text into windows for one model, with its tokenizer and context length."""
 
     tokenizer: Tokenizer
     n_positions: int
-    stride: int | None = None  # of windows over long texts; None: each task's own
-    limit: int | None = None  # documents (or windows) of each task, from the first on
+    stride: int | None = None  # of windows over long texts; None: the task's default
+    limit: int | None = None  # the first N documents (or windows) of each task
 
-    def continuation(self, context: str, continuation: str, barred: bool = False) -> tuple[Group, bool]:
-        """Rows that score what follows a context, and whether its beginning had to be cut off.
+    def continuation(self, context: str, continuation: str, suppress: bool = False) -> tuple[Group, bool]:
+        """Windows that score a continuation given a context, and whether the context was truncated.
 
-        An empty context is the beginning of a document.
+        An empty context means the start of a document.
         """
         before, after = encode_pair(self.tokenizer, context, continuation)
         if not continuation.strip() or not after:
-            raise NotScorable(f"{continuation!r} has no tokens of its own after its context")
+            raise NotScorable(f"{continuation!r} adds no tokens to its context")
         if not before:
             if self.tokenizer.eot_id is None:
-                raise NotScorable("it has no context, and the vocabulary no end-of-text token to begin with")
+                raise NotScorable(
+                    "it has no context, and the vocabulary has no end-of-text token to start with"
+                )
             before = [self.tokenizer.eot_id]
-        is_cut = len(before) + len(after) > self.n_positions + 1
-        return continuation_rows(before, after, self.n_positions, barred), is_cut
+        truncated = len(before) + len(after) > self.n_positions + 1
+        return continuation_windows(before, after, self.n_positions, suppress), truncated
 
 
 @dataclass
-class Prepared:
-    """A task made ready for one model."""
+class PreparedTask:
+    """A task with its data tokenized for one model."""
 
     groups: list[Group]
-    figures: Callable[[Sequence[Sequence[Scores]]], list[Measure]]
-    notes: list[str] = field(default_factory=list)  # what a user should know: documents left out or cut
-    remark: str = ""  # what sets its figures apart from those of the whole published data
-    is_text: bool = False  # running text, on which two models can be compared token by token
+    compute_metrics: Callable[[Sequence[Sequence[Scores]]], list[MetricResult]]
+    notes: list[str] = field(default_factory=list)  # for the user: documents skipped or truncated
+    remark: str = ""  # appended to the protocol: only a part of the data, or modified data
+    is_text: bool = False  # running text: two models can be compared token by token
 
-    def measures(self, scores: Sequence[Sequence[Scores]]) -> list[Measure]:
-        found = self.figures(scores)
+    def metrics(self, scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+        found = self.compute_metrics(scores)
         if not self.remark:
             return found
-        return [replace(measure, protocol=f"{measure.protocol}; {self.remark}") for measure in found]
+        return [replace(result, protocol=f"{result.protocol}; {self.remark}") for result in found]
 
 
 class Task(Protocol):
-    """Frozen data classes implement this; see perplexity.py, lambada.py, choice.py and cbt.py."""
+    """Implemented by frozen data classes in perplexity.py, lambada.py, choice.py and cbt.py."""
 
     @property
     def name(self) -> str: ...
     @property
     def dataset(self) -> Dataset: ...
-    def prepare(self, text: str, reader: Reader) -> Prepared: ...
+    def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask: ...
 
 
-def left_out(numbers: Sequence[int], why: str) -> list[str]:
-    """One line for all documents of a kind."""
+def document_note(numbers: Sequence[int], why: str) -> list[str]:
+    """One note for all documents with the same problem."""
     if not numbers:
         return []
     which = ", ".join(str(n) for n in numbers[:3]) + (", ..." if len(numbers) > 3 else "")

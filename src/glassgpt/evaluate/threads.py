@@ -1,6 +1,6 @@
-"""Work for all cores of a CPU: each takes a piece of its own.
+"""Parallel work on a CPU: every thread takes an item of its own.
 
-Cores that share one small piece wait for each other at each of its steps; on a busy machine that costs more
+Threads that share one small item wait for each other at every operation; on a busy machine that costs more
 than the second core brings.
 """
 
@@ -13,26 +13,26 @@ from typing import TypeVar
 
 import torch
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def over_cores(
-    work: Callable[[Piece], Result], pieces: Sequence[Piece]
-) -> Generator[tuple[Piece, Result], None, None]:
-    """Each piece with its result, in order. Close it when it is left early (`contextlib.closing`).
+def map_over_threads(
+    work: Callable[[Item], Result], items: Sequence[Item]
+) -> Generator[tuple[Item, Result], None, None]:
+    """Yield each item with its result, in order. Close the generator if you leave it early (`closing`).
 
-    Where there are fewer pieces than cores that torch may use, several cores work on each.
+    With fewer items than torch has threads, several threads work on each.
     """
     cores = torch.get_num_threads()
-    workers = max(1, min(cores, len(pieces)))
+    workers = max(1, min(cores, len(items)))
     torch.set_num_threads(cores // workers)
-    waiting: deque[tuple[Piece, Future[Result]]] = deque()
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,))
     try:
-        for piece in pieces:
-            waiting.append((piece, pool.submit(work, piece)))
-            if len(waiting) > 2 * workers:  # enough that nobody is idle, and no more results than that
+        for item in items:
+            waiting.append((item, pool.submit(work, item)))
+            if len(waiting) > 2 * workers:  # enough to keep all workers busy, and few results in memory
                 first, result = waiting.popleft()
                 yield first, result.result()
         for first, result in waiting:

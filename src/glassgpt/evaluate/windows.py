@@ -1,7 +1,7 @@
-"""From documents to rows: what the model reads, and which of its tokens count.
+"""Windows: token sequences that fit the context, of which the last tokens are scored.
 
-A row is a stretch of tokens that fits the context. Everything that is measured comes down to the
-log-probability of a row's last tokens, each given all that stand before it in the row.
+Every metric is computed from the log-probabilities of a window's last tokens, each given all tokens before it
+in the window.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ if TYPE_CHECKING:
 Ids = np.ndarray  # of int64
 
 
-class Row(NamedTuple):
-    ids: Ids  # at most one more than the context: the last is only a target
+class Window(NamedTuple):
+    ids: Ids  # at most n_positions + 1: the last one is only a target
     first: int  # ids[first:] are scored; at least 1
-    barred: bool = False  # also say whether the first is the likeliest among the tokens that are not barred
+    suppress: bool = (
+        False  # also check the first scored token against the argmax without the suppressed tokens
+    )
 
     @property
     def n_scored(self) -> int:
         return len(self.ids) - self.first
 
 
-Group = list[Row]  # rows of one document: their scores belong together, and they may begin alike
+Group = list[Window]  # the windows of one document, which may share a prefix
 
 
 def encode_pair(tokenizer: Tokenizer, context: str, continuation: str) -> tuple[list[int], list[int]]:
-    """The tokens of a context and of what follows it, cut as they are cut when written in one piece.
+    """Tokenize a context and its continuation together.
 
-    The rule of lm-evaluation-harness: blanks at the end of the context belong to what follows, and the
-    continuation is what is left of the whole after as many tokens as the context alone has.
+    The rule of lm-evaluation-harness: trailing spaces of the context move to the continuation, and the
+    continuation is what remains of the tokens of both after as many as the context alone has.
     """
     kept = context.rstrip()
     continuation, context = context[len(kept) :] + continuation, kept
@@ -42,27 +44,29 @@ def encode_pair(tokenizer: Tokenizer, context: str, continuation: str) -> tuple[
     return before, tokenizer.encode(context + continuation)[len(before) :]
 
 
-def continuation_rows(
-    context: Sequence[int], continuation: Sequence[int], n_positions: int, barred: bool = False
-) -> list[Row]:
-    """Rows that score a continuation once each token; a context that is too long loses its beginning.
+def continuation_windows(
+    context: Sequence[int], continuation: Sequence[int], n_positions: int, suppress: bool = False
+) -> list[Window]:
+    """Windows that score each token of a continuation once; a long context is truncated on the left.
 
-    One row, unless the continuation alone is longer than the model can read. The context must not be empty.
+    One window, unless the continuation alone exceeds the context length. The context must not be empty.
     """
     ids = np.array([*context, *continuation], np.int64)
     first = len(context)
-    rows = []
+    windows = []
     for start in range(first, len(ids), n_positions):
         end = min(start + n_positions, len(ids))
         begin = max(0, end - n_positions - 1)
-        rows.append(Row(ids[begin:end], start - begin, barred and start == first))
-    return rows
+        windows.append(Window(ids[begin:end], start - begin, suppress and start == first))
+    return windows
 
 
-def rolling_rows(ids: Sequence[int], n_positions: int, stride: int, prefix: int | None) -> Iterator[Row]:
-    """Every token of a text once, `stride` at a time, each with as much before it as the window holds.
+def rolling_windows(
+    ids: Sequence[int], n_positions: int, stride: int, prefix: int | None
+) -> Iterator[Window]:
+    """Score every token of a text once, `stride` tokens per window, with as much context as fits.
 
-    With `stride` as large as the window the windows do not overlap, which is the rule of
+    With `stride` equal to the context length the windows do not overlap, which is the rule of
     lm-evaluation-harness. The first token follows `prefix` (end-of-text); without one it is not scored.
     """
     whole = np.array(ids if prefix is None else [prefix, *ids], np.int64)
@@ -70,31 +74,31 @@ def rolling_rows(ids: Sequence[int], n_positions: int, stride: int, prefix: int 
     while start < len(whole):
         end = min(start + (n_positions if start == 1 else stride), len(whole))
         begin = max(0, end - n_positions - 1)
-        yield Row(whole[begin:end], start - begin)
+        yield Window(whole[begin:end], start - begin)
         start = end
 
 
-def strided_rows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[Row]:
-    """The rule of the `transformers` documentation: a window begins every `stride` tokens, and scores what
-    no window before it had. Nothing stands before the text, so the first token of a window that scores all
-    of its own is given, not predicted."""
+def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[Window]:
+    """The rule of the `transformers` documentation: a window starts every `stride` tokens and scores the
+    tokens that no earlier window contained. There is no prefix, so the first token of a window that scores
+    all its tokens is not predicted."""
     whole = np.array(ids, np.int64)
     scored = 0
     for begin in range(0, len(whole), stride):
         end = min(begin + n_positions, len(whole))
         first = max(scored - begin, 1)
         if end - begin > first:
-            yield Row(whole[begin:end], first)
+            yield Window(whole[begin:end], first)
         scored = end
         if end == len(whole):
             return
 
 
-def shared_length(rows: Sequence[Row]) -> int:
-    """How many tokens all rows begin with, of those before the first scored one."""
-    length = min(row.first for row in rows)
-    first = rows[0].ids
-    for row in rows[1:]:
-        same = first[:length] == row.ids[:length]
+def shared_prefix_length(windows: Sequence[Window]) -> int:
+    """The length of the prefix that all windows share, up to the first scored token."""
+    length = min(window.first for window in windows)
+    first = windows[0].ids
+    for window in windows[1:]:
+        same = first[:length] == window.ids[:length]
         length = length if same.all() else int(same.argmin())
     return length

@@ -41,7 +41,7 @@ def _written(text: str, path: str | Path | None) -> str:
 
 
 def _write(path: str | Path, data: bytes) -> None:
-    from glassgpt.files import writing
+    from glassgpt.files import atomic_write
 
-    with writing(path, needs=len(data)) as part:
+    with atomic_write(path, needs=len(data)) as part:
         part.write_bytes(data)

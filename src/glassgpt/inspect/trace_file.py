@@ -12,13 +12,13 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Vocabulary
 from glassgpt.inspect.taps import all_steps, shape_at, split_name
 from glassgpt.inspect.trace import Trace
 from glassgpt.weights.checkpoint import LazyTensors
-from glassgpt.weights.tensorfile import Outgoing, open_tensors, size_of, write_tensors
+from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_of, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +49,11 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         "lens.p": lens.p,
     }
     out = [
-        Outgoing(name, array.shape, array.dtype, partial(_same, np.ascontiguousarray(array)))
+        TensorToWrite(name, array.shape, array.dtype, partial(_same, np.ascontiguousarray(array)))
         for name, array in small.items()
     ]
     out += [
-        Outgoing(
+        TensorToWrite(
             name,
             shape_at(trace.config, name, T),
             np.dtype(np.float32),
@@ -68,7 +68,7 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         "vocabulary": trace.vocabulary.size,
         "lens": {str(token): trace.vocabulary.text(token) for token in np.unique(lens.ids)},
     }
-    with writing(path, needs=size_of(out)) as part:
+    with atomic_write(path, needs=size_of(out)) as part:
         write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(about, ensure_ascii=False)})
 
 

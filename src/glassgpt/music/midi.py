@@ -161,10 +161,10 @@ def notes_of(track: mido.MidiTrack) -> Iterator[tuple[int, int, int, int]]:
 
 def write_midi(performance: Performance, path: str | Path) -> None:
     """Save a performance as a MIDI file of type 0, for a piano."""
-    from glassgpt.files import writing
+    from glassgpt.files import atomic_write
 
     file = to_midi(performance)
-    with writing(Path(path)) as part:
+    with atomic_write(Path(path)) as part:
         file.save(str(part))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.music.midi import write_midi
 from glassgpt.music.performance import Performance
 from glassgpt.music.synth import SAMPLE_RATE, Samples, synthesize
@@ -66,7 +66,7 @@ def render(
     program = None if synthesizer == "builtin" else shutil.which("fluidsynth")
     if synthesizer == "fluidsynth" or soundfont is not None:
         require_fluidsynth(program, font)
-    with writing(path) as part, tempfile.TemporaryDirectory() as folder:
+    with atomic_write(path) as part, tempfile.TemporaryDirectory() as folder:
         wav = Path(folder) / "sound.wav"
         if program is not None and font is not None:
             write_midi(performance, Path(folder) / "performance.mid")

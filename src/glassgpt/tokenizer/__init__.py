@@ -1,12 +1,12 @@
-"""Text to ids and back: byte-level BPE as GPT-2 has it, characters, bytes.
+"""Tokenizers: GPT-2's byte-level BPE, characters, bytes.
 
-Read in this order: alphabet.py (words and bytes), base.py (what every tokenizer does), bpe.py (the merges),
-fast.py (the same by a compiled engine), trainer.py (learning the merges), plain.py (characters and bytes),
-files.py and the format modules beside it.
+Read in this order: byte_level.py (pre-tokenization and bytes), base.py (the interface), bpe.py (the merges),
+fast.py (the same ids by a compiled library), trainer.py (learning the merges), char_level.py (characters and
+bytes), files.py (loading) and one module per file format.
 """
 
-from glassgpt.tokenizer.base import Merge, TextStream, Tokenizer, Word
+from glassgpt.tokenizer.base import Merge, TextStream, Tokenizer, WordMerges
 from glassgpt.tokenizer.bpe import BPETokenizer
-from glassgpt.tokenizer.plain import ByteTokenizer, CharTokenizer
+from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
 
-__all__ = ["BPETokenizer", "ByteTokenizer", "CharTokenizer", "Merge", "TextStream", "Tokenizer", "Word"]
+__all__ = ["BPETokenizer", "ByteTokenizer", "CharTokenizer", "Merge", "TextStream", "Tokenizer", "WordMerges"]

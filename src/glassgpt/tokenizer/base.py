@@ -1,4 +1,4 @@
-"""What every tokenizer does: text to ids and back. The kinds differ only in what a token is."""
+"""The interface of all tokenizers: text to ids and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PathLike = str | Path
 
 @dataclass(frozen=True)
 class Merge:
-    """One step: the pair of rank `rank` was joined, and the word is now cut into `pieces`."""
+    """One merge: the pair of rank `rank`, and the pieces of the word after it."""
 
     rank: int
     left: bytes
@@ -31,8 +31,8 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Word:
-    """How one word became tokens: its bytes, every merge, and the ids in the end."""
+class WordMerges:
+    """The tokenization of one word: its bytes, every merge, and the resulting ids."""
 
     text: str
     start: tuple[bytes, ...]
@@ -41,14 +41,14 @@ class Word:
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. `Tokenizer.load` and `Tokenizer.train` make one; the kinds are subclasses."""
+    """Text to ids and back. `Tokenizer.load` and `Tokenizer.train` create one; the kinds are subclasses."""
 
     kind: ClassVar[str]
     eot_id: int | None
 
     @staticmethod
     def load(path: PathLike) -> Tokenizer:
-        """Open a tokenizer of any kind from a folder or from one of its files."""
+        """Load a tokenizer of any kind from a folder or one of its files."""
         from glassgpt.tokenizer.files import load
 
         return load(path)
@@ -63,28 +63,28 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """One more than the highest id."""
+        """The highest id plus one."""
 
     @property
     def text_size(self) -> int:
-        """One more than the highest id that ordinary text is cut into: special tokens may lie above it."""
+        """The highest id of ordinary text plus one: special tokens may have higher ids."""
         return self.vocab_size
 
     @abstractmethod
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """The ids of a text. `<|endoftext|>` in it is ordinary text unless `allow_special`."""
 
-    def explain(self, text: str, allow_special: bool = False) -> list[Word]:
-        """How each word became tokens; without merges every token is a word."""
+    def explain(self, text: str, allow_special: bool = False) -> list[WordMerges]:
+        """The tokenization of each word; without merges every token is a word."""
         return [
-            Word(data.decode("utf-8", "replace"), (data,), (), (token_id,))
+            WordMerges(data.decode("utf-8", "replace"), (data,), (), (token_id,))
             for token_id in self.encode(text, allow_special)
             for data in (self.token_bytes(token_id),)
         ]
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that one id stands for (maybe only a part of a character)."""
+        """The bytes of a token, possibly only a part of a character."""
 
     @abstractmethod
     def files(self) -> dict[str, str]:
@@ -92,10 +92,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def vocabulary(self) -> object:
-        """Everything that decides the ids, as plain JSON data, for `hash`."""
+        """Everything that determines the ids, as JSON data, for `hash`."""
 
     def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
-        """The ids as an array, for big texts: a list of Python ints costs more than finding the ids."""
+        """The ids as an array, for large texts: a list of Python ints costs more than the encoding."""
         return np.array(self.encode(text, allow_special), dtype=np.uint32)
 
     def encode_batch(self, texts: Iterable[str], allow_special: bool = False) -> list[list[int]]:
@@ -103,26 +103,26 @@ class Tokenizer(ABC):
         return [self.encode(text, allow_special) for text in texts]
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The exact bytes that the ids stand for."""
+        """The exact bytes of the tokens."""
         return b"".join([self.token_bytes(token_id) for token_id in ids])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text that the ids stand for; bytes that are not UTF-8 become U+FFFD."""
+        """The text of the tokens; invalid UTF-8 becomes U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", "replace")
 
     def stream(self) -> TextStream:
-        """A decoder to which ids are given one at a time."""
+        """An incremental decoder."""
         return TextStream(self)
 
     def save(self, folder: PathLike) -> None:
-        """Write the tokenizer's files into a folder, which is made if need be."""
-        from glassgpt.tokenizer.files import write_files
+        """Write the tokenizer's files into a folder, which is created if necessary."""
+        from glassgpt.files import write_text_files
 
-        write_files(Path(folder), self.files())
+        write_text_files(Path(folder), self.files())
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) of the vocabulary: equal for two tokenizers exactly when all their ids are."""
+        """SHA-256 (hex) of the vocabulary: equal for two tokenizers if and only if all their ids are."""
         canonical = json.dumps([self.kind, self.vocabulary()], separators=(",", ":"), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -133,27 +133,27 @@ class Tokenizer(ABC):
 
 
 class TextStream:
-    """Turns ids into text piece by piece, holding back the first bytes of a character until the rest came."""
+    """Decodes ids one at a time; bytes of an incomplete character wait for the rest."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        """The text that this id completes; empty while a character is unfinished."""
+        """The text that this id completes; empty while a character is incomplete."""
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 
     def finish(self) -> str:
-        """What was held back, as U+FFFD if it never became a character; the stream can then start anew."""
+        """The pending bytes, as U+FFFD if they are not a complete character; resets the stream."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
 
 
-def checked_id(tokenizer: Tokenizer, token_id: object, tokens: Sequence[bytes | None]) -> bytes:
-    """The bytes of an id, or an error that names the id.
+def lookup_token(tokenizer: Tokenizer, token_id: object, tokens: Sequence[bytes | None]) -> bytes:
+    """The bytes of an id; raises for an unknown id.
 
-    An id in a gap, as tokens that were added later may leave one, has none: a model may still draw it.
+    An unused id, as added tokens may leave, has no bytes: a model may still sample it.
     """
     try:
         if token_id >= 0 and not isinstance(token_id, bool):  # type: ignore[operator]  # numpy ints too

@@ -1,8 +1,8 @@
-"""Byte-level byte-pair encoding, the way GPT-2 does it, written to be read.
+"""GPT-2's byte-level byte-pair encoding, written to be read.
 
-A text is cut into words (`alphabet.PATTERN`), a word into its UTF-8 bytes, and then the neighbouring pair
-that was learned earliest is joined, again and again, until no neighbouring pair was ever learned. What is
-left are the tokens. `explain` shows every step; `fast.py` gives the same ids by a compiled engine.
+A text is split into words (`byte_level.PATTERN`) and a word into its UTF-8 bytes. Then the adjacent pair with
+the lowest rank is merged, again and again, until no adjacent pair has a rank. The remaining pieces are the
+tokens. `explain` shows every step; `fast.py` computes the same ids with a compiled library.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_str, checked_text, split_words
-from glassgpt.tokenizer.base import Merge, Tokenizer, Word, checked_id
+from glassgpt.tokenizer.base import Merge, Tokenizer, WordMerges, lookup_token
+from glassgpt.tokenizer.byte_level import END_OF_TEXT, replace_surrogates, require_str, split_words
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer.fast import FastEngine
 
 Pair = tuple[int, int]
 
-# Up to here looking at every pair after every merge is as fast as the heap; beyond, it grows with the square.
+# Up to this length, scanning all pairs after every merge is as fast as the heap; beyond, it is quadratic.
 SHORT_WORD = 40
 
-# The engine takes 0.3 s to build for GPT-2's vocabulary, in which the readable way encodes half a megabyte of
-# English: a prompt is answered sooner without it. Not more than this, because the worst text (emoji without
-# end) goes at 200,000 characters a second.
+# Building the engine takes 0.3 s for GPT-2's vocabulary, in which bpe.py encodes half a megabyte of English:
+# a prompt is faster without it. Not more than this, because the worst text (only emoji) is encoded at 200,000
+# characters per second.
 FIRST_CHARACTERS = 50_000
 
-# Words come back (Zipf): this many of them stay in the memory of the readable encoder.
+# Words repeat (Zipf): this many are cached.
 CACHED_WORDS = 200_000
 CACHED_LENGTH = 64
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The data of a byte-level BPE: what each id stands for, and which pairs join, earliest learned first."""
+    """The data of a byte-level BPE: the bytes of each id, and the merges by rank."""
 
-    tokens: tuple[bytes | None, ...]  # by id; None where the published vocabulary leaves a gap
+    tokens: tuple[bytes | None, ...]  # by id; None for an unused id
     merges: tuple[Pair, ...]  # pairs of ids, by rank
-    merged: tuple[int, ...]  # the id that each merge makes
-    special: Mapping[str, int]  # found in text only when the caller allows it
-    added: Mapping[str, int]  # found in every text, before all else (tokens that a user added)
+    merged: tuple[int, ...]  # the id of each merged pair
+    special: Mapping[str, int]  # recognised in text only with allow_special
+    added: Mapping[str, int]  # recognised in every text, first (tokens added by a user)
 
     @property
     def byte_ids(self) -> list[int]:
-        """The id of each of the 256 bytes. Made first by byte, whatever order the ids have."""
+        """The id of each of the 256 bytes."""
         ids = {
             token: i
             for i, token in reversed(list(enumerate(self.tokens)))
@@ -62,8 +62,8 @@ class Vocabulary:
 class BPETokenizer(Tokenizer):
     """Byte-level BPE over a vocabulary.
 
-    `fast=None` encodes the first `FIRST_CHARACTERS` the readable way and then, if it is installed, turns to
-    the fast engine; False never uses that, True at once. The ids are the same.
+    `fast=None` encodes the first `FIRST_CHARACTERS` in Python and then switches to the fast engine, if it is
+    installed; False never uses it, True from the start. The ids are the same.
     """
 
     kind: ClassVar[str] = "bpe"
@@ -77,16 +77,16 @@ class BPETokenizer(Tokenizer):
         self.eot_id = vocabulary.special.get(END_OF_TEXT)
         self._tokens = vocabulary.tokens
         self._byte_ids = vocabulary.byte_ids
-        self._joins = {
+        self._ranks = {
             pair: (rank, made)
             for rank, (pair, made) in enumerate(zip(vocabulary.merges, vocabulary.merged, strict=True))
         }
         self._cache: dict[str, list[int]] = {}
-        self._always = _finder(vocabulary.added)
-        self._allowed = _finder({**vocabulary.special, **vocabulary.added})
+        self._added_pattern = _compile_names(vocabulary.added)
+        self._special_pattern = _compile_names({**vocabulary.special, **vocabulary.added})
 
     def __reduce__(self) -> tuple[type[BPETokenizer], tuple[Vocabulary, bool | None]]:
-        return BPETokenizer, (self.data, self._fast)  # the engine itself does not travel to other processes
+        return BPETokenizer, (self.data, self._fast)  # the engine is not pickled
 
     @property
     def vocab_size(self) -> int:
@@ -99,7 +99,7 @@ class BPETokenizer(Tokenizer):
     # Text to ids.
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        engine = self._engine_for(checked_str(text))
+        engine = self._engine_for(require_str(text))
         if engine is None:
             return self.encode_readable(text, allow_special)
         lists = []
@@ -110,7 +110,7 @@ class BPETokenizer(Tokenizer):
         return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
 
     def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
-        engine = self._engine_for(checked_str(text))
+        engine = self._engine_for(require_str(text))
         if engine is None:
             return np.array(self.encode_readable(text, allow_special), dtype=np.uint32)
         arrays = []
@@ -121,20 +121,20 @@ class BPETokenizer(Tokenizer):
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def _engine_for(self, text: str) -> FastEngine | None:
-        """The fast engine, once there was enough text that building it pays."""
+        """The fast engine, once there was enough text to make building it worthwhile."""
         if self._engine is None and self._engine_wanted:
             self._characters_left -= len(text)
             if self._characters_left < 0:
-                from glassgpt.tokenizer.fast import fast_engine
+                from glassgpt.tokenizer.fast import build_fast_engine
 
-                self._engine = fast_engine(self)
+                self._engine = build_fast_engine(self)
                 self._engine_wanted = False
         return self._engine
 
     def encode_readable(self, text: str, allow_special: bool = False) -> list[int]:
-        """The ids by the readable way, whatever engine is installed."""
+        """The ids by the Python implementation, whatever is installed."""
         ids: list[int] = []
-        for piece, token_id in self._pieces(checked_text(text), allow_special):
+        for piece, token_id in self._pieces(replace_surrogates(text), allow_special):
             for word in split_words(piece):
                 ids += self._encode_word(word)
             if token_id is not None:
@@ -142,8 +142,8 @@ class BPETokenizer(Tokenizer):
         return ids
 
     def _pieces(self, text: str, allow_special: bool) -> Iterator[tuple[str, int | None]]:
-        """Ordinary text, and the id of the special or added token that ends it (None at the end)."""
-        finder = self._allowed if allow_special else self._always
+        """Ordinary text, each with the id of the special or added token after it (None at the end)."""
+        finder = self._special_pattern if allow_special else self._added_pattern
         start = 0
         if finder is not None:
             for found in finder.finditer(text):
@@ -159,46 +159,46 @@ class BPETokenizer(Tokenizer):
             ids = self._merge([self._byte_ids[byte] for byte in word.encode("utf-8")])
             if len(word) <= CACHED_LENGTH:
                 if len(self._cache) >= CACHED_WORDS:
-                    self._cache.clear()  # rare, and cheaper than keeping the order of use on every word
+                    self._cache.clear()  # rare, and cheaper than an LRU order
                 self._cache[word] = ids
         return ids
 
     def _merge(self, ids: list[int]) -> list[int]:
         if len(ids) > SHORT_WORD:
-            return merge_with_heap(ids, self._joins)
+            return merge_with_heap(ids, self._ranks)
         result = ids
         for _, result in self._steps(ids):  # noqa: B007  # the last step is the result
             pass
         return result
 
     def _steps(self, ids: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """The heart of it: join the earliest learned pair wherever it stands; (its rank, the word now)."""
-        joins = self._joins
+        """The core: merge the pair with the lowest rank everywhere; yields (its rank, the ids after it)."""
+        joins = self._ranks
         never = (len(joins), -1)
         while len(ids) > 1:
             rank, made = min(joins.get(pair, never) for pair in pairwise(ids))
             if made < 0:
                 return
-            ids = join(ids, self.data.merges[rank], made)
+            ids = merge_pair(ids, self.data.merges[rank], made)
             yield rank, ids
 
-    def explain(self, text: str, allow_special: bool = False) -> list[Word]:
-        """Every word of the text with every merge that made its tokens."""
-        words: list[Word] = []
-        for piece, token_id in self._pieces(checked_text(text), allow_special):
+    def explain(self, text: str, allow_special: bool = False) -> list[WordMerges]:
+        """Every word of the text with all its merges."""
+        words: list[WordMerges] = []
+        for piece, token_id in self._pieces(replace_surrogates(text), allow_special):
             words += [self._explain_word(word) for word in split_words(piece)]
             if token_id is not None:
                 name = self.token_bytes(token_id)
-                words.append(Word(name.decode("utf-8", "replace"), (name,), (), (token_id,)))
+                words.append(WordMerges(name.decode("utf-8", "replace"), (name,), (), (token_id,)))
         return words
 
-    def _explain_word(self, word: str) -> Word:
+    def _explain_word(self, word: str) -> WordMerges:
         ids = first = [self._byte_ids[byte] for byte in word.encode("utf-8")]
         merges = []
         for rank, ids in self._steps(first):
             left, right = self._pieces_of(self.data.merges[rank])
             merges.append(Merge(rank, left, right, self._pieces_of(ids)))
-        return Word(word, self._pieces_of(first), tuple(merges), tuple(ids))
+        return WordMerges(word, self._pieces_of(first), tuple(merges), tuple(ids))
 
     def _pieces_of(self, ids: Iterable[int]) -> tuple[bytes, ...]:
         return tuple(self.token_bytes(token_id) for token_id in ids)
@@ -212,10 +212,10 @@ class BPETokenizer(Tokenizer):
                 return b"".join([self._tokens[token_id] for token_id in ids])  # type: ignore[misc]
         except (TypeError, IndexError):
             pass
-        return super().decode_bytes(ids)  # slower, and names the id that is wrong
+        return super().decode_bytes(ids)  # slower, and names the invalid id
 
     def token_bytes(self, token_id: int) -> bytes:
-        return checked_id(self, token_id, self._tokens)
+        return lookup_token(self, token_id, self._tokens)
 
     # Files.
 
@@ -230,8 +230,8 @@ class BPETokenizer(Tokenizer):
         return [tokens, data.merges, data.merged, dict(data.special), dict(data.added)]
 
 
-def join(ids: Sequence[int], pair: Pair, made: int) -> list[int]:
-    """Replace every occurrence of the pair, from left to right, by the id that it makes."""
+def merge_pair(ids: Sequence[int], pair: Pair, made: int) -> list[int]:
+    """Replace every occurrence of the pair, from left to right, by its merged id."""
     left, right = pair
     result: list[int] = []
     i = 0
@@ -246,13 +246,13 @@ def join(ids: Sequence[int], pair: Pair, made: int) -> list[int]:
 
 
 def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> list[int]:
-    """The same merges in O(n log n): a linked list of pieces and a heap of joinable pairs.
+    """The same merges in O(n log n): a linked list of pieces and a heap of mergeable pairs.
 
-    A word may be a million letters long; looking at every pair after every merge would then take hours.
+    A word may have a million letters; scanning all pairs after every merge would take hours.
     """
     ids = list(ids)
     n = len(ids)
-    after = list(range(1, n + 1))  # neighbours in the list; n is the end
+    after = list(range(1, n + 1))  # links of the list; n is the end
     before = list(range(-1, n - 1))
     heap = [
         (*found, i, ids[i], ids[i + 1]) for i in range(n - 1) if (found := joins.get((ids[i], ids[i + 1])))
@@ -262,7 +262,7 @@ def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> li
         _, made, i, left, right = heapq.heappop(heap)
         j = after[i]
         if ids[i] != left or j >= n or ids[j] != right:
-            continue  # one of the two was joined with another neighbour meanwhile
+            continue  # one of the two has been merged with another neighbour
         ids[i] = made
         ids[j] = -1
         after[i] = j = after[j]
@@ -276,8 +276,8 @@ def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> li
     return [token_id for token_id in ids if token_id >= 0]
 
 
-def _finder(names: Mapping[str, int]) -> re.Pattern[str] | None:
-    """A pattern that finds these names, the longest first."""
+def _compile_names(names: Mapping[str, int]) -> re.Pattern[str] | None:
+    """A pattern that matches these names, the longest first."""
     if not names:
         return None
     return re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))

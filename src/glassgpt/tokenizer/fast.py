@@ -1,7 +1,7 @@
-"""The fast engine: fastokens, compiled, with the same ids as the readable way.
+"""The fast implementation: fastokens, a compiled library, with the same ids as bpe.py.
 
 Chosen over gigatoken (faster still, but its cache grows without bound and its Unicode tables are older) and
-over tiktoken and tokenizers (far slower); figures in docs/tokenizer.md.
+over tiktoken and tokenizers (far slower); measurements in docs/tokenizer.md.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.tokenizer.alphabet import bytes_in_id_order, checked_text, split_at_words, to_visible
 from glassgpt.tokenizer.bpe import Vocabulary
+from glassgpt.tokenizer.byte_level import bytes_in_id_order, replace_surrogates, split_into_pieces, to_visible
 from glassgpt.tokenizer.gpt2_files import visible_merges
 from glassgpt.tokenizer.tokenizer_json import layout
 
 # Characters at a time: fastokens is twice as fast on pieces of this size as on one text of megabytes.
 PIECE = 20_000
 
-# Every alternative of the pattern, several scripts, an unfinished contraction, runs of blanks.
+# Every alternative of the pattern, several scripts, an incomplete contraction, runs of spaces.
 SAMPLE = (
     "It's 1984: the naïve café's 日本語 42%...\n\n\tdon't  shout   ÅÄÖ! 🙂🙂 '' x²³\u3000z <|endoftext|> "
 )
 
 
 class Readable(Protocol):
-    """What the engine is checked against."""
+    """What the engine is compared with."""
 
     data: Vocabulary
 
@@ -40,7 +40,7 @@ class FastEngine:
     """Encodes ordinary text; special and added tokens are found before it is called."""
 
     def __init__(self, vocabulary: Vocabulary, library: ModuleType) -> None:
-        # fastokens wants ids without gaps: it gets its own, in the order of learning, which for GPT-2's
+        # fastokens needs contiguous ids: it gets its own, in the order of the merges, which for GPT-2's
         # vocabulary and for those trained here are the real ones.
         byte_ids = vocabulary.byte_ids
         first = [byte_ids[byte] for byte in bytes_in_id_order()]
@@ -58,31 +58,30 @@ class FastEngine:
             mapped: list[int] = self.encode_array(text).tolist()
             return mapped
         ids: list[int] = []
-        for piece in split_at_words(text, PIECE):
+        for piece in split_into_pieces(text, PIECE):
             try:
                 ids += self._native.encode(piece).ids
-            except UnicodeEncodeError:  # half a character; looking for them beforehand would cost a tenth
-                ids += self._native.encode(checked_text(piece)).ids
+            except UnicodeEncodeError:  # a lone surrogate; checking beforehand would cost 10%
+                ids += self._native.encode(replace_surrogates(piece)).ids
         return ids
 
     def encode_array(self, text: str) -> npt.NDArray[np.uint32]:
-        """The ids as an array, without making a Python int of each."""
+        """The ids as an array, without a Python int for each."""
         pieces = []
-        for piece in split_at_words(text, PIECE):
+        for piece in split_into_pieces(text, PIECE):
             try:
                 data, _ = self._native.encode_batch_flat([piece])
             except UnicodeEncodeError:
-                data, _ = self._native.encode_batch_flat([checked_text(piece)])
+                data, _ = self._native.encode_batch_flat([replace_surrogates(piece)])
             pieces.append(np.frombuffer(data, dtype="<u4"))
         ids = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return ids if self._real_ids is None else self._real_ids[ids]
 
 
-def fast_engine(tokenizer: Readable) -> FastEngine | None:
+def build_fast_engine(tokenizer: Readable) -> FastEngine | None:
     """An engine for this vocabulary, or None where fastokens is not installed.
 
-    An engine that disagrees with the readable way, say after an update, is not used: wrong ids would make
-    wrong text everywhere after.
+    An engine that gives other ids than the readable implementation, say after an update, is not used.
     """
     try:
         import fastokens  # type: ignore[import-untyped]
@@ -91,7 +90,7 @@ def fast_engine(tokenizer: Readable) -> FastEngine | None:
     try:
         engine = FastEngine(tokenizer.data, fastokens)
         agrees = engine.encode(SAMPLE) == tokenizer.encode_readable(SAMPLE)
-    except Exception as error:  # whatever a compiled library may raise: the readable way is there
+    except Exception as error:  # a compiled library may raise anything
         warnings.warn(f"the fast tokenizer engine fails ({error}); the readable one is used", stacklevel=2)
         return None
     if not agrees:

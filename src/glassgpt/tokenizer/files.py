@@ -1,13 +1,8 @@
-"""Tokenizer files: which kind a folder or file holds, and safe writing. Each format has its own module."""
+"""Loading a tokenizer from a folder or a file: finds the format. Each format has its own module."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import tempfile
 from pathlib import Path
-from typing import Any
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError
 from glassgpt.tokenizer.base import PathLike, Tokenizer
@@ -19,7 +14,7 @@ PAIRS_OF_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 def load(path: PathLike) -> Tokenizer:
-    """Open a tokenizer from a folder (the first format found in it) or from one file of it."""
+    """Load a tokenizer from a folder (the first format found) or one of its files."""
     from glassgpt.tokenizer import gpt2_files, tiktoken_files, tokenizer_json
 
     path = Path(path)
@@ -41,7 +36,7 @@ def load(path: PathLike) -> Tokenizer:
     if path.suffix == ".json":
         return tokenizer_json.read(path)
     raise FileFormatError(
-        f"{path} is no tokenizer file by its name; known are tokenizer.json, vocab.json + merges.txt, "
+        f"{path} is not a known tokenizer file; known are tokenizer.json, vocab.json + merges.txt, "
         "encoder.json + vocab.bpe, and *.tiktoken"
     )
 
@@ -52,69 +47,7 @@ def _find_in(folder: Path) -> Path:
     found += sorted(folder.glob("*.tiktoken"))
     if not found:
         raise ModelNotFoundError(
-            f"{folder} holds no tokenizer; it needs tokenizer.json, vocab.json + merges.txt, "
+            f"{folder} contains no tokenizer; it needs tokenizer.json, vocab.json + merges.txt, "
             "encoder.json + vocab.bpe, or a .tiktoken file"
         )
     return found[0]
-
-
-def read_text(path: Path) -> str:
-    """A whole small file as text."""
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise FileFormatError(
-                f"{path} is larger than {LARGEST_FILE >> 20} MiB; that is no tokenizer file"
-            )
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path} is not UTF-8 text (byte {error.start}); fetch it again") from None
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read ({error.strerror}); check the file") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object."""
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise FileFormatError(
-            f"{path}, line {error.lineno} is not JSON: {error.msg}; fetch it again"
-        ) from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise FileFormatError(f"{path} is not JSON that can be read: {error}") from None
-    except RecursionError:
-        raise FileFormatError(f"{path} is nested too deeply for a tokenizer file") from None
-    if not isinstance(data, dict):
-        raise FileFormatError(
-            f"{path} holds {type(data).__name__}, not a JSON object; it is no tokenizer file"
-        )
-    return data
-
-
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    """Write all files under temporary names, then rename them: a full disk leaves the old ones whole."""
-    temporary: dict[str, Path] = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            handle, path = tempfile.mkstemp(".part", f".{name}.", folder)
-            temporary[name] = Path(path)
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(path, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
-        for name, made in list(temporary.items()):
-            os.replace(made, folder / name)
-            del temporary[name]
-    except OSError as error:
-        reason = error.strerror
-        raise FileFormatError(
-            f"cannot write the tokenizer into {folder} ({reason}); choose another folder"
-        ) from None
-    finally:
-        for made in temporary.values():
-            with contextlib.suppress(OSError):
-                made.unlink()

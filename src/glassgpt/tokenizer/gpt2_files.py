@@ -10,26 +10,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, shown
-from glassgpt.tokenizer.alphabet import char_to_byte, from_visible, to_visible
+from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import read_json, read_text
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
-from glassgpt.tokenizer.files import read_json, read_text
+from glassgpt.tokenizer.byte_level import from_visible, to_visible, unicode_to_bytes
+from glassgpt.tokenizer.files import LARGEST_FILE
 
 HIGHEST_ID = 1 << 22
 
 
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
-    ids = checked_ids(vocab_path, read_json(vocab_path))
-    merges = checked_merges(merges_path, _merge_lines(merges_path), ids, f"{merges_path}, line")
-    # What no merge makes and is written as it reads was put in by name: `<|endoftext|>` and its like.
+    ids = check_ids(vocab_path, read_json(vocab_path, LARGEST_FILE))
+    merges = check_merges(merges_path, _read_merge_lines(merges_path), ids, f"{merges_path}, line")
+    # A token that no merge makes and that is not byte-encoded is special: `<|endoftext|>` and the like.
     made = {ids[left + right] for _, left, right in merges}
     special = {name: i for name, i in ids.items() if i not in made and _is_name(name)}
     added: dict[str, int] = {}
     added_path = vocab_path.parent / "added_tokens.json"
     if added_path.is_file():
         known = _special_names(vocab_path.parent / "special_tokens_map.json")
-        for name, token_id in checked_ids(added_path, read_json(added_path)).items():
+        for name, token_id in check_ids(added_path, read_json(added_path, LARGEST_FILE)).items():
             if name not in special:
                 (special if name in known else added)[name] = token_id
     return build(vocab_path, ids, merges, special, added, f"{merges_path}, line")
@@ -43,13 +44,13 @@ def build(
     added: Mapping[str, int],
     place: str,
 ) -> Vocabulary:
-    """A vocabulary from visible tokens; `merges` as (number, left, right); `place` says what is numbered."""
+    """A vocabulary from byte-encoded tokens; `merges` as (line, left, right), `place` for errors."""
     by_id: dict[int, bytes] = {}
     for name, token_id in {**ids, **special, **added}.items():
         data = name.encode() if name in special or name in added else _token_bytes(path, name)
         if by_id.setdefault(token_id, data) != data:
             raise FileFormatError(
-                f"{path}: id {token_id} is given to two tokens, {shown(name)} is the second"
+                f"{path}: id {token_id} is assigned to two tokens; {short_repr(name)} is the second"
             )
     missing = [byte for byte, char in enumerate(to_visible(bytes(range(256)))) if char not in ids]
     if missing:
@@ -59,13 +60,14 @@ def build(
         )
     tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
     pairs: dict[Pair, int] = {}
-    reachable = {ids[char] for char in char_to_byte()}
+    reachable = {ids[char] for char in unicode_to_bytes()}
     for number, left, right in merges:
         pair = (ids[left], ids[right])
         for part, token_id in ((left, pair[0]), (right, pair[1])):
             if token_id not in reachable:
                 raise FileFormatError(
-                    f"{place} {number}: no earlier merge makes {shown(part)}; the merges are out of order"
+                    f"{place} {number}: no earlier merge makes {short_repr(part)}; "
+                    "the merges are out of order"
                 )
         made = ids[left + right]
         reachable.add(made)
@@ -73,23 +75,23 @@ def build(
     return Vocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
 
 
-def checked_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
+def check_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
     """Token -> id, each id a sensible integer."""
     for name, token_id in data.items():
         if type(token_id) is not int or not 0 <= token_id < HIGHEST_ID:
             raise FileFormatError(
-                f"{path}: the id of {shown(name)} is {shown(token_id)}, "
+                f"{path}: the id of {short_repr(name)} is {short_repr(token_id)}, "
                 f"not an integer from 0 to {HIGHEST_ID - 1}"
             )
         if any("\ud800" <= char <= "\udfff" for char in name):
-            raise FileFormatError(f"{path}: the token {shown(name)} holds half a character")
+            raise FileFormatError(f"{path}: the token {short_repr(name)} contains a lone surrogate")
     return dict(data)
 
 
-def checked_merges(
+def check_merges(
     path: Path, lines: Iterable[tuple[int, str]], ids: Mapping[str, int], place: str
 ) -> list[tuple[int, str, str]]:
-    """Merges as (number, left, right), every part and every result a token of the vocabulary."""
+    """Merges as (line, left, right), with all parts and results in the vocabulary."""
     merges = []
     for number, line in lines:
         left, _, right = line.partition(" ")
@@ -100,22 +102,22 @@ def checked_merges(
         for token in (left, right, left + right):
             if token not in ids:
                 raise FileFormatError(
-                    f"{place} {number}: {shown(token)} is not in the vocabulary of {path.parent}"
+                    f"{place} {number}: {short_repr(token)} is not in the vocabulary of {path.parent}"
                 )
         merges.append((number, left, right))
     return merges
 
 
-def _merge_lines(path: Path) -> Iterable[tuple[int, str]]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+def _read_merge_lines(path: Path) -> Iterable[tuple[int, str]]:
+    for number, line in enumerate(read_text(path, LARGEST_FILE).split("\n"), start=1):
         line = line.removesuffix("\r")
         if line and not (number == 1 and line.startswith("#version")):
             yield number, line
 
 
 def _is_name(token: str) -> bool:
-    """Whether a token that no merge makes is a name, not bytes in the visible alphabet."""
-    alphabet = char_to_byte()
+    """Whether a token that no merge makes is a name, not encoded bytes."""
+    alphabet = unicode_to_bytes()
     return token not in alphabet and (token.isascii() or any(char not in alphabet for char in token))
 
 
@@ -124,7 +126,7 @@ def _token_bytes(path: Path, name: str) -> bytes:
         return from_visible(name)
     except KeyError as error:
         raise FileFormatError(
-            f"{path}: token {shown(name)} holds {error.args[0]!r}, which stands for no byte; "
+            f"{path}: token {short_repr(name)} contains {error.args[0]!r}, which does not encode a byte; "
             "this is not a byte-level vocabulary"
         ) from None
 
@@ -133,7 +135,7 @@ def _special_names(path: Path) -> set[str]:
     if not path.is_file():
         return set()
     names = set()
-    for value in read_json(path).values():
+    for value in read_json(path, LARGEST_FILE).values():
         for one in value if isinstance(value, list) else [value]:
             name = one.get("content") if isinstance(one, dict) else one
             if isinstance(name, str):
@@ -142,7 +144,7 @@ def _special_names(path: Path) -> set[str]:
 
 
 def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    """Token -> id in the visible alphabet; special and added tokens that no merge makes by their names."""
+    """Byte-encoded token -> id; special and added tokens that no merge makes by their names."""
     names = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
     for token_id in (*vocabulary.byte_ids, *vocabulary.merged):
         names.pop(token_id, None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from glassgpt.errors import SettingError
 from glassgpt.text_files import read_texts
-from glassgpt.tokenizer.alphabet import checked_text, word_end_before
 from glassgpt.tokenizer.base import PathLike
+from glassgpt.tokenizer.byte_level import last_word_end
 
 CHUNK = 1 << 20  # characters
 
@@ -35,7 +35,7 @@ def read_chunks(paths: Iterable[Path], max_bytes: int | None = None) -> Iterator
     """
     left = max_bytes
     for path in paths:
-        for text in _whole_words((checked_text(text), is_end) for text, is_end in read_texts(path)):
+        for text in _whole_words((replace_surrogates(text), is_end) for text, is_end in read_texts(path)):
             yield text
             if left is not None:
                 left -= len(text.encode("utf-8", "surrogatepass"))
@@ -65,7 +65,7 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
         while len(rest) > CHUNK or (is_end and rest):
             cut = len(rest)
             if cut > CHUNK:
-                end = word_end_before(rest, CHUNK)
+                end = last_word_end(rest, CHUNK)
                 cut = (
                     CHUNK if end is None else end
                 )  # a megabyte without a blank is no text to learn words from

@@ -7,12 +7,13 @@ import binascii
 from pathlib import Path
 
 from glassgpt.errors import FileFormatError
-from glassgpt.tokenizer.alphabet import END_OF_TEXT
+from glassgpt.files import read_text
 from glassgpt.tokenizer.bpe import Pair, Vocabulary, merge_with_heap
-from glassgpt.tokenizer.files import read_text
+from glassgpt.tokenizer.byte_level import END_OF_TEXT
+from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import HIGHEST_ID
 
-# A .tiktoken file does not say how text is cut into words. These two are published with other patterns.
+# A .tiktoken file does not contain the pattern that splits text. These two have other patterns.
 OTHER_PATTERNS = {100_256: "cl100k_base", 199_998: "o200k_base"}
 
 
@@ -21,9 +22,7 @@ def read(path: Path) -> Vocabulary:
     ranks = _ranks(path)
     if len(ranks) in OTHER_PATTERNS:
         name = OTHER_PATTERNS[len(ranks)]
-        raise FileFormatError(
-            f"{path} looks like {name}, which cuts words by another pattern than GPT-2's; not supported"
-        )
+        raise FileFormatError(f"{path} looks like {name}, whose pattern is not GPT-2's; it is not supported")
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
         raise FileFormatError(
@@ -40,7 +39,7 @@ def read(path: Path) -> Vocabulary:
 def _ranks(path: Path) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     seen: set[int] = set()
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path, LARGEST_FILE).splitlines(), start=1):
         if not line:
             continue
         try:
@@ -60,7 +59,7 @@ def _ranks(path: Path) -> dict[bytes, int]:
 
 
 def _recover_merges(path: Path, ranks: dict[bytes, int]) -> tuple[list[Pair], list[int]]:
-    """The two parts of each token: what its bytes become by the merges of lower rank."""
+    """The two parts of each token: its bytes, merged by the merges of lower rank."""
     joins: dict[Pair, tuple[int, int]] = {}
     merges, merged = [], []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):

@@ -10,20 +10,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, shown
-from glassgpt.tokenizer.alphabet import END_OF_TEXT
+from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import read_json
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
-from glassgpt.tokenizer.files import read_json
-from glassgpt.tokenizer.gpt2_files import build, checked_ids, checked_merges, visible_merges, visible_tokens
-from glassgpt.tokenizer.plain import OUR_KEY, read_plain
+from glassgpt.tokenizer.byte_level import END_OF_TEXT
+from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
+from glassgpt.tokenizer.files import LARGEST_FILE
+from glassgpt.tokenizer.gpt2_files import build, check_ids, check_merges, visible_merges, visible_tokens
 
 
 def read(path: Path) -> Tokenizer:
     """Open a tokenizer.json: Hugging Face's or ours."""
-    data = read_json(path)
+    data = read_json(path, LARGEST_FILE)
     if OUR_KEY in data:
-        return read_plain(path, data)
+        return read_char_level(path, data)
     return BPETokenizer(_read_bpe(path, data))
 
 
@@ -34,9 +35,9 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
     _refuse_other_kinds(path, data, model)
     if not isinstance(model["vocab"], dict) or not isinstance(model["merges"], list):
         raise FileFormatError(f"{path}: model.vocab must be an object and model.merges a list")
-    ids = checked_ids(path, model["vocab"])
+    ids = check_ids(path, model["vocab"])
     place = f"{path}, merge"
-    merges = checked_merges(path, _merge_lines(place, model["merges"]), ids, place)
+    merges = check_merges(path, _read_merge_lines(place, model["merges"]), ids, place)
     special, added = _named_tokens(path, data.get("added_tokens"))
     return build(path, ids, merges, special, added, place)
 
@@ -44,7 +45,7 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
 def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:
     kind = model.get("type", "BPE")
     if kind != "BPE":
-        raise FileFormatError(f"{path}: the model is {shown(kind)}; only byte-level BPE is supported")
+        raise FileFormatError(f"{path}: the model is {short_repr(kind)}; only byte-level BPE is supported")
     for key in (
         "dropout",
         "continuing_subword_prefix",
@@ -54,17 +55,18 @@ def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any])
     ):
         if model.get(key):
             raise FileFormatError(
-                f"{path}: model.{key} is {shown(model[key])}; GPT-2's BPE has none, so it is not supported"
+                f"{path}: model.{key} is {short_repr(model[key])}; GPT-2's BPE has none, "
+                "so it is not supported"
             )
     normalizer = data.get("normalizer")
     if normalizer is not None:
         raise FileFormatError(
-            f"{path}: the normalizer {shown(_kind(normalizer))} is not supported; GPT-2's has none"
+            f"{path}: the normalizer {short_repr(_kind(normalizer))} is not supported; GPT-2's has none"
         )
     cutter = data.get("pre_tokenizer")
     if _kind(cutter) != "ByteLevel":
         raise FileFormatError(
-            f"{path}: the pre-tokenizer {shown(_kind(cutter))} is not supported; GPT-2's is 'ByteLevel'"
+            f"{path}: the pre-tokenizer {short_repr(_kind(cutter))} is not supported; GPT-2's is 'ByteLevel'"
         )
     assert isinstance(cutter, dict)
     if not cutter.get("use_regex", True):
@@ -79,14 +81,14 @@ def _kind(part: object) -> str:
     return str(part.get("type")) if isinstance(part, dict) else "none"
 
 
-def _merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
+def _read_merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
     for number, merge in enumerate(merges, start=1):
         if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
             yield number, " ".join(merge)
         elif isinstance(merge, str):
             yield number, merge
         else:
-            raise FileFormatError(f"{place} {number} is {shown(merge)}; it must be two tokens")
+            raise FileFormatError(f"{place} {number} is {short_repr(merge)}; it must be two tokens")
 
 
 def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str, int]]:
@@ -96,11 +98,13 @@ def _named_tokens(path: Path, entries: object) -> tuple[dict[str, int], dict[str
     for entry in entries if isinstance(entries, list) else []:
         name = entry.get("content") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name:
-            raise FileFormatError(f"{path}: an added token without content: {shown(entry)}")
-        (token_id,) = checked_ids(path, {name: entry.get("id")}).values()
+            raise FileFormatError(f"{path}: an added token without content: {short_repr(entry)}")
+        (token_id,) = check_ids(path, {name: entry.get("id")}).values()
         for option in ("lstrip", "rstrip", "single_word"):
             if entry.get(option):
-                raise FileFormatError(f"{path}: added token {shown(name)} with {option} is not supported")
+                raise FileFormatError(
+                    f"{path}: added token {short_repr(name)} with {option} is not supported"
+                )
         (special if entry.get("special") else added)[name] = token_id
     return special, added
 

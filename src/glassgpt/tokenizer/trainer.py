@@ -1,8 +1,8 @@
-"""Learning a byte-level BPE: count the words, then join the most frequent neighbouring pair, and again.
+"""Training a byte-level BPE: count the words, then repeatedly merge the most frequent adjacent pair.
 
-Counting is the only thing that touches the text, a chunk at a time, so memory is bounded by the number of
-different words (`max_words`), not by the size of the files. Merging then works on the table of words; after
-each merge only the words that hold the pair are looked at again.
+Only counting reads the text, a chunk at a time, so memory is bounded by the number of distinct words
+(`max_words`), not by the size of the files. Merging works on the table of words; after each merge only the
+words with that pair are updated.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import heapq
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
 from glassgpt.errors import SettingError
-from glassgpt.tokenizer.alphabet import END_OF_TEXT, bytes_in_id_order, split_words
+from glassgpt.progress import Advance, Progress, no_progress
 from glassgpt.tokenizer.base import PathLike
 from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
-from glassgpt.tokenizer.progress import Progress
+from glassgpt.tokenizer.byte_level import END_OF_TEXT, bytes_in_id_order, split_words
 from glassgpt.tokenizer.reading import checked_files, read_batches
 
-# A word longer than this (a line of base64, a run of blanks) is counted in pieces: its tail teaches nothing.
+# A longer word (a line of base64, a run of spaces) is counted in pieces: its tail is of no use.
 LONGEST_WORD = 1024
 
 
@@ -33,14 +33,13 @@ def train(
     max_words: int = 1_000_000,
     max_bytes: int | None = None,
     workers: int = 1,
-    progress: bool | None = None,
+    progress: Progress = no_progress,
 ) -> BPETokenizer:
     """Learn a vocabulary of `vocab_size` tokens: 256 bytes, merges, and `<|endoftext|>` as the last id.
 
     `files` are .txt, .jsonl or .parquet with a "text" field, also compressed (.gz, .xz, .zst). `max_bytes`
     stops reading after that much text. `min_count` is how often a pair must occur to be merged: with little
-    text the vocabulary may end up smaller than asked. `progress=None` shows a bar on stderr if that is a
-    terminal.
+    text the vocabulary may end up smaller than requested.
     """
     if not isinstance(vocab_size, int) or vocab_size < 257:
         raise SettingError(
@@ -49,31 +48,30 @@ def train(
     if min_count < 1 or max_words < 1 or workers < 1 or (max_bytes is not None and max_bytes < 1):
         raise SettingError("min_count, max_words, workers and max_bytes must be at least 1")
     paths = checked_files(files)
-    with Progress(progress) as bar:
-        words = count_words(paths, max_words=max_words, max_bytes=max_bytes, workers=workers, progress=bar)
-        if not words:
-            raise SettingError(
-                f"no text in {', '.join(str(path) for path in paths)}; give files with text to learn from"
-            )
-        pairs = learn_merges(words, vocab_size - 257, min_count=min_count, progress=bar)
+    words = count_words(paths, max_words=max_words, max_bytes=max_bytes, workers=workers, progress=progress)
+    if not words:
+        raise SettingError(
+            f"no text in {', '.join(str(path) for path in paths)}; give files with text to learn from"
+        )
+    pairs = learn_merges(words, vocab_size - 257, min_count=min_count, progress=progress)
     return BPETokenizer(vocabulary_from_merges(pairs))
 
 
 def train_on(texts: Iterable[str], vocab_size: int, *, min_count: int = 2) -> BPETokenizer:
-    """The same from texts that somebody else reads; none of them should end within a word."""
+    """The same from an iterable of texts; none of them should end within a word."""
     counts: Counter[str] = Counter()
-    _add_up(counts, (tally([text]) for text in texts), max_words=1_000_000)
+    _sum_counts(counts, (count_words_of_texts([text]) for text in texts), max_words=1_000_000)
     return BPETokenizer(vocabulary_from_merges(learn_merges(counts, vocab_size - 257, min_count=min_count)))
 
 
 def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
-    """Ids as GPT-2 gives them: the bytes in visible order, a token per merge, `<|endoftext|>` last."""
+    """GPT-2's order of ids: the bytes, a token per merge, `<|endoftext|>` last."""
     tokens = [bytes([byte]) for byte in bytes_in_id_order()]
     ids = {token: i for i, token in enumerate(tokens)}
     merges, merged = [], []
     for left, right in pairs:
         token = left + right
-        if token not in ids:  # two merges can spell the same token
+        if token not in ids:  # two merges can make the same token
             ids[token] = len(tokens)
             tokens.append(token)
         merges.append((ids[left], ids[right]))
@@ -87,20 +85,32 @@ def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
 
 
 def count_words(
-    paths: list[Path], *, max_words: int, max_bytes: int | None, workers: int, progress: Progress
+    paths: list[Path],
+    *,
+    max_words: int,
+    max_bytes: int | None,
+    workers: int,
+    progress: Progress = no_progress,
 ) -> Counter[str]:
     """How often each word occurs in the files."""
     counts: Counter[str] = Counter()
-    batches = progress.reading(read_batches(paths, max_bytes), max_bytes)
-    if workers == 1:
-        _add_up(counts, map(tally, batches), max_words)
-    else:
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            _add_up(counts, pool.imap(tally, batches), max_words)
+    with progress("counting words", max_bytes, unit="bytes") as advance:
+        batches = _advancing(read_batches(paths, max_bytes), advance)
+        if workers == 1:
+            _sum_counts(counts, map(count_words_of_texts, batches), max_words)
+        else:
+            with multiprocessing.get_context("spawn").Pool(workers) as pool:
+                _sum_counts(counts, pool.imap(count_words_of_texts, batches), max_words)
     return counts
 
 
-def tally(texts: list[str]) -> Counter[str]:
+def _advancing(batches: Iterable[list[str]], advance: Advance) -> Iterator[list[str]]:
+    for batch in batches:
+        yield batch
+        advance(sum(map(len, batch)))
+
+
+def count_words_of_texts(texts: list[str]) -> Counter[str]:
     """How often each word occurs in these texts."""
     counts = Counter(chain.from_iterable(map(split_words, texts)))
     for word in [word for word in counts if len(word) > LONGEST_WORD]:
@@ -110,8 +120,8 @@ def tally(texts: list[str]) -> Counter[str]:
     return counts
 
 
-def _add_up(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: int) -> None:
-    """Sum the tallies; when there are too many different words, forget the rarest, which teach the least."""
+def _sum_counts(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: int) -> None:
+    """Sum the counts; beyond `max_words` distinct words, drop the rarest."""
     for one in tallies:
         counts.update(one)
         rare = 1
@@ -125,11 +135,11 @@ def _add_up(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: in
 
 
 def learn_merges(
-    word_counts: Counter[str], n_merges: int, *, min_count: int = 2, progress: Progress | None = None
+    word_counts: Counter[str], n_merges: int, *, min_count: int = 2, progress: Progress = no_progress
 ) -> list[tuple[bytes, bytes]]:
-    """The pairs in the order in which they are learned.
+    """The merged pairs, in order.
 
-    Of equally frequent pairs the one with the smaller ids is first, as in Hugging Face's trainer, so that the
+    Among equally frequent pairs the one with the smaller ids is first, as in Hugging Face's trainer, so the
     same counts always give the same vocabulary.
     """
     order = bytes_in_id_order()
@@ -143,7 +153,7 @@ def learn_merges(
         times.append(count)
 
     pair_counts: defaultdict[Pair, int] = defaultdict(int)
-    where: defaultdict[Pair, list[int]] = defaultdict(list)  # the words that hold (or once held) the pair
+    where: defaultdict[Pair, list[int]] = defaultdict(list)  # the words that have (or had) the pair
     for index, ids in enumerate(words):
         for pair in pairwise(ids):
             pair_counts[pair] += times[index]
@@ -152,30 +162,31 @@ def learn_merges(
     heapq.heapify(heap)
 
     learned: list[tuple[bytes, bytes]] = []
-    while heap and len(tokens) < 256 + n_merges:
-        negative, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)
-        if count != -negative:  # counted again since it was pushed
-            if count > 0:
-                heapq.heappush(heap, (-count, pair))
-            continue
-        if count < min_count:
-            break
-        left, right = pair
-        token = tokens[left] + tokens[right]
-        made = token_ids.get(token)
-        if made is None:
-            made = token_ids[token] = len(tokens)
-            tokens.append(token)
-        learned.append((tokens[left], tokens[right]))
-        for grown in _join_everywhere(pair, made, words, times, pair_counts, where):
-            heapq.heappush(heap, (-pair_counts[grown], grown))
-        if progress is not None:
-            progress.merged(len(learned), n_merges)
+    with progress("learning merges", n_merges) as advance:
+        while heap and len(tokens) < 256 + n_merges:
+            negative, pair = heapq.heappop(heap)
+            count = pair_counts.get(pair, 0)
+            if count != -negative:  # outdated: the count has changed
+                if count > 0:
+                    heapq.heappush(heap, (-count, pair))
+                continue
+            if count < min_count:
+                break
+            left, right = pair
+            token = tokens[left] + tokens[right]
+            made = token_ids.get(token)
+            if made is None:
+                made = token_ids[token] = len(tokens)
+                tokens.append(token)
+            learned.append((tokens[left], tokens[right]))
+            for grown in _merge_in_words(pair, made, words, times, pair_counts, where):
+                heapq.heappush(heap, (-pair_counts[grown], grown))
+            if len(learned) % 50 == 0:
+                advance(50)
     return learned
 
 
-def _join_everywhere(
+def _merge_in_words(
     pair: Pair,
     made: int,
     words: list[list[int]],
@@ -183,7 +194,7 @@ def _join_everywhere(
     pair_counts: defaultdict[Pair, int],
     where: defaultdict[Pair, list[int]],
 ) -> set[Pair]:
-    """Join the pair in every word that holds it, update the counts; returns the pairs that became more."""
+    """Merge the pair in all words, update the counts; returns the pairs whose counts increased."""
     left, right = pair
     grown: set[Pair] = set()
     for index in where.pop(pair):
@@ -195,8 +206,8 @@ def _join_everywhere(
             here = ids[i]
             if here == left and i < last and ids[i + 1] == right:
                 if result:
-                    # The neighbour before may be `made` itself, joined a moment ago; then the pair that is
-                    # lost is (made, left), which that join has just counted.
+                    # The previous piece may be `made` itself, merged just before; then the pair that is
+                    # lost is (made, left), which that merge has just counted.
                     before = result[-1]
                     pair_counts[before, left] -= n
                     new = (before, made)

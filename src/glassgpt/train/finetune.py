@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from glassgpt.errors import SettingError
-from glassgpt.files import check_target, followed, settle
+from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
 from glassgpt.model import load_model
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
@@ -26,7 +26,7 @@ from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, 
 from glassgpt.train.finetune_state import is_interrupted, read_state
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
-from glassgpt.weights.registry import refuse_foreign_files
+from glassgpt.weights.registry import check_only_model_files
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -218,9 +218,9 @@ def choose_output(
     name = Path(files[0]).expanduser().resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
-    target = followed(Path(f"{name}-tuned") if out is None else Path(out).expanduser())
+    target = resolve_symlink(Path(f"{name}-tuned") if out is None else Path(out).expanduser())
     check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
-    settle(target)
+    recover_interrupted_write(target)
     if resume:
         return target
     if is_interrupted(target) and not force:
@@ -233,7 +233,7 @@ def choose_output(
             raise SettingError(
                 f"{target} already exists. Choose another folder with --out, or add --force to replace it."
             )
-        refuse_foreign_files(target)
+        check_only_model_files(target)
     return target
 
 

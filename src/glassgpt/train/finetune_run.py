@@ -25,7 +25,7 @@ from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import NonFiniteLossError, SettingError, UserError
-from glassgpt.files import alone_in, settle, writing
+from glassgpt.files import atomic_write, lock_folder, recover_interrupted_write
 from glassgpt.model import GPT2, load_model
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.train.checkpoint.records import read_records
@@ -134,7 +134,7 @@ class FinetuneRun:
             "settings": self.settings.to_dict(), "plan": dataclasses.asdict(self.plan),
             "seconds_total": float(self.seconds_total), "seconds_left": max(0.0, float(seconds_left)),
         }  # fmt: skip
-        with writing(folder / STATE) as part:
+        with atomic_write(folder / STATE) as part:
             part.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
 
 
@@ -261,8 +261,8 @@ def train_run(
     loader = Loader(run.train_split, settings.context, settings.rows, settings.seed)
     folder = state_folder(out)
     with ExitStack() as stack:
-        stack.enter_context(alone_in(folder, "tune"))
-        settle(out)
+        stack.enter_context(lock_folder(folder, "tune"))
+        recover_interrupted_write(out)
         if not run.resumed:
             clear_folder(folder)
         deadline = time.monotonic() + seconds

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from glassgpt.errors import NonFiniteLossError
-from glassgpt.files import explaining, writing
+from glassgpt.files import atomic_write, wrap_write_errors
 from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import load_run_checkpoint
@@ -253,7 +253,7 @@ def evaluating(model: GPT2) -> Iterator[None]:
 def write_record(log: Path, record: dict[str, Any]) -> None:
     """As a line of JSON, which has no word for NaN and infinity: they become null."""
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-    with explaining(log), log.open("a") as file:
+    with wrap_write_errors(log), log.open("a") as file:
         file.write(json.dumps(plain) + "\n")
 
 
@@ -262,5 +262,5 @@ def keep_log_until(log: Path, step: int) -> None:
     if not log.exists():
         return
     kept = [json.dumps(record) + "\n" for record in read_records(log) if record["step"] <= step]
-    with writing(log) as part:
+    with atomic_write(log) as part:
         part.write_text("".join(kept), "utf-8")

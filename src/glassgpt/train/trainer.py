@@ -17,21 +17,20 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.generate.text import belongs
 from glassgpt.model import GPT2, load_model
+from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
     INDEX,
-    Progress,
     Shards,
     Split,
     check_hashes,
     open_splits,
-    quietly,
 )
 from glassgpt.train.distributed.parallelize import check_plan
 from glassgpt.train.distributed.process_group import group_of
@@ -115,7 +114,7 @@ class Job:
         return self.loader.prefetch(step, *group_of(self.mesh), self.device)
 
     def write_settings(self, **changes: Any) -> None:
-        with writing(self.out / SETTINGS) as part:
+        with atomic_write(self.out / SETTINGS) as part:
             values = {**self.settings.to_dict(), **self.origin, **changes}
             part.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
@@ -160,7 +159,7 @@ def prepare_job(
     begun: bool,
     device: torch.device,
     mesh: DeviceMesh | None = None,
-    progress: Progress = quietly,
+    progress: Progress = no_progress,
 ) -> Job:
     """Open the data and make the model, in each of the run's processes."""
     leads = mesh is None or mesh.get_rank() == 0
@@ -180,7 +179,7 @@ def prepare_job(
             f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
         )
     for part in (shards, held_out):
-        part.check_ids(model.config.vocab_size, progress if leads else quietly)
+        part.check_ids(model.config.vocab_size, progress if leads else no_progress)
     return Job(
         out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
         tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),

@@ -1,11 +1,10 @@
-"""Files to models and back: every format in which GPT-2s are kept, the hub, and the shipped model.
+"""Checkpoints in all formats of GPT-2 models, the hub, and the shipped models.
 
-Read in this order: checkpoint.py (what all formats become), safe.py (opening and writing without accidents),
-filebytes.py, tensorfile.py and pickled.py (the containers), then one file per format; registry.py finds the
-right one.
+Read in this order: checkpoint.py (what every format is loaded into), safetensors_file.py and pickled.py (the
+containers), then one file per format; registry.py detects the format; hub.py and download.py fetch models.
 """
 
-from glassgpt.weights.checkpoint import Checkpoint, LazyTensor, LazyTensors, checked
+from glassgpt.weights.checkpoint import Checkpoint, LazyTensor, LazyTensors, check_tensors
 from glassgpt.weights.convert import Report, TensorReport, convert
 from glassgpt.weights.registry import (
     FORMATS,
@@ -23,7 +22,7 @@ __all__ = [
     "LazyTensors",
     "Report",
     "TensorReport",
-    "checked",
+    "check_tensors",
     "convert",
     "load_checkpoint",
     "load_config",

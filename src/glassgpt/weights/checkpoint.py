@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, SettingError, shown
+from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass
 class Checkpoint:
-    """A model as it lies in a file, or is about to."""
+    """A model as stored in a file: config, tensors and tokenizer."""
 
     config: Config
     tensors: Mapping[str, Array]
@@ -44,27 +44,27 @@ class Checkpoint:
     notes: dict[str, str] = field(default_factory=dict)
 
     def packed(self, name: str) -> tuple[Array, Array] | None:
-        """The int8 values and scales of a tensor kept that way in its file, else None."""
+        """The int8 values and scales of a tensor stored that way in its file, else None."""
         return self.tensors.packed(name) if isinstance(self.tensors, LazyTensors) else None
 
     @property
     def remarks(self) -> list[str]:
         """What whoever runs the model should know of its files, a line each."""
         found = []
-        names = [shown(name) for name in self.config.unread]
+        names = [short_repr(name) for name in self.config.unread]
         if names:
             listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
             found.append(
-                f"{self.source}: its config has keys that no GPT-2 reads, kept as they are: {listed}"
+                f"{self.source}: its config has keys that GPT-2 does not use, which are preserved: {listed}"
             )
         if self.tokenizer is None and "tokenizer" in self.notes:
             why_not = " ".join(self.notes["tokenizer"].split())
-            found.append(f"{self.source} is loaded without a tokenizer, for token ids alone: {why_not}")
+            found.append(f"{self.source} is loaded without a tokenizer, for token ids only: {why_not}")
         return found
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the token embedding, which stands for the whole model."""
+        """The dtype of the token embedding, reported as the model's."""
         return dtype_of(self.tensors, "wte.weight")
 
 
@@ -76,11 +76,11 @@ class LazyTensor:
     dtype: np.dtype[Any]
     read: Callable[[], Array]
     packed: Callable[[], tuple[Array, Array]] | None = None
-    stored: str | None = None  # how the file keeps it, where that is not `dtype` (int8, Q8_0)
+    stored: str | None = None  # the dtype in the file, if it is not `dtype` (int8, Q8_0)
 
 
 class LazyTensors(Mapping[str, Array]):
-    """Arrays read when asked for, and not kept: two readings of one name are two readings of the file."""
+    """Arrays that are read from the file at every access and not cached."""
 
     def __init__(self, entries: Mapping[str, LazyTensor]) -> None:
         self.entries = dict(entries)
@@ -89,7 +89,7 @@ class LazyTensors(Mapping[str, Array]):
         return self.entries[name].read()
 
     def __contains__(self, name: object) -> bool:
-        return name in self.entries  # Mapping's own way would read the tensor to find out
+        return name in self.entries  # the default of Mapping would read the tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -116,24 +116,26 @@ def dtype_of(tensors: Mapping[str, Array], name: str) -> np.dtype[Any]:
     return tensors[name].dtype
 
 
-def stored_as(tensors: Mapping[str, Array], name: str) -> str:
-    """The name of the number format in which the file keeps a tensor."""
+def storage_dtype(tensors: Mapping[str, Array], name: str) -> str:
+    """The name of the dtype in which the file stores a tensor."""
     stored = tensors.entries[name].stored if isinstance(tensors, LazyTensors) else None
     return str(dtype_of(tensors, name)) if stored is None else stored
 
 
-def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoint") -> Mapping[str, Array]:
-    """The same tensors, once every name and shape has been compared with what the config asks for."""
-    if config.n_layer > len(tensors):  # before a forged config makes us list a billion layers
+def check_tensors(
+    config: Config, tensors: Mapping[str, Array], where: str = "checkpoint"
+) -> Mapping[str, Array]:
+    """Check every name, shape and dtype against the config, and return the tensors."""
+    if config.n_layer > len(tensors):  # before listing the layers of a hostile config
         raise FileFormatError(
-            f"{where}: the config asks for {config.n_layer:,} layers, but there are only {len(tensors)} "
+            f"{where}: the config has {config.n_layer:,} layers, but there are only {len(tensors)} "
             "tensors. Check that config.json belongs to this file."
         )
     expected = config.shapes()
     for name in tensors:
         if name not in expected:
             raise FileFormatError(
-                f"{where}: unknown tensor {shown(name)} of shape {shape_of(tensors, name)}; "
+                f"{where}: unknown tensor {short_repr(name)} of shape {shape_of(tensors, name)}; "
                 f"a GPT-2 of {config.n_layer} layers has none of that name. Check config.json."
             )
     for name, shape in expected.items():
@@ -145,7 +147,7 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
         found = shape_of(tensors, name)
         if found != shape:
             raise FileFormatError(
-                f"{where}: tensor {name!r} has shape {found}, but the config asks for {shape}. "
+                f"{where}: tensor {name!r} has shape {found}, but the config requires {shape}. "
                 "Check that config.json belongs to this file."
             )
         dtype = dtype_of(tensors, name)
@@ -157,8 +159,8 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
     return tensors
 
 
-def require_published_design(config: Config, program: str) -> None:
-    """Refuse to write a variant for a program that computes only GPT-2 as it was published."""
+def check_published_architecture(config: Config, program: str) -> None:
+    """Refuse to write a variant for a program that only supports GPT-2 as published."""
     plain = Config(n_embd=config.n_embd, n_head=config.n_head)
     for name in (
         "layer_norm_epsilon",
@@ -177,7 +179,7 @@ def require_published_design(config: Config, program: str) -> None:
         )
 
 
-def dtype_named(name: str) -> np.dtype[Any]:
+def parse_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype called float32, float16 or bfloat16."""
     if name not in DTYPES:
         raise SettingError(f"dtype {name!r} is not one of {', '.join(DTYPES)}.")
@@ -185,5 +187,5 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def cast(array: Array, dtype: str | None) -> Array:
-    """The array in the dtype named, or untouched where none is."""
-    return array if dtype is None else array.astype(dtype_named(dtype), copy=False)
+    """The array in the named dtype, or unchanged without one."""
+    return array if dtype is None else array.astype(parse_dtype(dtype), copy=False)

@@ -1,7 +1,4 @@
-"""From one format to another, with a report of what became of every tensor.
-
-The report is not what the writer meant to do: the written file is read back and compared.
-"""
+"""Conversion between formats, with a report on every tensor: the written file is read back and compared."""
 
 from __future__ import annotations
 
@@ -13,38 +10,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.errors import SettingError
-from glassgpt.files import check_target, followed, settle, writing
-from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, stored_as
-from glassgpt.weights.registry import format_for, load_checkpoint, refuse_foreign_files, writer
+from glassgpt.files import atomic_write, check_target, recover_interrupted_write, resolve_symlink
+from glassgpt.progress import Progress, no_progress
+from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, storage_dtype
+from glassgpt.weights.registry import check_only_model_files, format_for, load_checkpoint, writer
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
-_BLOCK = 1 << 22  # numbers compared at a time: bounds the memory that comparing takes
+_BLOCK = 1 << 22  # values compared at a time, which bounds the memory
 
 
 @dataclass(frozen=True)
 class TensorReport:
-    """What became of one tensor."""
+    """The conversion of one tensor."""
 
     name: str
     shape: tuple[int, ...]
     source_dtype: str
     target_dtype: str
-    max_abs_error: float  # 0 means bit for bit the same values
+    max_abs_error: float  # 0: all values are equal
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did; iterating gives the tensors."""
+    """The result of a conversion; iterates over the tensors."""
 
     source: str
     target: str
     source_format: str
     target_format: str
     tensors: list[TensorReport]
-    notes: list[str] = field(default_factory=list)  # what concerns the model as a whole
+    notes: list[str] = field(default_factory=list)  # about the model as a whole
 
     def __iter__(self) -> Iterator[TensorReport]:
         return iter(self.tensors)
@@ -62,41 +60,42 @@ def convert(
     *,
     force: bool = False,
     offline: bool = False,
+    progress: Progress = no_progress,
 ) -> Report:
     """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
-    if not str(dst):  # pathlib would take it for the folder we are in
-        raise SettingError("the target's name is empty. Name a folder or a file.")
+    if not str(dst):  # pathlib would take it for the current folder
+        raise SettingError("the target's name is empty. Give a folder or a file.")
     if "\0" in str(dst):
-        raise SettingError(f"the target's name {str(dst)!r} holds a zero byte. Name a folder or a file.")
-    target = followed(Path(dst).expanduser())
+        raise SettingError(f"the target {str(dst)!r} contains a null byte. Give a folder or a file.")
+    target = resolve_symlink(Path(dst).expanduser())
     format = format_for(target) if format is None else format
     module = writer(format)
     _check_target(src, target, force)
-    checkpoint = load_checkpoint(src, offline=offline)
+    checkpoint = load_checkpoint(src, offline=offline, progress=progress)
     notes = list(module.remarks(checkpoint.config)) if hasattr(module, "remarks") else []
     if checkpoint.tokenizer is None:
         why_not = checkpoint.notes.get("tokenizer")
-        reason = "has no tokenizer" if why_not is None else f"has no tokenizer that can be read ({why_not})"
+        reason = "has no tokenizer" if why_not is None else f"has a tokenizer that cannot be read ({why_not})"
         notes.append(f"the source {reason}, so none was written")
     module.save(checkpoint, target, dtype)
     written: Checkpoint = module.load(target)
     if checkpoint.tokenizer is not None:
-        notes += _tokenizer_beside(checkpoint.tokenizer, written.tokenizer, target, format)
-    tensors = [_compared(checkpoint, written, name) for name in checkpoint.config.shapes()]
+        notes += _write_tokenizer_beside(checkpoint.tokenizer, written.tokenizer, target, format)
+    tensors = [_compare_tensor(checkpoint, written, name) for name in checkpoint.config.shapes()]
     return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
 
 
-def _tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:
-    """A single file of most formats has no room for a tokenizer: it goes beside it, unless one lies there."""
+def _write_tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:
+    """Most single-file formats have no tokenizer: write it beside the file, unless there is one already."""
     file = target.parent / "tokenizer.json"
     if found is None and not file.exists():
-        with writing(file) as part:
+        with atomic_write(file) as part:
             part.write_text(ours.files()["tokenizer.json"], "utf-8")
-        return [f"a file of {format} holds no tokenizer; it was written beside it: {file}"]
+        return [f"{format} files contain no tokenizer; it was written beside the file: {file}"]
     if found is None or (target.is_file() and format != "gguf" and found.hash != ours.hash):
         return [
-            f"a file of {format} holds no tokenizer, and the one that lies beside {target} is another: "
-            "move the file to a folder of its own, with the source's tokenizer.json"
+            f"{format} files contain no tokenizer, and the one beside {target} is a different one: "
+            "move the file to its own folder, with the source's tokenizer.json"
         ]
     return []
 
@@ -105,32 +104,32 @@ def _check_target(src: str | Path, target: Path, force: bool) -> None:
     source = Path(src).expanduser()
     given = str(src) != "" and source.exists()
     check_target(target, [source] if given else [])
-    settle(target)
+    recover_interrupted_write(target)
     if not target.exists():
         return
     if given and source.resolve() in target.resolve().parents:
-        raise SettingError(f"{target} is a part of the source {source}. Name another target.")
+        raise SettingError(f"{target} is a part of the source {source}. Choose another target.")
     if target.is_dir() and not any(target.iterdir()):
         return
     if not force:
-        raise SettingError(f"{target} exists already. Name another target, or add --force to replace it.")
-    refuse_foreign_files(target)
+        raise SettingError(f"{target} exists. Choose another target, or add --force to replace it.")
+    check_only_model_files(target)
 
 
-def _compared(source: Checkpoint, target: Checkpoint, name: str) -> TensorReport:
+def _compare_tensor(source: Checkpoint, target: Checkpoint, name: str) -> TensorReport:
     notes = [found.notes[name] for found in (source, target) if name in found.notes]
     return TensorReport(
         name,
         shape_of(source.tensors, name),
-        stored_as(source.tensors, name),
-        stored_as(target.tensors, name),
+        storage_dtype(source.tensors, name),
+        storage_dtype(target.tensors, name),
         max_abs_error(source.tensors[name], target.tensors[name]),
         "; ".join(dict.fromkeys(notes)),
     )
 
 
 def max_abs_error(one: Array, other: Array) -> float:
-    """The largest difference of two arrays of one shape; NaN in one only counts as infinite."""
+    """The largest absolute difference of two arrays; a NaN in only one of them counts as infinite."""
     if one.shape != other.shape:
         return float("inf")
     flat, other_flat = one.reshape(-1), other.reshape(-1)

@@ -49,7 +49,7 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(crc: int) -> int:
-    """As it is stored: rotated and shifted, so that checksums of data holding checksums stay meaningful."""
+    """As stored: rotated and shifted, so that checksums of data with checksums in it stay meaningful."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -1,33 +1,30 @@
-"""One file of the hub into the cache that huggingface_hub keeps: resumed, measured, hashed, then admitted.
+"""Downloads one file from the hub into huggingface_hub's cache: resumable, and verified by its hash.
 
-huggingface_hub starts a file from its beginning when the program was stopped half-way, and trusts what it
-received. Here the part that has arrived stays in `blobs/` under a name of its own, the next attempt asks for
-the rest, and a file whose hash is not the hub's is removed before any program can find it in the cache.
+huggingface_hub restarts an interrupted download and does not verify the result. Here the partial file stays
+in `blobs/` under its own name, the next attempt requests the rest, and a file with a wrong hash is removed
+before any program can find it in the cache.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, UserError
+from glassgpt.progress import Advance, Progress, no_progress
 
-ATTEMPTS = 5  # in a row without a single new byte
-TIMEOUT = 10.0  # seconds without an answer
-ANSWER = 1 << 24  # bytes of an answer that is no file: ten thousand files are described in 4 million
-PATIENCE = 60.0  # seconds for all of it
+ATTEMPTS = 5  # in a row without any new byte
+TIMEOUT = 10.0  # seconds without a response
+MAX_RESPONSE_BYTES = 1 << 24  # of metadata: ten thousand files take 4 million
+MAX_RESPONSE_SECONDS = 60.0
 _CHUNK = 1 << 20
-
-Progress = Callable[[int], None]  # told how many bytes of the file are there
 
 
 @dataclass(frozen=True)
@@ -45,23 +42,24 @@ class RemoteFile:
         return hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)
 
 
-def download(file: RemoteFile, blobs: Path, lock: Path) -> Path:
-    """Bring the file into `blobs` under its hash, unless it is there already."""
+def download(file: RemoteFile, blobs: Path, lock: Path, progress: Progress = no_progress) -> Path:
+    """Download the file into `blobs` under its hash, unless it is there."""
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     blob = blobs / file.hash
     part = blobs / f"{file.hash}.glassgpt.incomplete"
     blobs.mkdir(parents=True, exist_ok=True)
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with WeakFileLock(lock):  # of two programs that want the same file, one waits and finds it done
+    with WeakFileLock(lock):  # a second program waits and finds the file complete
         if blob.is_file() and blob.stat().st_size == file.size:
             return blob
         arrived = part.stat().st_size if part.is_file() else 0
         if file.size - arrived > shutil.disk_usage(blobs).free:
             raise _disk_full(file, blobs)
         try:
-            with _bar(file) as progress:
-                _receive(file, part, progress)
+            open_task = progress if file.size >= _CHUNK else no_progress  # small files take no time
+            with open_task(file.name, file.size, unit="bytes") as advance:
+                _receive(file, part, advance)
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise _disk_full(file, blobs) from None
@@ -72,13 +70,13 @@ def download(file: RemoteFile, blobs: Path, lock: Path) -> Path:
 
 
 def is_network_error(error: BaseException) -> bool:
-    """Whether the hub could not be reached or broke off (huggingface_hub changes HTTP libraries)."""
+    """Whether the connection failed (huggingface_hub changes HTTP libraries)."""
     library = type(error).__module__.split(".")[0]
     return isinstance(error, ConnectionError | TimeoutError) or library.startswith(("httpx", "httpcore"))
 
 
-def ask(url: str, timeout: float = TIMEOUT) -> bytes:
-    """What the hub answers, if it is no refusal and comes to an end."""
+def get_metadata(url: str, timeout: float = TIMEOUT) -> bytes:
+    """The body of a small response, with its size and time bounded; raises for an error status."""
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
     headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
@@ -91,34 +89,40 @@ def ask(url: str, timeout: float = TIMEOUT) -> bytes:
 
 
 def _bounded_body(response: Any) -> bytes:
-    body, end = bytearray(), time.monotonic() + PATIENCE
+    body, end = bytearray(), time.monotonic() + MAX_RESPONSE_SECONDS
     for chunk in response.iter_bytes():
         body += chunk
-        if len(body) > ANSWER:
+        if len(body) > MAX_RESPONSE_BYTES:
             raise FileFormatError(
-                f"{response.url.host} answers with more than {ANSWER:,} bytes; it is no hub."
+                f"{response.url.host} sent more than {MAX_RESPONSE_BYTES:,} bytes; it is not the hub."
             )
         if time.monotonic() > end:
-            raise TimeoutError(f"no end after {PATIENCE:.0f} seconds")
+            raise TimeoutError(f"no complete response after {MAX_RESPONSE_SECONDS:.0f} seconds")
     return bytes(body)
 
 
 def _raise_for_status(response: Any, body: bytes) -> None:
-    """huggingface_hub reads the reason of a refusal from the whole body: it gets one that has an end."""
+    """huggingface_hub reads the whole body of an error: pass it a bounded one."""
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
-    of_the_body = {"content-encoding", "content-length", "transfer-encoding"}
-    headers = [(name, value) for name, value in response.headers.items() if name.lower() not in of_the_body]
+    body_headers = {"content-encoding", "content-length", "transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.items() if name.lower() not in body_headers]
     hf_raise_for_status(
         type(response)(response.status_code, headers=headers, content=body, request=response.request)
     )
 
 
-def _receive(file: RemoteFile, part: Path, progress: Progress) -> None:
-    attempts = 0
+def _receive(file: RemoteFile, part: Path, advance: Advance) -> None:
+    attempts, reported = 0, 0
+
+    def report(arrived: int) -> None:
+        nonlocal reported
+        advance(arrived - reported)  # negative if the server starts over
+        reported = arrived
+
     while (arrived := part.stat().st_size if part.is_file() else 0) < file.size:
         try:
-            _receive_rest(file, part, arrived, progress)
+            _receive_rest(file, part, arrived, report)
         except Exception as error:
             if not is_network_error(error):
                 raise
@@ -129,7 +133,7 @@ def _receive(file: RemoteFile, part: Path, progress: Progress) -> None:
             time.sleep(0.5 * attempts)
 
 
-def _receive_rest(file: RemoteFile, part: Path, arrived: int, progress: Progress) -> None:
+def _receive_rest(file: RemoteFile, part: Path, arrived: int, report: Callable[[int], None]) -> None:
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
     headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
@@ -142,17 +146,17 @@ def _receive_rest(file: RemoteFile, part: Path, arrived: int, progress: Progress
         announced = response.headers.get("Content-Length")
         if response.status_code == 206:
             span = response.headers.get("Content-Range", "")
-            as_asked = span.startswith(f"bytes {arrived}-")
-        else:  # the server sends everything again
+            is_expected = span.startswith(f"bytes {arrived}-")
+        else:  # the server sends the whole file
             arrived = 0
-            as_asked = announced is None or announced == str(file.size)
-        if not as_asked:  # a login page, say: what has arrived must not be lost to it
-            raise ConnectionError(f"the answer is not {file.name}")
+            is_expected = announced is None or announced == str(file.size)
+        if not is_expected:  # a login page, say: keep the partial file
+            raise ConnectionError(f"the response is not {file.name}")
         with open(part, "ab" if arrived > 0 else "wb") as target:
-            for chunk in response.iter_bytes():  # as they come: a chunk size would hold back up to that much
+            for chunk in response.iter_bytes():  # without a chunk size, which would delay up to that much
                 target.write(chunk[: file.size - arrived])
                 arrived += len(chunk)
-                progress(min(arrived, file.size))
+                report(min(arrived, file.size))
                 if arrived > file.size:
                     break
     if arrived < file.size:
@@ -167,8 +171,8 @@ def _check_hash(file: RemoteFile, part: Path) -> None:
     if hasher.hexdigest() != file.hash:
         part.unlink()
         raise FileFormatError(
-            f"{file.name} arrived damaged: its hash is {hasher.hexdigest()[:12]}..., the hub's "
-            f"{file.hash[:12]}.... It was removed; try again."
+            f"{file.name} is damaged: its hash is {hasher.hexdigest()[:12]}..., the hub's "
+            f"{file.hash[:12]}.... It was removed. Try again."
         )
 
 
@@ -177,25 +181,3 @@ def _disk_full(file: RemoteFile, blobs: Path) -> UserError:
         f"{file.name} needs {file.size:,} bytes in {blobs}, and the disk is full. "
         "Free some space, or set HF_HUB_CACHE to a folder on another disk."
     )
-
-
-@contextlib.contextmanager
-def _bar(file: RemoteFile) -> Iterator[Progress]:
-    """A progress bar on stderr, where that is a terminal and the file large enough to be waited for."""
-    if not sys.stderr.isatty() or file.size < _CHUNK:
-        yield lambda arrived: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as RichProgress
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(file.name, total=file.size)
-        yield lambda arrived: bar.update(task, completed=arrived)

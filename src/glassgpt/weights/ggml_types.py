@@ -1,4 +1,4 @@
-"""The ways GGUF stores numbers: plain floats, and blocks of small integers with a scale (ggml's Q types).
+"""The tensor types of GGUF: plain floats, and blocks of small integers with a scale (ggml's Q types).
 
 A row is cut into blocks of 32 or 256 numbers. In a block of the older types (Q4_0 ... Q8_0)
     x = d * q        or        x = d * q + m
@@ -24,13 +24,13 @@ Block = NDArray[Any]  # a structured array, one record a block
 
 @dataclass(frozen=True)
 class GGMLType:
-    """One way of storing: `block` numbers in `block_bytes` bytes."""
+    """A tensor type: `block` values in `block_bytes` bytes."""
 
     name: str
     number: int
     block: int
-    layout: np.dtype[Any]  # of one number, or of one block
-    dequantize: Callable[[Block], Floats] | None = None  # (blocks,) records -> (blocks, block) numbers
+    layout: np.dtype[Any]  # of one value, or of one block
+    dequantize: Callable[[Block], Floats] | None = None  # (blocks,) records -> (blocks, block) values
 
     @property
     def block_bytes(self) -> int:
@@ -45,7 +45,7 @@ class GGMLType:
         return n_numbers // self.block * self.block_bytes
 
     def read(self, data: Bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The numbers in these bytes, in the shape given."""
+        """The values in these bytes, in the given shape."""
         stored = data.view(self.layout)
         if self.dequantize is None:
             return stored.reshape(shape)
@@ -60,11 +60,11 @@ class GGMLType:
 
 
 def quantize_q8_0(numbers: Floats) -> Bytes:
-    """Rows of a multiple of 32 numbers -> Q8_0 bytes, rounded as ggml rounds (halves away from zero)."""
+    """Rows of a multiple of 32 values -> Q8_0 bytes, rounded as ggml rounds (halves away from zero)."""
     blocks = numbers.reshape(-1, 32)  # (blocks, 32)
     scale = np.abs(blocks).max(axis=1) / np.float32(127)  # (blocks,)
     out = np.empty(len(blocks), Q8_0.layout)
-    with np.errstate(divide="ignore", over="ignore"):  # the caller looks for scales that became infinite
+    with np.errstate(divide="ignore", over="ignore"):  # the caller checks for infinite scales
         inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
         out["d"] = scale
     scaled = blocks * inverse[:, None]
@@ -134,7 +134,7 @@ def _q3_k(b: Block) -> Floats:
     low = _nibbles(b["s"][:, :8])
     high = b["s"][:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3  # (blocks, 4, 4)
     scale = _scaled(b, (low | high.reshape(-1, 16) << 4).astype(np.int8) - 32)
-    # The third bit of number 32 * i + j is bit i of byte j, and says "not less four".
+    # The third bit of number 32 * i + j is bit i of byte j, and means "do not subtract four".
     third = b["h"][:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1  # (blocks, 8, 32)
     q = (_pairs_of_bits(b["q"]).reshape(-1, 256) | third.reshape(-1, 256) << 2).astype(np.int8) - 4
     return _grouped(scale, q).reshape(-1, 256)

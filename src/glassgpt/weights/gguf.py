@@ -1,6 +1,6 @@
 """GGUF, the file of llama.cpp and its many descendants, for models of the architecture "gpt2".
 
-llama.cpp keeps a matrix as (out, in), transposed against ours, and has its own names for the tensors.
+llama.cpp stores matrices as (out, in), transposed relative to ours, and has its own tensor names.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, SettingError
-from glassgpt.files import writing
+from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
+from glassgpt.files import atomic_write
 from glassgpt.weights.checkpoint import (
     Checkpoint,
     LazyTensor,
     LazyTensors,
-    checked,
+    check_tensors,
     dtype_of,
     shape_of,
 )
 from glassgpt.weights.ggml_types import BF16, F16, F32, Q8_0, Bytes, GGMLType, quantize_q8_0
 from glassgpt.weights.gguf_file import (
     GGUFFile,
-    OutgoingTensor,
+    GGUFTensorToWrite,
     Setting,
     StoredTensor,
     Value,
@@ -36,7 +36,7 @@ from glassgpt.weights.gguf_file import (
     write_gguf,
 )
 from glassgpt.weights.gguf_vocabulary import read_vocabulary, vocabulary_settings
-from glassgpt.weights.linear import is_linear, turned
+from glassgpt.weights.linear import is_linear, transposed
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -53,11 +53,11 @@ BLOCK_NAMES = {
 }
 THEIR_NAMES = {ours: theirs for theirs, ours in (NAMES | BLOCK_NAMES).items()}
 
-# How a file is marked (general.file_type) by what most of its numbers are.
+# general.file_type by the dtype of most tensors.
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
-WRITTEN = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "int8": Q8_0}
+WRITABLE_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "int8": Q8_0}
 
-# What llama.cpp has no word for (it passes over keys it does not know): our own files come back exactly.
+# What llama.cpp has no key for (it ignores unknown keys), so that our own files round-trip exactly.
 OWN_ACTIVATION, OWN_TIE = "glassgpt.activation_function", "glassgpt.tie_word_embeddings"
 
 
@@ -74,7 +74,7 @@ def detect(path: str | Path) -> bool:
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read the file. Tensors are taken out of their blocks, and turned our way, when they are asked for."""
+    """Open the file. Tensors are dequantized and transposed on access."""
     path = Path(path)
     file = _read(path)
     stored: dict[str, StoredTensor] = {}
@@ -87,7 +87,7 @@ def load(path: str | Path) -> Checkpoint:
         del stored["lm_head.weight"]
     config = _config(file, stored)
     tensors = LazyTensors({name: _lazy(file, name, tensor) for name, tensor in stored.items()})
-    checked(config, tensors, where=str(path))
+    check_tensors(config, tensors, where=str(path))
     in_order = LazyTensors({name: tensors.entries[name] for name in config.shapes()})
     tokenizer, why_not = read_vocabulary(path, file.settings, config.vocab_size)
     notes = {} if why_not is None else {"tokenizer": why_not}
@@ -100,7 +100,7 @@ def load_tokenizer(path: str | Path) -> tuple[Tokenizer | None, str | None]:
     file = _read(path)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
-        raise FileFormatError(f"{path} has no tensor 'token_embd.weight'. Get the file again.")
+        raise FileFormatError(f"{path} has no tensor 'token_embd.weight'. Download the file again.")
     return read_vocabulary(path, file.settings, embedding.shape[0])
 
 
@@ -111,17 +111,17 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0.
     """
     config = checkpoint.config
-    _refuse_inexpressible(config)
-    if dtype is not None and dtype not in WRITTEN:
-        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITTEN)}.")
-    tensors = checked(config, checkpoint.tensors)
+    _check_expressible(config)
+    if dtype is not None and dtype not in WRITABLE_TYPES:
+        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.")
+    tensors = check_tensors(config, checkpoint.tensors)
     outgoing = []
     for name in config.shapes():
         shape = shape_of(tensors, name)
         stored_shape = shape[::-1] if is_linear(name) else shape
-        kind = _kind_for(name, stored_shape, dtype_of(tensors, name), dtype)
+        kind = _choose_type(name, stored_shape, dtype_of(tensors, name), dtype)
         make = functools.partial(_bytes_of, checkpoint, name, kind)
-        outgoing.append(OutgoingTensor(gguf_name(name), stored_shape, kind, make))
+        outgoing.append(GGUFTensorToWrite(gguf_name(name), stored_shape, kind, make))
     epsilon = float(np.float32(config.layer_norm_epsilon))
     embedding = next(tensor for tensor in outgoing if tensor.name == "token_embd.weight")
     settings: dict[str, Setting] = {
@@ -143,12 +143,12 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     if not config.tie_word_embeddings:
         settings[OWN_TIE] = False
     needs = sum(tensor.kind.n_bytes(int(np.prod(tensor.shape))) for tensor in outgoing)
-    with writing(path, needs=needs) as part:
+    with atomic_write(path, needs=needs) as part:
         write_gguf(part, settings, outgoing)
 
 
 def remarks(config: Config) -> list[str]:
-    """What a user should know before running the written file in llama.cpp."""
+    """Notes for running the written file in llama.cpp."""
     if config.activation_function == "gelu":
         return ["llama.cpp computes the tanh GELU, this model the exact one: logits there differ"]
     return []
@@ -179,7 +179,7 @@ def _read(path: Path) -> GGUFFile:
     architecture = file.settings.get("general.architecture")
     if architecture != "gpt2":
         raise FileFormatError(
-            f"{path} holds a model of architecture {_short(architecture)}; only 'gpt2' is read."
+            f"{path} has a model of architecture {short_repr(architecture)}; only 'gpt2' is supported."
         )
     if file.settings.get("split.count", 1) != 1:
         raise FileFormatError(f"{path} is one part of several. Join them first (llama-gguf-split --merge).")
@@ -190,7 +190,7 @@ def _lazy(file: GGUFFile, name: str, tensor: StoredTensor) -> LazyTensor:
     stored = None if tensor.kind.dequantize is None else tensor.kind.name
     read = functools.partial(file.read, tensor)
     lazy = LazyTensor(tensor.shape, tensor.kind.dtype, read, stored=stored)
-    return dataclasses.replace(turned(lazy), stored=stored) if is_linear(name) else lazy
+    return dataclasses.replace(transposed(lazy), stored=stored) if is_linear(name) else lazy
 
 
 def _head_repeats_embedding(file: GGUFFile, stored: dict[str, StoredTensor]) -> bool:
@@ -204,10 +204,10 @@ def _head_repeats_embedding(file: GGUFFile, stored: dict[str, StoredTensor]) -> 
 
 
 def _config(file: GGUFFile, stored: dict[str, StoredTensor]) -> Config:
-    def whole(key: str, default: int | None = None) -> int:
+    def integer(key: str, default: int | None = None) -> int:
         value = file.settings.get(key, default)
         if type(value) is not int:
-            raise FileFormatError(f"{file.path}: {key} is {_short(value)}; a whole number is needed.")
+            raise FileFormatError(f"{file.path}: {key} is {short_repr(value)}; an integer is required.")
         return value
 
     def token(key: str) -> int | None:
@@ -216,21 +216,21 @@ def _config(file: GGUFFile, stored: dict[str, StoredTensor]) -> Config:
             return None
         return value
 
-    n_layer = whole("gpt2.block_count")
+    n_layer = integer("gpt2.block_count")
     if n_layer > len(stored):  # before anything is counted out layer by layer
-        raise FileFormatError(f"{file.path} asks for {n_layer:,} layers of {len(stored):,} tensors.")
+        raise FileFormatError(f"{file.path} has {n_layer:,} layers, but only {len(stored):,} tensors.")
     if "wte.weight" not in stored:
-        raise FileFormatError(f"{file.path} has no tensor 'token_embd.weight'. Get the file again.")
+        raise FileFormatError(f"{file.path} has no tensor 'token_embd.weight'. Download the file again.")
     vocab_size = stored["wte.weight"].shape[0]
-    n_embd = whole("gpt2.embedding_length")
-    n_inner = whole("gpt2.feed_forward_length", 4 * n_embd)
+    n_embd = integer("gpt2.embedding_length")
+    n_inner = integer("gpt2.feed_forward_length", 4 * n_embd)
     try:
         return Config(
             vocab_size=vocab_size,
-            n_positions=whole("gpt2.context_length"),
+            n_positions=integer("gpt2.context_length"),
             n_embd=n_embd,
             n_layer=n_layer,
-            n_head=whole("gpt2.attention.head_count"),
+            n_head=integer("gpt2.attention.head_count"),
             n_inner=None if n_inner == 4 * n_embd else n_inner,
             activation_function="gelu" if file.settings.get(OWN_ACTIVATION) == "gelu" else "gelu_new",
             layer_norm_epsilon=_epsilon(file.settings.get("gpt2.attention.layer_norm_epsilon"), file.path),
@@ -246,18 +246,19 @@ def _epsilon(value: Value | None, path: Path) -> float:
     """The file has it in float32; what the author wrote is the shortest decimal that rounds to that."""
     if not isinstance(value, float) or not 0 <= value < 1:
         raise FileFormatError(
-            f"{path}: gpt2.attention.layer_norm_epsilon is {_short(value)}; a number from 0 to 1 is needed."
+            f"{path}: gpt2.attention.layer_norm_epsilon is {short_repr(value)}; "
+            "a number from 0 to 1 is required."
         )
     return float(str(np.float32(value)))
 
 
-def _kind_for(name: str, shape: tuple[int, ...], own: np.dtype[Any], dtype: str | None) -> GGMLType:
-    """How a tensor is stored, by its name, its shape in the file, and what was asked for."""
+def _choose_type(name: str, shape: tuple[int, ...], own: np.dtype[Any], dtype: str | None) -> GGMLType:
+    """The storage type of a tensor, by its name, its shape in the file, and the requested dtype."""
     if len(shape) == 1 or name == "wpe.weight":
         return F32
     if dtype is None:
         return {F16.layout: F16, BF16.layout: BF16}.get(own, F32)
-    kind = WRITTEN[dtype]
+    kind = WRITABLE_TYPES[dtype]
     return F16 if shape[-1] % kind.block else kind
 
 
@@ -276,12 +277,12 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
         data = stored.reshape(-1).view(np.uint8)
     if overflowed:
         raise SettingError(
-            f"{name} has numbers too large for {kind.name}, or none at all (NaN). Choose bfloat16 or float32."
+            f"{name} has values too large for {kind.name}, or NaN. Choose bfloat16 or float32."
         )
     return data
 
 
-def _refuse_inexpressible(config: Config) -> None:
+def _check_expressible(config: Config) -> None:
     """llama.cpp's gpt2 always scales attention as published, and has one activation."""
     for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
         if getattr(config, name) != getattr(Config, name):
@@ -293,7 +294,3 @@ def _refuse_inexpressible(config: Config) -> None:
             f"llama.cpp has no activation_function {config.activation_function!r} for gpt2. "
             "Convert to hf instead."
         )
-
-
-def _short(value: object) -> str:
-    return repr(value)[:80]

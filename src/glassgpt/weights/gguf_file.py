@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import file_size
-from glassgpt.weights.filebytes import FileBytes
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.ggml_types import TYPES, Bytes, GGMLType
 
 MAGIC = b"GGUF"
@@ -58,7 +58,7 @@ Value = int | float | bool | str | list[str] | NDArray[Any]
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies, and how. The shape is numpy's: the last dimension is the fastest."""
+    """The position and type of a tensor. The shape is numpy's: the last dimension is the fastest."""
 
     name: str
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class GGUFFile:
     path: Path
     settings: dict[str, Value]
     tensors: dict[str, StoredTensor]
-    data: FileBytes
+    data: ByteReader
 
     def bytes_of(self, tensor: StoredTensor) -> Bytes:
         return self.data.read(tensor.offset, tensor.n_bytes)
@@ -84,11 +84,11 @@ class GGUFFile:
 
 
 def read_gguf(path: Path) -> GGUFFile:
-    """Open the file, and read all of it but the numbers."""
+    """Open the file and read everything but the tensors' data."""
     size = file_size(path)
     if size < 24:
         raise FileFormatError(f"{path} is {size} bytes long, too short for a GGUF file. Get it again.")
-    data = FileBytes(path)
+    data = ByteReader(path)
     cursor = _Cursor(path, data.read(0, min(size, METADATA_LIMIT)).data)
     if cursor.take(4) != MAGIC:
         raise FileFormatError(f"{path} does not begin with 'GGUF': it is another kind of file.")
@@ -96,7 +96,7 @@ def read_gguf(path: Path) -> GGUFFile:
     if version not in VERSIONS:
         raise FileFormatError(
             f"{path} is GGUF version {version}; versions 2 and 3 (little-endian) are read. "
-            "Convert it anew with a current llama.cpp."
+            "Convert it again with a current llama.cpp."
         )
     n_tensors, n_settings = cursor.number("<Q"), cursor.number("<Q")
     cursor.require(n_settings, 8 + 4 + 1, "settings")
@@ -104,11 +104,11 @@ def read_gguf(path: Path) -> GGUFFile:
     for _ in range(n_settings):
         name = cursor.text()
         if name in settings:
-            cursor.refuse(f"has the setting {name[:80]!r} twice")
+            cursor.fail(f"has the setting {name[:80]!r} twice")
         settings[name] = cursor.value(cursor.number("<I"))
     alignment = settings.get("general.alignment", ALIGNMENT)
     if type(alignment) is not int or not 8 <= alignment <= 2**20 or alignment & (alignment - 1):
-        cursor.refuse(f"has general.alignment {_short(alignment)}, not a power of two of at least 8")
+        cursor.fail(f"has general.alignment {short_repr(alignment)}, not a power of two of at least 8")
     cursor.require(n_tensors, 8 + 4 + 8 + 4 + 8, "tensors")
     listed = [cursor.tensor() for _ in range(n_tensors)]
     start = cursor.at + -cursor.at % alignment
@@ -116,9 +116,9 @@ def read_gguf(path: Path) -> GGUFFile:
     for name, shape, kind, offset in listed:
         n_bytes = kind.n_bytes(math.prod(shape))
         if name in tensors:
-            cursor.refuse(f"has the tensor {name[:80]!r} twice")
+            cursor.fail(f"has the tensor {name[:80]!r} twice")
         if offset % alignment or start + offset + n_bytes > size:
-            cursor.refuse(
+            cursor.fail(
                 f"is {size:,} bytes long, but {name[:80]!r} of shape {shape} would be the {n_bytes:,} bytes "
                 f"from {start + offset:,}"
             )
@@ -126,7 +126,7 @@ def read_gguf(path: Path) -> GGUFFile:
     placed = sorted(tensors.values(), key=lambda tensor: tensor.offset)
     for one, other in itertools.pairwise(placed):
         if one.offset + one.n_bytes > other.offset:
-            cursor.refuse(f"puts {other.name[:80]!r} inside {one.name[:80]!r}")
+            cursor.fail(f"puts {other.name[:80]!r} inside {one.name[:80]!r}")
     return GGUFFile(path, settings, tensors, data)
 
 
@@ -137,13 +137,13 @@ class _Cursor:
         self.path, self.data, self.at = path, data, 0
         self.texts_left = TEXT_LIMIT
 
-    def refuse(self, what: str) -> NoReturn:
-        raise FileFormatError(f"{self.path} {what}: damaged or forged. Get the file again.")
+    def fail(self, what: str) -> NoReturn:
+        raise FileFormatError(f"{self.path} {what}: damaged. Download the file again.")
 
     def require(self, count: int, each: int, what: str) -> None:
         """Refuse a count of things that would not fit, even at their smallest."""
         if count * each > len(self.data) - self.at:
-            self.refuse(f"promises {count:,} {what}, more than it has room for")
+            self.fail(f"promises {count:,} {what}, more than it has room for")
 
     def take(self, n: int) -> bytes:
         self.require(n, 1, "bytes")
@@ -158,7 +158,7 @@ class _Cursor:
         try:
             return self.take(self.number("<Q")).decode("utf-8")
         except UnicodeDecodeError:
-            self.refuse(f"has a text before byte {self.at:,} that is not UTF-8")
+            self.fail(f"has a text before byte {self.at:,} that is not UTF-8")
 
     def value(self, kind: int) -> Value:
         if kind == _TEXT:
@@ -172,7 +172,7 @@ class _Cursor:
             return self.numbers(kind, count)
         self.require(count, 8, "texts")
         if count > self.texts_left:
-            self.refuse(f"has more than {TEXT_LIMIT:,} texts")
+            self.fail(f"has more than {TEXT_LIMIT:,} texts")
         self.texts_left -= count
         return self.texts(count)
 
@@ -184,16 +184,16 @@ class _Cursor:
                 start = at + 8
                 at = start + length.unpack_from(data, at)[0]
                 if at > len(data):
-                    self.refuse("has a list of texts longer than itself")
+                    self.fail("has a list of texts longer than itself")
                 found.append(str(data[start:at], "utf-8"))
         except (struct.error, UnicodeDecodeError):
-            self.refuse(f"has a list of texts that breaks off, or is not UTF-8, near byte {at:,}")
+            self.fail(f"has a list of texts that breaks off, or is not UTF-8, near byte {at:,}")
         self.at = at
         return found
 
     def numbers(self, kind: int, count: int) -> NDArray[Any]:
         if kind not in _SCALARS:
-            self.refuse(f"has a value of the unknown type {kind}")  # a list of lists, too: GPT-2 has none
+            self.fail(f"has a value of the unknown type {kind}")  # a list of lists, too: GPT-2 has none
         dtype = _SCALARS[kind]
         self.require(count, dtype.itemsize, "numbers")
         return np.frombuffer(self.take(count * dtype.itemsize), dtype)
@@ -202,25 +202,25 @@ class _Cursor:
         name = self.text()
         n_dimensions = self.number("<I")
         if not 1 <= n_dimensions <= DIMENSIONS_LIMIT:
-            self.refuse(f"gives {name[:80]!r} {n_dimensions:,} dimensions")
+            self.fail(f"gives {name[:80]!r} {n_dimensions:,} dimensions")
         shape = tuple(self.number("<Q") for _ in range(n_dimensions))[::-1]
         if min(shape) < 1 or math.prod(shape) > 2**48:
-            self.refuse(f"gives {name[:80]!r} the impossible shape {shape}")
+            self.fail(f"gives {name[:80]!r} the impossible shape {shape}")
         number = self.number("<I")
         kind = TYPES.get(number)
         if kind is None:
             raise FileFormatError(
-                f"{self.path}: {name[:80]!r} is stored as ggml type {number}; read are "
-                f"{', '.join(known.name for known in TYPES.values())}. Quantise it anew as one of these."
+                f"{self.path}: {name[:80]!r} is stored as ggml type {number}; supported are "
+                f"{', '.join(known.name for known in TYPES.values())}. Quantize it again as one of these."
             )
         if shape[-1] % kind.block:
-            self.refuse(f"stores rows of {shape[-1]:,} numbers ({name[:80]!r}) in blocks of {kind.block}")
+            self.fail(f"stores rows of {shape[-1]:,} numbers ({name[:80]!r}) in blocks of {kind.block}")
         return name, shape, kind, self.number("<Q")
 
 
 @dataclass(frozen=True)
-class OutgoingTensor:
-    """A tensor to be written; `make` gives its bytes when its turn comes, so one is in memory at a time."""
+class GGUFTensorToWrite:
+    """A tensor to be written; `make` returns its bytes when needed, so one is in memory at a time."""
 
     name: str
     shape: tuple[int, ...]
@@ -228,8 +228,8 @@ class OutgoingTensor:
     make: Callable[[], Bytes]
 
 
-def write_gguf(path: Path, settings: dict[str, Setting], tensors: Sequence[OutgoingTensor]) -> None:
-    """Write a version 3 file with the standard alignment. Whole numbers become 32-bit ones."""
+def write_gguf(path: Path, settings: dict[str, Setting], tensors: Sequence[GGUFTensorToWrite]) -> None:
+    """Write a version 3 file with the standard alignment. Integers are written as 32 bits."""
     with open(path, "wb") as file:
         file.write(MAGIC + struct.pack("<IQQ", 3, len(tensors), len(settings)))
         for name, value in settings.items():
@@ -263,7 +263,3 @@ def _setting(value: Setting) -> bytes:
     if all(isinstance(item, str) for item in value):
         return struct.pack("<IIQ", _LIST, _TEXT, len(value)) + b"".join(_text(str(item)) for item in value)
     return struct.pack("<IIQ", _LIST, _I32, len(value)) + np.array(value, "<i4").tobytes()
-
-
-def _short(value: object) -> str:
-    return repr(value)[:80]

@@ -8,7 +8,6 @@ then evaluates ids, but cannot turn text into them.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError
+from glassgpt.files import parse_json
 from glassgpt.weights.gguf_file import Setting, Value
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def read_vocabulary(
     if model in ("none", "no_vocab"):
         return None, None
     if model != "gpt2":
-        return None, f"not read: {str(model)[:40]!r} is no byte-level BPE"
+        return None, f"not read: {str(model)[:40]!r} is not a byte-level BPE"
     pre = settings.get("tokenizer.ggml.pre", "")
     if pre not in PRE_TOKENIZERS:
-        return None, f"not read: words are cut as {str(pre)[:40]!r}, not as GPT-2 cuts them"
+        return None, f"not read: its pre-tokenizer is {str(pre)[:40]!r}, not GPT-2's"
     tokens, merges = settings.get("tokenizer.ggml.tokens"), settings.get("tokenizer.ggml.merges", [])
     if not isinstance(tokens, list) or not isinstance(merges, (list, np.ndarray)) or len(tokens) > vocab_size:
         raise FileFormatError(f"{path}: its tokens and merges do not fit {vocab_size:,} embeddings.")
@@ -53,41 +53,38 @@ def read_vocabulary(
 
 
 def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -> Tokenizer:
-    from glassgpt.tokenizer.alphabet import char_to_byte
     from glassgpt.tokenizer.bpe import BPETokenizer
-    from glassgpt.tokenizer.gpt2_files import build, checked_merges
+    from glassgpt.tokenizer.byte_level import unicode_to_bytes
+    from glassgpt.tokenizer.gpt2_files import build, check_merges
 
     ids: dict[str, int] = {}
     for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind == _UNUSED:  # rows of the embedding that stand for nothing
+        if kind == _UNUSED:  # unused rows of the embedding
             continue
         if token in ids:
             raise FileFormatError(f"{path}: tokens {ids[token]} and {i} are both {token[:40]!r}.")
         ids[token] = i
     place = f"{path}, merge"
-    pairs = checked_merges(path, enumerate(merges, start=1), ids, place)
-    made = {left + right for _, left, right in pairs} | set(char_to_byte())
+    pairs = check_merges(path, enumerate(merges, start=1), ids, place)
+    made = {left + right for _, left, right in pairs} | set(unicode_to_bytes())
     added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
-    # What no merge can make is there to be put in by name, whatever its type says.
+    # A token that no merge makes can only be a special one, whatever its type.
     special = {token: i for token, i in ids.items() if token not in made and token not in added}
     return BPETokenizer(build(path, ids, pairs, special, added, place))
 
 
 def _read_ours(path: Path, text: str) -> Tokenizer:
-    from glassgpt.tokenizer.plain import OUR_KEY as KIND
-    from glassgpt.tokenizer.plain import read_plain
+    from glassgpt.tokenizer.char_level import OUR_KEY as KIND
+    from glassgpt.tokenizer.char_level import read_char_level
 
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict) or KIND not in data:
-        raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Get the file again.")
-    return read_plain(path, data)
+    data = parse_json(text, f"{OUR_KEY} in {path}")
+    if KIND not in data:
+        raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Download the file again.")
+    return read_char_level(path, data)
 
 
 def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str, Setting]:
-    """The settings that tell llama.cpp the vocabulary."""
+    """The metadata of the vocabulary for llama.cpp."""
     if tokenizer is None:
         return {"tokenizer.ggml.model": "none"}
     if tokenizer.vocab_size > config.vocab_size:
@@ -95,11 +92,11 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
             f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {config.vocab_size:,} "
             "embeddings. Take the tokenizer that belongs to the model."
         )
-    from glassgpt.tokenizer.alphabet import to_visible
     from glassgpt.tokenizer.bpe import BPETokenizer
+    from glassgpt.tokenizer.byte_level import to_visible
     from glassgpt.tokenizer.gpt2_files import visible_merges, visible_tokens
 
-    tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]  # llama.cpp wants a token for every embedding
+    tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]  # llama.cpp needs a token for every embedding
     kinds = [_UNUSED] * config.vocab_size
     merges: list[str] = []
     if isinstance(tokenizer, BPETokenizer):

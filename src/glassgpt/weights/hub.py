@@ -1,18 +1,14 @@
 """Models of the Hugging Face hub by name: `gpt2`, or `owner/name`, or `owner/name@revision`.
 
-They lie in the cache of huggingface_hub, so that a model which `transformers` fetched is found here, and the
-other way round. A complete copy in the cache is used without asking the network. What is fetched is hashed
-before it is used, and of the published models it must be what everybody knows them by.
+They are stored in huggingface_hub's cache, which is shared with `transformers`. A complete copy in the cache
+is used without network access. Downloads are verified by their hash, which is pinned for published models.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +16,9 @@ from typing import Any
 from urllib.parse import quote
 
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.files import inside, read_json, writing
-from glassgpt.weights.download import RemoteFile, ask, download, is_network_error
+from glassgpt.files import atomic_symlink, atomic_write, path_inside, read_json
+from glassgpt.progress import Progress, no_progress
+from glassgpt.weights.download import RemoteFile, download, get_metadata, is_network_error
 from glassgpt.weights.huggingface import PICKLE, PICKLE_INDEX, SAFETENSORS, SAFETENSORS_INDEX, read_config
 
 KNOWN = {
@@ -31,20 +28,20 @@ KNOWN = {
     "gpt2-xl": "openai-community/gpt2-xl",
     "distilgpt2": "distilbert/distilgpt2",
 }
-TIMEOUT = 5.0  # seconds for the hub's first answer
+TIMEOUT = 5.0  # seconds for the hub's first response
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # main, v1.0, refs/pr/1; it is also a path in the cache
 
 
 @dataclass(frozen=True)
 class Pin:
-    """The commit that a name stands for, and the SHA-256 of those of its files for which it is known."""
+    """The commit of a name, and the SHA-256 of its files where it is known."""
 
     commit: str
     sha256: dict[str, str]
 
 
-# As several projects found them independently of each other; medium and large: hashes not confirmed.
+# Confirmed by several independent projects; the hashes of medium and large are not confirmed.
 PINNED = {
     "openai-community/gpt2": Pin(
         "607a30d783dfa663caf39e06633721c8d4cfcd7e",
@@ -64,7 +61,7 @@ PINNED = {
     ),
 }
 _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
-PARTS = ("config", "tokenizer", "weights")  # of a model; the config always comes along
+PARTS = ("config", "tokenizer", "weights")  # of a model; the config is always included
 
 
 def is_hub_name(name: str) -> bool:
@@ -79,8 +76,9 @@ def fetch(
     offline: bool = False,
     endpoint: str | None = None,
     cache: str | Path | None = None,
+    progress: Progress = no_progress,
 ) -> Path:
-    """The folder in the cache that holds these parts of the model, downloading what of them is missing."""
+    """The folder in the cache with these parts of the model; downloads what is missing."""
     from huggingface_hub import constants
 
     short, _, revision = name.partition("@")
@@ -88,13 +86,13 @@ def fetch(
     pin = PINNED.get(repo)
     if revision and _REVISION.fullmatch(revision) is None:
         raise ModelNotFoundError(
-            f"{name}: {revision!r} is no branch, tag or commit. Leave out @ and the rest."
+            f"{name}: {revision!r} is not a branch, tag or commit. Leave out @ and the rest."
         )
-    # A copy that somebody fetched by a branch is as good: it was chosen at that time.
+    # A copy that was downloaded from the branch is fine as well.
     revisions = [revision] if revision else ["main"] if pin is None else [pin.commit, "main"]
     cache = Path(constants.HF_HUB_CACHE if cache is None else cache)
     endpoint = constants.ENDPOINT if endpoint is None else endpoint
-    # `transformers` caches a published model under whichever of its two names it was asked for.
+    # `transformers` caches a published model under either of its two names.
     aliases = dict.fromkeys((repo, short))
     copies = [cached(alias, at, cache, parts) for at in revisions for alias in aliases]
     copy = next((found for found in copies if found is not None), None)
@@ -103,26 +101,28 @@ def fetch(
     if offline or constants.HF_HUB_OFFLINE:
         if copy is not None:
             return copy
-        raise ModelNotFoundError(f"{name} is not in the cache {cache}, and offline mode is on. {_by_hand()}")
+        raise ModelNotFoundError(
+            f"{name} is not in the cache {cache}, and offline mode is on. {_manual_download_hint()}"
+        )
     try:
-        return _Repository(repo, revisions, endpoint, cache).fetch(parts)
+        return _Repository(repo, revisions, endpoint, cache, progress).fetch(parts)
     except UserError:
         raise
     except Exception as error:
         if not is_network_error(error):
-            raise _explained(error, name, repo, revisions[0]) from None
+            raise _translate_error(error, name, repo, revisions[0]) from None
         if copy is not None:
             return copy
         raise ModelNotFoundError(
             f"{name} is not in the cache and the hub cannot be reached at {endpoint} "
-            f"({type(error).__name__}). {_by_hand()}"
+            f"({type(error).__name__}). {_manual_download_hint()}"
         ) from None
 
 
 def cached(repo: str, revision: str, cache: Path, parts: Collection[str] = PARTS) -> Path | None:
-    """The folder of a copy, if the cache has one, with all its weights where they are among the parts.
+    """The folder of a cached copy, complete with weights if they are among the parts, or None.
 
-    A tokenizer is not asked for: there are models without one, and their copies are complete too.
+    A tokenizer is not required: a copy of a model without one is complete, too.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -142,7 +142,7 @@ def has_weights(folder: Path) -> bool:
         return True
     for index in (SAFETENSORS_INDEX, PICKLE_INDEX):
         if (folder / index).is_file():
-            return all(inside(folder, shard).is_file() for shard in _shards(folder / index))
+            return all(path_inside(folder, shard).is_file() for shard in _shards(folder / index))
     return False
 
 
@@ -153,54 +153,56 @@ def has_tokenizer(folder: Path) -> bool:
 def _shards(index: Path) -> list[str]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise FileFormatError(f"{index} has no weight_map. Get the file again.")
-    return sorted({inside(index.parent, name).name for name in weight_map.values()})
+        raise FileFormatError(f"{index} has no weight_map. Download the file again.")
+    return sorted({path_inside(index.parent, name).name for name in weight_map.values()})
 
 
 class _Repository:
-    """One revision of one model on the hub: the first of those by which it is known."""
+    """A model on the hub at the first of the given revisions."""
 
-    def __init__(self, repo: str, revisions: Sequence[str], endpoint: str, cache: Path) -> None:
+    def __init__(
+        self, repo: str, revisions: Sequence[str], endpoint: str, cache: Path, progress: Progress
+    ) -> None:
         from huggingface_hub.file_download import repo_folder_name
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
         validate_repo_id(repo)
-        self.repo, self.endpoint, self.cache = repo, endpoint, cache
+        self.repo, self.endpoint, self.cache, self.progress = repo, endpoint, cache, progress
         self.revision, *self.others = revisions
         at = quote(self.revision, safe="")
-        answer = ask(f"{endpoint.rstrip('/')}/api/models/{repo}/revision/{at}?blobs=true", TIMEOUT)
-        self.commit, self.files = self._understood(answer)
+        response = get_metadata(f"{endpoint.rstrip('/')}/api/models/{repo}/revision/{at}?blobs=true", TIMEOUT)
+        self.commit, self.files = self._parse_model_info(response)
         if re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None and self.commit != self.revision:
             raise FileFormatError(
-                f"{endpoint} answers with another commit than {self.revision}; it is not the hub."
+                f"{endpoint} returned another commit than {self.revision}; it is not the hub."
             )
         self.folder = repo_folder_name(repo_id=repo, repo_type="model")
         pin = PINNED.get(repo)
         self.sha256 = pin.sha256 if pin is not None and pin.commit == self.commit else {}
 
-    def _understood(self, answer: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
-        """Commit and files of the model, from what the hub (or who else sits there) says of it."""
+    def _parse_model_info(self, response: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
+        """Commit and files of the model, from the response of the hub, or of whatever is at its address."""
         try:
-            found = json.loads(answer)
+            found = json.loads(response)
             commit, files = found["sha"], {one["rfilename"]: one for one in found["siblings"]}
             if re.fullmatch(r"[0-9a-f]{40}", commit) is None or not all(
                 isinstance(name, str) for name in files
             ):
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
-            kind = "a web page" if answer.lstrip()[:1] == b"<" else "nothing that can be understood"
+            kind = "a web page" if response.lstrip()[:1] == b"<" else "an invalid response"
             raise FileFormatError(
-                f"{self.endpoint} answers with {kind}, so it is not the hub. If this network wants a login, "
+                f"{self.endpoint} returned {kind}, so it is not the hub. If this network requires a login, "
                 "open any page in a browser first."
             ) from None
         return commit, files
 
     def fetch(self, parts: Collection[str]) -> Path:
-        """Small files first: weights in the cache then mean that the rest is there too."""
+        """Small files first: if the cache has the weights, it has the rest."""
         if "config.json" not in self.files:
-            raise ModelNotFoundError(f"{self.repo} has no config.json. It is not a model of this kind.")
+            raise ModelNotFoundError(f"{self.repo} has no config.json. It is not a GPT-2.")
         config = self._get("config.json")
-        read_config(config)  # refuse another architecture before gigabytes of it are fetched
+        read_config(config)  # reject another architecture before downloading gigabytes
         if "tokenizer" in parts:
             for name in next((names for names in _TOKENIZERS if all(n in self.files for n in names)), ()):
                 self._get(name)
@@ -210,99 +212,98 @@ class _Repository:
             for name in self._weights():
                 self._get(name)
         if "weights" in parts or cached(self.repo, self.revision, self.cache) is None:
-            self._remember_revision()  # a branch that stands for a whole copy is not turned to a part of one
+            self._remember_revision()  # a ref to a complete copy must not move to a partial one
         return config.parent
 
     def _weights(self) -> list[str]:
-        for whole, index in ((SAFETENSORS, SAFETENSORS_INDEX), (PICKLE, PICKLE_INDEX)):
-            if whole in self.files:
-                return [whole]
+        for single, index in ((SAFETENSORS, SAFETENSORS_INDEX), (PICKLE, PICKLE_INDEX)):
+            if single in self.files:
+                return [single]
             if index in self.files:
                 return _shards(self._get(index))
         raise ModelNotFoundError(f"{self.repo} has neither {SAFETENSORS} nor {PICKLE}. Choose another model.")
 
     def _get(self, name: str) -> Path:
-        """The file's place in the cache, once it is there and its hash is right."""
+        """Download and verify the file; returns its path in the cache."""
         from huggingface_hub import hf_hub_url
 
         if name not in self.files:
-            raise ModelNotFoundError(f"{self.repo} lacks {name}, which its index names.")
+            raise ModelNotFoundError(f"{self.repo} has no {name}, which its index names.")
         hash, size = self._identity(name)
         known = self.sha256.get(name)
         if known is not None and len(hash) == 64 and hash != known:
-            raise self._another(name, hash)
+            raise self._wrong_hash_error(name, hash)
         url = hf_hub_url(self.repo, name, revision=self.commit, endpoint=self.endpoint)
         locks = self.cache / ".locks" / self.folder
         blob = download(
-            RemoteFile(name, url, size, hash), self.cache / self.folder / "blobs", locks / f"{hash}.lock"
+            RemoteFile(name, url, size, hash),
+            self.cache / self.folder / "blobs",
+            locks / f"{hash}.lock",
+            self.progress,
         )
-        if known is not None and len(hash) == 40:  # a small file, which the hub knows by its SHA-1
+        if known is not None and len(hash) == 40:  # a small file, which the hub identifies by its SHA-1
             found = hashlib.sha256(blob.read_bytes()).hexdigest()
             if found != known:
                 blob.unlink()
-                raise self._another(name, found)
+                raise self._wrong_hash_error(name, found)
         place = self.cache / self.folder / "snapshots" / self.commit / name
         place.parent.mkdir(parents=True, exist_ok=True)
         link(place, blob)
         return place
 
     def _identity(self, name: str) -> tuple[str, int]:
-        """Hash and size of a file, as the hub tells them."""
-        told = self.files[name]
-        lfs = told.get("lfs")
+        """Hash and size of a file according to the hub."""
+        info = self.files[name]
+        lfs = info.get("lfs")
         hash, size = (
             (lfs.get("sha256"), lfs.get("size"))
             if isinstance(lfs, dict)
-            else (told.get("blobId"), told.get("size"))
+            else (info.get("blobId"), info.get("size"))
         )
-        sound = isinstance(hash, str) and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", hash) is not None
-        if not sound or not isinstance(size, int) or size < 0:
-            raise FileFormatError(
-                f"{self.endpoint} gives no hash for {name}; it does not behave like the hub."
-            )
+        valid = isinstance(hash, str) and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", hash) is not None
+        if not valid or not isinstance(size, int) or size < 0:
+            raise FileFormatError(f"{self.endpoint} gives no hash for {name}; it is not the hub.")
         return str(hash), size
 
-    def _another(self, name: str, found: str) -> FileFormatError:
+    def _wrong_hash_error(self, name: str, found: str) -> FileFormatError:
         return FileFormatError(
             f"{name} of {self.repo} is not the published one: its SHA-256 is {found[:12]}..., known is "
             f"{self.sha256[name][:12]}.... Do not use this hub ({self.endpoint})."
         )
 
     def _remember_revision(self) -> None:
-        """Note which commit a branch or tag stood for: offline, the cache is all there is to ask."""
+        """Record the commit of a branch or tag, for offline use."""
         for revision in (self.revision, *self.others):
             ref = self.cache / self.folder / "refs" / revision
-            # What others fetched by a branch stays what the branch stands for.
+            # An existing ref of a branch stays.
             if revision != self.commit and not (revision in self.others and ref.exists()):
-                with writing(ref) as part:
+                with atomic_write(ref) as part:
                     part.write_text(self.commit)
 
 
 def link(place: Path, blob: Path) -> None:
-    """The file's name in its commit's folder, for the bytes that were checked and for no others."""
+    """Link the file's name in the snapshot to the verified blob."""
     if place.exists() and place.samefile(blob):
         return
-    made = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-    try:
-        made.symlink_to(os.path.relpath(blob, place.parent))
-    except OSError:  # not on this disk, or not for this user of Windows
-        shutil.copyfile(blob, made)
-    os.replace(made, place)
+    atomic_symlink(place, blob)
 
 
-def _explained(error: Exception, name: str, repo: str, revision: str) -> Exception:
-    """What the hub's refusal means to the user, or the error itself where it is none of the known ones."""
+def _translate_error(error: Exception, name: str, repo: str, revision: str) -> Exception:
+    """The hub's error as a message for the user, or the error itself if it is an unknown one."""
     from huggingface_hub import errors
 
     reasons: list[tuple[type[Exception], Callable[[], str]]] = [
-        (errors.GatedRepoError, lambda: "asks for its terms to be accepted; log in with `hf auth login`."),
+        (errors.GatedRepoError, lambda: "requires you to accept its terms; log in with `hf auth login`."),
         (errors.RepositoryNotFoundError, lambda: "is not on the hub, or is private. Check the spelling."),
         (
             errors.RevisionNotFoundError,
             lambda: f"has no revision {revision!r}. Leave out @ and the rest.",
         ),
-        (errors.HFValidationError, lambda: "is no valid name. Give owner/name."),
-        (errors.HfHubHTTPError, lambda: f"cannot be had: {str(error).strip().splitlines()[0]}. Try later."),
+        (errors.HFValidationError, lambda: "is not a valid name. Give owner/name."),
+        (
+            errors.HfHubHTTPError,
+            lambda: f"cannot be downloaded: {str(error).strip().splitlines()[0]}. Try later.",
+        ),
         (OSError, lambda: f"cannot be stored: {error}. Check the cache folder."),
     ]
     for kind, reason in reasons:
@@ -312,8 +313,8 @@ def _explained(error: Exception, name: str, repo: str, revision: str) -> Excepti
     return error
 
 
-def _by_hand() -> str:
+def _manual_download_hint() -> str:
     return (
-        "By hand: put the model's config.json, model.safetensors and tokenizer.json into a folder "
-        "and give that folder as the model."
+        "To download it by hand, put the model's config.json, model.safetensors and tokenizer.json into a "
+        "folder and pass that folder as the model."
     )

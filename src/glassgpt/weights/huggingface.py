@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json` beside `model.safetensors` or `pytorch_model.bin`, whole or in shards.
+"""Hugging Face folders: `config.json` beside `model.safetensors` or `pytorch_model.bin`, possibly sharded.
 
 Matrices of GPT-2 are stored (in, out) there (its `Conv1D`), as in our canonical form, so reading is
 renaming: the prefix `transformer.` is dropped, the buffers of the attention mask are left out, and a copy of
@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 
 from glassgpt.config import SIZES, Config
-from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, shown
-from glassgpt.files import inside, read_json, writing
-from glassgpt.weights import pickled, tensorfile
+from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, short_repr
+from glassgpt.files import atomic_write, parse_json, path_inside, read_json
+from glassgpt.weights import pickled, safetensors_file
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
     LazyTensor,
     LazyTensors,
     cast,
-    checked,
-    dtype_named,
+    check_tensors,
     dtype_of,
+    parse_dtype,
     shape_of,
 )
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.tokenizers import find_tokenizer
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -45,7 +45,11 @@ def detect(path: str | Path) -> bool:
     path = Path(path)
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHT_FILES)
-    return path.name.endswith(".index.json") or tensorfile.looks_like(path) or pickled.looks_like(path)
+    return (
+        path.name.endswith(".index.json")
+        or safetensors_file.has_signature(path)
+        or pickled.has_signature(path)
+    )
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -55,7 +59,7 @@ def load(path: str | Path) -> Checkpoint:
         folder = path
         file = next((path / name for name in WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
-            raise ModelNotFoundError(f"{path} holds none of {', '.join(WEIGHT_FILES)}. Name another folder.")
+            raise ModelNotFoundError(f"{path} has none of {', '.join(WEIGHT_FILES)}. Choose another folder.")
     else:
         folder, file = path.parent, path
     entries, metadata = _read_entries(file)
@@ -69,13 +73,13 @@ def load(path: str | Path) -> Checkpoint:
     if config.tie_word_embeddings:
         tensors = _without_tied_head(tensors, str(file))
     lazy = LazyTensors(tensors)
-    checked(config, lazy, str(file))
-    tokenizer, notes = tokenizer_beside(folder)
+    check_tensors(config, lazy, str(file))
+    tokenizer, notes = find_tokenizer(folder)
     return Checkpoint(config, lazy, tokenizer, "hf", str(path), notes)
 
 
 def load_config(path: str | Path) -> Config:
-    """The config alone, from `config.json` where there is one: the weights are then not even opened."""
+    """The config only; with a `config.json` the weights are not opened."""
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
     beside = folder / "config.json"
     return read_config(beside) if beside.is_file() else load(path).config
@@ -88,16 +92,16 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     file's metadata too, so that it is not lost where the file is moved by itself.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
-    checked(config, tensors, checkpoint.source)
+    check_tensors(config, tensors, checkpoint.source)
     outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
-    size = tensorfile.size_of(outgoing)
+    size = safetensors_file.size_of(outgoing)
     metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
     if Path(path).suffix == ".safetensors":
-        with writing(path, needs=size) as part:
-            tensorfile.write_tensors(part, outgoing, metadata)
+        with atomic_write(path, needs=size) as part:
+            safetensors_file.write_tensors(part, outgoing, metadata)
         return
-    with writing(path, folder=True, needs=size) as part:
-        tensorfile.write_tensors(part / SAFETENSORS, outgoing, metadata)
+    with atomic_write(path, folder=True, needs=size) as part:
+        safetensors_file.write_tensors(part / SAFETENSORS, outgoing, metadata)
         write_config(config, part, outgoing[0].dtype.name)
         if checkpoint.tokenizer is not None:
             checkpoint.tokenizer.save(part)
@@ -124,7 +128,7 @@ def read_config(file: Path) -> Config:
 
 
 def _more_ends(folder: Path) -> list[int]:
-    """What ends a text by `generation_config.json`. A model needs none, so a damaged one is not heeded."""
+    """The end tokens in `generation_config.json`, which is optional: a damaged one is ignored."""
     try:
         ends = read_json(folder / GENERATION_CONFIG).get("eos_token_id")
     except FileFormatError:
@@ -134,16 +138,10 @@ def _more_ends(folder: Path) -> list[int]:
 
 
 def config_from_text(text: str, where: str) -> Config:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{where}: the config is not JSON.") from None
-    return _config(values, where)
+    return _config(parse_json(text, f"the config in {where}"), where)
 
 
-def _config(values: Any, where: str) -> Config:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where} holds a {type(values).__name__}, not an object of settings.")
+def _config(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.from_dict(values, where)
     except TypeError as error:  # a string where a number belongs
@@ -161,13 +159,13 @@ def infer_config(tensors: dict[str, LazyTensor], where: str) -> Config:
         _, d_mlp = tensors["h.0.mlp.c_fc.weight"].shape
     except (KeyError, ValueError):
         raise FileFormatError(
-            f"{where} is not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is missing or no matrix. "
-            "Put the model's config.json beside it."
+            f"{where} is not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is missing or not "
+            "a matrix. Put the model's config.json beside it."
         ) from None
     if n_embd not in {size.n_embd for size in SIZES.values()}:
         raise ConfigError(
-            f"{where}: there is no config.json, and at width {n_embd}, which is not a published one, "
-            "the shapes do not tell the number of heads. Put the model's config.json beside the file."
+            f"{where}: there is no config.json, and for width {n_embd}, which is not a published one, "
+            "the number of heads cannot be inferred. Put the model's config.json beside the file."
         )
     layers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     tied = "lm_head.weight" not in tensors or _equal(tensors["lm_head.weight"], tensors["wte.weight"])
@@ -186,35 +184,37 @@ def _read_entries(file: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """Every tensor under the name it has in the file, and the file's metadata."""
     if file.name.endswith(".index.json"):
         return _read_shards(file), {}
-    if file.suffix == ".safetensors" or tensorfile.looks_like(file):
-        return tensorfile.open_tensors(file)
-    if pickled.looks_like(file):
+    if file.suffix == ".safetensors" or safetensors_file.has_signature(file):
+        return safetensors_file.open_tensors(file)
+    if pickled.has_signature(file):
         return pickled.lazy_tensors(found := pickled.load_pickled(file), found.values), {}
-    raise FileFormatError(f"{file} is neither safetensors nor a file of torch.save. Get the file again.")
+    raise FileFormatError(f"{file} is neither safetensors nor a file of torch.save. Download the file again.")
 
 
 def _read_shards(index: Path) -> dict[str, LazyTensor]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise FileFormatError(f"{index} has no weight_map. Get the file again.")
+        raise FileFormatError(f"{index} has no weight_map. Download the file again.")
     if not all(isinstance(name, str) for name in weight_map.values()):
-        raise FileFormatError(f"{index}: its weight_map names a shard by something else than a text.")
+        raise FileFormatError(f"{index}: a shard in its weight_map is not a string.")
     names = sorted(set(weight_map.values()))
     if len(names) > SHARD_LIMIT:
-        raise FileFormatError(f"{index} names {len(names):,} shards; at most {SHARD_LIMIT} make sense.")
+        raise FileFormatError(f"{index} names {len(names):,} shards; at most {SHARD_LIMIT} are allowed.")
     shards: dict[str, dict[str, LazyTensor]] = {}
     for name in names:
-        shard = inside(index.parent, name)
+        shard = path_inside(index.parent, name)
         if not shard.is_file():
-            raise FileFormatError(f"{index} names the shard {name}, which is not there. Get it too.")
-        if name.endswith(".index.json"):  # of which one may name the other, without end
-            raise FileFormatError(f"{index} names {name}, another index, as a shard. Get the index again.")
+            raise FileFormatError(f"{index} names the shard {name}, which is missing. Download it too.")
+        if name.endswith(".index.json"):  # they could name each other endlessly
+            raise FileFormatError(
+                f"{index} names {name}, another index, as a shard. Download the index again."
+            )
         shards[name], _ = _read_entries(shard)
     entries = {}
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise FileFormatError(
-                f"{index.parent / name} lacks the tensor {shown(tensor)} that the index promises."
+                f"{index.parent / name} has no tensor {short_repr(tensor)}, which the index lists."
             )
         entries[tensor] = shards[name][tensor]
     return entries
@@ -228,7 +228,7 @@ def _canonical(entries: dict[str, LazyTensor], where: str) -> dict[str, LazyTens
             continue
         if short in tensors:
             raise FileFormatError(
-                f"{where}: {shown(name)} occurs with and without the prefix 'transformer.'."
+                f"{where}: {short_repr(name)} occurs with and without the prefix 'transformer.'."
             )
         tensors[short] = tensor
     return tensors
@@ -251,13 +251,13 @@ def _equal(one: LazyTensor, other: LazyTensor) -> bool:
     return bool(np.array_equal(one.read(), other.read(), equal_nan=one.dtype.kind == "f"))
 
 
-def _outgoing(tensors: Any, name: str, dtype: str | None) -> tensorfile.Outgoing:
+def _outgoing(tensors: Any, name: str, dtype: str | None) -> safetensors_file.TensorToWrite:
     def array() -> Array:
         return cast(tensors[name], dtype)
 
-    target = dtype_of(tensors, name) if dtype is None else dtype_named(dtype)
+    target = dtype_of(tensors, name) if dtype is None else parse_dtype(dtype)
     file_name = name if name.startswith("lm_head.") else f"transformer.{name}"
-    return tensorfile.Outgoing(file_name, shape_of(tensors, name), target, array)
+    return safetensors_file.TensorToWrite(file_name, shape_of(tensors, name), target, array)
 
 
 def _write_json(file: Path, values: dict[str, Any]) -> None:

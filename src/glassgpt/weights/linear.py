@@ -1,4 +1,4 @@
-"""The other way to store a matrix: (out, in), as `nn.Linear` and llm.c do, where GPT-2 has (in, out)."""
+"""Transposed matrices: `nn.Linear` and llm.c store (out, in), GPT-2 (in, out)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def is_linear(name: str) -> bool:
     return name.startswith("h.") and name.endswith(_LINEAR)
 
 
-def turned(tensor: LazyTensor) -> LazyTensor:
-    """The matrix transposed when it is read."""
+def transposed(tensor: LazyTensor) -> LazyTensor:
+    """The matrix, transposed when it is read."""
 
     def read() -> Array:
         return np.ascontiguousarray(tensor.read().T)

@@ -18,7 +18,8 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError
-from glassgpt.files import file_size, writing
+from glassgpt.files import atomic_write, file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import (
     DTYPES,
     Array,
@@ -26,13 +27,12 @@ from glassgpt.weights.checkpoint import (
     LazyTensor,
     LazyTensors,
     cast,
-    checked,
+    check_published_architecture,
+    check_tensors,
     dtype_of,
-    require_published_design,
 )
-from glassgpt.weights.filebytes import FileBytes
-from glassgpt.weights.linear import is_linear, turned
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.linear import is_linear, transposed
+from glassgpt.weights.tokenizers import find_tokenizer
 
 MAGIC = 20240326
 HEADER = 1024  # bytes
@@ -55,7 +55,7 @@ _PER_LAYER = (
 
 
 def detect(path: str | Path) -> bool:
-    """A file that starts with llm.c's number."""
+    """Whether the file starts with llm.c's magic number."""
     path = Path(path)
     if not path.is_file():
         return False
@@ -69,28 +69,28 @@ def load(path: str | Path) -> Checkpoint:
     with open(path, "rb") as file:
         start = file.read(HEADER)
         if len(start) < HEADER:
-            raise FileFormatError(f"{path} ends within its header. Get the file again.")
+            raise FileFormatError(f"{path} ends within its header. Download the file again.")
         config, dtype, rows = _read_header(path, [int(word) for word in np.frombuffer(start, "<i4")])
         numbers = config.n_parameters + (rows - config.vocab_size) * config.n_embd
         described = HEADER + numbers * dtype.itemsize
         if described != size:
             raise FileFormatError(
                 f"{path} is {size:,} bytes long, but its header describes {described:,}: "
-                "truncated or forged. Get the file again."
+                "truncated or corrupt. Download the file again."
             )
-    data = FileBytes(path)
+    data = ByteReader(path)
     shapes = config.shapes()
     tensors: dict[str, LazyTensor] = {}
     reached = HEADER
     for name in order(config):
         stored = shapes[name][::-1] if is_linear(name) else shapes[name]
         tensor = LazyTensor(stored, dtype, functools.partial(data.array, reached, stored, dtype))
-        tensors[name] = turned(tensor) if is_linear(name) else tensor
+        tensors[name] = transposed(tensor) if is_linear(name) else tensor
         height = rows if name == "wte.weight" else stored[0]
         reached += height * math.prod(stored[1:]) * dtype.itemsize
     lazy = LazyTensors(tensors)
-    checked(config, lazy, str(path))
-    tokenizer, notes = tokenizer_beside(path.parent)
+    check_tensors(config, lazy, str(path))
+    tokenizer, notes = find_tokenizer(path.parent)
     if rows != config.vocab_size:
         notes["wte.weight"] = f"padded to {rows:,} rows in llm.c's file"
     return Checkpoint(config, lazy, tokenizer, "llmc", str(path), notes)
@@ -99,8 +99,8 @@ def load(path: str | Path) -> Checkpoint:
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
     """Write the file that llm.c reads: float32 (version 3) or bfloat16 (version 5)."""
     config, tensors = checkpoint.config, checkpoint.tensors
-    checked(config, tensors, checkpoint.source)
-    require_published_design(config, "llm.c")
+    check_tensors(config, tensors, checkpoint.source)
+    check_published_architecture(config, "llm.c")
     if dtype is None:
         dtype = "bfloat16" if dtype_of(tensors, "wte.weight").name == "bfloat16" else "float32"
     if dtype not in _VERSIONS:
@@ -120,7 +120,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     header[: len(words)] = words
     padding = np.zeros((rows - config.vocab_size, config.n_embd), DTYPES[dtype])
     needs = HEADER + config.n_parameters * DTYPES[dtype].itemsize + padding.nbytes
-    with writing(path, needs=needs) as part, open(part, "wb") as file:
+    with atomic_write(path, needs=needs) as part, open(part, "wb") as file:
         file.write(header.tobytes())
         for name in order(config):
             array = cast(tensors[name], dtype)
@@ -130,7 +130,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
 
 
 def remarks(config: Config) -> list[str]:
-    """What a user should know before running the written file in llm.c."""
+    """Notes for running the written file in llm.c."""
     if config.activation_function == "gelu":
         return ["llm.c computes the tanh GELU, this model the exact one: its logits there differ a little"]
     return []
@@ -156,14 +156,15 @@ def _read_header(path: Path, words: list[int]) -> tuple[Config, np.dtype[Any], i
     rows = vocab_size if version < 3 or padded == 0 else padded
     if n_layer > 10_000 or rows < vocab_size:
         raise FileFormatError(
-            f"{path} claims {n_layer:,} layers, {vocab_size:,} tokens and {rows:,} rows for them: forged."
+            f"{path} claims {n_layer:,} layers, {vocab_size:,} tokens and {rows:,} rows for them, "
+            "which is not possible."
         )
     try:
         config = Config(
             vocab_size=vocab_size, n_positions=n_positions, n_embd=n_embd, n_layer=n_layer, n_head=n_head
         )
     except ConfigError as error:
-        raise FileFormatError(f"{path}: its header makes no model: {error}") from None
+        raise FileFormatError(f"{path}: its header is not a valid model: {error}") from None
     return config, DTYPES["bfloat16" if half else "float32"], rows
 
 

@@ -3,7 +3,7 @@
 Its matrices are `nn.Linear`, (out, in), so they are transposed on the way. Its names are ours with
 `transformer.` before them, and `_orig_mod.` before that where the model had been compiled. Without biases
 (`bias=False`) the missing ones are zeros. Its GELU is the exact one (erf), its vocabulary often padded to
-50,304: both are kept as they are, because they are what the model was trained with.
+50,304: both are preserved, because the model was trained with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, UserError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.weights import pickled
 from glassgpt.weights.checkpoint import (
     Array,
@@ -27,25 +27,25 @@ from glassgpt.weights.checkpoint import (
     LazyTensor,
     LazyTensors,
     cast,
-    checked,
-    require_published_design,
+    check_published_architecture,
+    check_tensors,
 )
 from glassgpt.weights.huggingface import config_from_text
-from glassgpt.weights.linear import is_linear, turned
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.linear import is_linear, transposed
+from glassgpt.weights.tokenizers import find_tokenizer
 
 FILE = "ckpt.pt"
 _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size")
-_OWN_KEY = "glassgpt_config"  # what model_args cannot say, so that our own files come back exactly
+_OWN_KEY = "glassgpt_config"  # what model_args cannot express, so that our files round-trip exactly
 _MASK_BUFFERS = (".attn.bias", ".attn.masked_bias")
 
 
 def detect(path: str | Path) -> bool:
-    """A file of `torch.save` that speaks of `model_args`, or a folder with a `ckpt.pt`."""
+    """Whether this is a torch.save file with `model_args`, or a folder with a `ckpt.pt`."""
     path = Path(path)
     if path.is_dir():
         return (path / FILE).is_file()
-    return pickled.looks_like(path) and pickled.mentions(path, "model_args")
+    return pickled.has_signature(path) and pickled.mentions(path, "model_args")
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -58,7 +58,7 @@ def load(path: str | Path) -> Checkpoint:
         raise FileFormatError(f"{file} has no model_args and model; it is not a nanoGPT checkpoint.")
     config = _config(args, values.get(_OWN_KEY), str(file))
     tensors = _canonical(pickled.lazy_tensors(found, state), str(file))
-    tokenizer, notes = tokenizer_beside(file.parent)
+    tokenizer, notes = find_tokenizer(file.parent)
     if args.get("bias") is False and config.n_layer <= len(tensors):
         for name, shape in config.shapes().items():
             if name.endswith(".bias") and name not in tensors:
@@ -66,15 +66,15 @@ def load(path: str | Path) -> Checkpoint:
                 tensors[name] = LazyTensor(shape, np.dtype(np.float32), zeros)
                 notes[name] = "absent (bias=False), so zeros"
     lazy = LazyTensors(tensors)
-    checked(config, lazy, str(file))
+    check_tensors(config, lazy, str(file))
     return Checkpoint(config, lazy, tokenizer, "nanogpt", str(path), notes)
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
     """Write a `ckpt.pt` that nanoGPT's sample.py loads."""
     config, tensors = checkpoint.config, checkpoint.tensors
-    checked(config, tensors, checkpoint.source)
-    require_published_design(config, "nanoGPT")
+    check_tensors(config, tensors, checkpoint.source)
+    check_published_architecture(config, "nanoGPT")
     try:
         import torch
     except ImportError:
@@ -100,12 +100,12 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     size = (
         sum(math.prod(shape) for shape in config.shapes().values()) * state["lm_head.weight"].element_size()
     )
-    with writing(path, needs=size) as part, open(part, "wb") as file:
+    with atomic_write(path, needs=size) as part, open(part, "wb") as file:
         torch.save(values, file)
 
 
 def remarks(config: Config) -> list[str]:
-    """What a user should know before running the written file in nanoGPT."""
+    """Notes for running the written file in nanoGPT."""
     if config.activation_function == "gelu":
         return []
     return [
@@ -118,12 +118,12 @@ def _config(args: dict[Any, Any], own: Any, where: str) -> Config:
     for key in _ARGS:
         if key not in args:
             raise ConfigError(f"{where}: model_args has no {key}.")
-        # Nothing else may reach a message: to print a list that contains itself many times over never ends.
+        # Only integers may reach a message: printing a list that contains itself never ends.
         if type(args[key]) is not int or not 0 < args[key] < 2**40:
-            raise ConfigError(f"{where}: {key} in model_args is no sensible number.")
+            raise ConfigError(f"{where}: {key} in model_args is not a valid number.")
     dropout = args.get("dropout", 0.0)
     if type(dropout) not in (int, float) or not 0 <= dropout < 1:
-        raise ConfigError(f"{where}: dropout in model_args is no number from 0 to 1.")
+        raise ConfigError(f"{where}: dropout in model_args is not a number from 0 to 1.")
     config = Config(
         vocab_size=args["vocab_size"],
         n_positions=args["block_size"],
@@ -148,11 +148,11 @@ def _canonical(entries: Mapping[str, LazyTensor], where: str) -> dict[str, LazyT
     tensors: dict[str, LazyTensor] = {}
     for name, tensor in entries.items():
         short = name.removeprefix("_orig_mod.").removeprefix("transformer.")
-        if short.endswith(_MASK_BUFFERS):  # kept by nanoGPT where flash attention was not there
+        if short.endswith(_MASK_BUFFERS):  # saved by nanoGPT without flash attention
             continue
         if short in tensors:
             raise FileFormatError(f"{where}: the tensor {name!r} occurs twice.")
-        tensors[short] = turned(tensor) if is_linear(short) else tensor
+        tensors[short] = transposed(tensor) if is_linear(short) else tensor
     head, table = tensors.pop("lm_head.weight", None), tensors.get("wte.weight")
     if head is not None and table is not None:
         same = head.shape == table.shape and np.array_equal(head.read(), table.read(), equal_nan=True)
@@ -165,7 +165,7 @@ def _torch(tensors: Mapping[str, Array], name: str, dtype: str | None) -> Any:
     import torch
 
     array = cast(tensors[name], dtype)
-    array = np.array(array.T if is_linear(name) else array, order="C")  # torch wants its own, writable copy
+    array = np.array(array.T if is_linear(name) else array, order="C")  # torch needs a writable copy
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

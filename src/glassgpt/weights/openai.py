@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, shown
-from glassgpt.files import file_size, inside, read_json, writing
+from glassgpt.errors import ConfigError, FileFormatError, short_repr
+from glassgpt.files import atomic_write, file_size, path_inside, read_bytes, read_json
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
     LazyTensor,
     LazyTensors,
-    checked,
-    dtype_named,
-    require_published_design,
+    check_published_architecture,
+    check_tensors,
+    parse_dtype,
     shape_of,
 )
 from glassgpt.weights.tf_bundle import read_bundle, write_bundle
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -42,10 +42,10 @@ HPARAMS = {
     "n_head": "n_head",
     "n_layer": "n_layer",
 }
-# Written by forks of OpenAI's code; they say nothing about the forward pass.
+# Written by forks of OpenAI's code; they do not affect the forward pass.
 HARMLESS = {"res_dropout", "attn_dropout", "dropout", "embd_dropout", "dtype"}
 
-# What Adam keeps beside each weight in a checkpoint of a training run, and its two scalars.
+# Adam's state for each weight in a training checkpoint, and its two scalars.
 OPTIMIZER_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
 
 _NAME = re.compile(r"model/(?:h(?P<layer>\d{1,4})/)?(?P<rest>[a-z0-9_/]+)")
@@ -58,7 +58,7 @@ def detect(path: str | Path) -> bool:
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read the folder. Tensors are read, and their checksums compared, when they are asked for."""
+    """Open the folder. Tensors are read, and their checksums verified, on access."""
     path = Path(path)
     prefix = _prefix(path)
     variables = read_bundle(prefix, skip=OPTIMIZER_STATE)
@@ -69,9 +69,9 @@ def load(path: str | Path) -> Checkpoint:
         if canonical is None:
             raise FileFormatError(f"{prefix}.index: {name!r} is not a variable of OpenAI's GPT-2. Remove it.")
         tensors[canonical] = _squeezed(variable) if name.endswith("/w") else variable
-    checked(config, lazy := LazyTensors(tensors), where=f"{prefix}.index")
+    check_tensors(config, lazy := LazyTensors(tensors), where=f"{prefix}.index")
     in_order = LazyTensors({name: lazy.entries[name] for name in config.shapes()})
-    tokenizer, notes = tokenizer_beside(path)
+    tokenizer, notes = find_tokenizer(path)
     if tokenizer is not None:
         config = dataclasses.replace(config, bos_token_id=tokenizer.eot_id, eos_token_id=tokenizer.eot_id)
     return Checkpoint(config, in_order, tokenizer, format="openai", source=str(path), notes=notes)
@@ -83,10 +83,10 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     OpenAI's code declares float32 variables, so that is what is written unless another dtype is named.
     """
     config = checkpoint.config
-    require_published_design(config, "OpenAI's code")
-    to = dtype_named("float32" if dtype is None else dtype)
+    check_published_architecture(config, "OpenAI's code")
+    to = parse_dtype("float32" if dtype is None else dtype)
     hparams = {theirs: getattr(config, ours) for theirs, ours in HPARAMS.items()}
-    tensors = checked(config, checkpoint.tensors)
+    tensors = check_tensors(config, checkpoint.tensors)
 
     def variables() -> Iterator[tuple[str, Array]]:
         for name in tensors:
@@ -95,7 +95,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
             yield openai_name(name), array[np.newaxis] if openai_name(name).endswith("/w") else array
 
     needs = sum(math.prod(shape_of(tensors, name)) for name in tensors) * to.itemsize
-    with writing(path, folder=True, needs=needs) as folder:
+    with atomic_write(path, folder=True, needs=needs) as folder:
         (folder / "hparams.json").write_text(json.dumps(hparams), encoding="utf-8")
         write_bundle(folder / "model.ckpt", variables())
         names = 'model_checkpoint_path: "model.ckpt"\nall_model_checkpoint_paths: "model.ckpt"\n'
@@ -105,7 +105,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
 
 
 def remarks(config: Config) -> list[str]:
-    """What a user should know before running the written folder in OpenAI's code."""
+    """Notes for running the written folder in OpenAI's code."""
     if config.activation_function == "gelu":
         return ["OpenAI's code computes the tanh GELU, this model the exact one: logits there differ"]
     return []
@@ -145,19 +145,19 @@ def _squeezed(variable: LazyTensor) -> LazyTensor:
 
 
 def _prefix(folder: Path) -> Path:
-    """The common part of the checkpoint's file names: the file `checkpoint` tells, or there is only one."""
+    """The prefix of the checkpoint's files: named in the file `checkpoint`, or the only one."""
     pointer = folder / "checkpoint"
     if pointer.is_file() and file_size(pointer) < 2**16:
-        text = pointer.read_bytes().decode("utf-8", "replace")
+        text = read_bytes(pointer).decode("utf-8", "replace")
         if match := re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE):
-            # A trainer may have written the full path on its own machine; only the last part counts here.
-            prefix = inside(folder, re.split(r"[/\\]", match[1])[-1])
+            # It may be a full path on another machine; only the last part is used.
+            prefix = path_inside(folder, re.split(r"[/\\]", match[1])[-1])
             if prefix.with_name(prefix.name + ".index").is_file():
                 return prefix
     found = sorted(folder.glob("*.index")) if folder.is_dir() else []
     if len(found) != 1:
         raise FileFormatError(
-            f"{folder} holds {len(found)} files *.index; an OpenAI folder has one, model.ckpt.index. "
+            f"{folder} has {len(found)} files *.index; an OpenAI folder has one, model.ckpt.index. "
             "Name the right one in the file 'checkpoint'."
         )
     return found[0].with_suffix("")
@@ -168,14 +168,16 @@ def _config(file: Path, n_variables: int) -> Config:
     unknown = sorted(set(hparams) - set(HPARAMS) - HARMLESS)
     if unknown:
         raise ConfigError(
-            f"{file}: unknown key {shown(unknown[0])} = {shown(hparams[unknown[0]])}. Remove it."
+            f"{file}: unknown key {short_repr(unknown[0])} = {short_repr(hparams[unknown[0]])}. Remove it."
         )
     missing = [key for key in HPARAMS if key not in hparams]
     if missing:
-        raise ConfigError(f"{file} has no {missing[0]!r}. Add it and its number.")
+        raise ConfigError(f"{file} has no {missing[0]!r}. Add it.")
     config = Config(**{ours: hparams[theirs] for theirs, ours in HPARAMS.items()})
-    if config.n_layer > n_variables:  # before anything is counted out layer by layer
-        raise FileFormatError(f"{file} asks for {config.n_layer:,} layers of {n_variables:,} variables.")
+    if config.n_layer > n_variables:  # before iterating over the layers
+        raise FileFormatError(
+            f"{file} has {config.n_layer:,} layers, but there are only {n_variables:,} variables."
+        )
     return config
 
 

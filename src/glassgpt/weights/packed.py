@@ -1,9 +1,9 @@
-"""The shipped format: a Hugging Face folder whose matrices are int8, each row with a scale of its own.
+"""The shipped format: a Hugging Face folder whose matrices are int8 with one scale per row.
 
-`model.int8.safetensors` holds every matrix as int8 rows and, under the same name with `.scale` appended, one
-float32 per row; value = int8 * scale. A row is what one output number is made from: a token or a position of
-the embeddings, an output channel of the other matrices, which are therefore stored (out, in), transposed.
-So a dot product with a row can be done in integers and scaled once at its end. Vectors stay float32.
+`model.int8.safetensors` has every matrix as int8 rows and, under the same name with `.scale` appended, one
+float32 per row; value = int8 * scale. A row is one output: a token or a position of the embeddings, an output
+channel of the other matrices, which are therefore stored transposed, (out, in). So a dot product with a row
+can be computed in integers and scaled once at the end. Vectors are float32.
 """
 
 from __future__ import annotations
@@ -16,38 +16,42 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import writing
-from glassgpt.weights import tensorfile
+from glassgpt.files import atomic_write
+from glassgpt.weights import safetensors_file
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
     LazyTensor,
     LazyTensors,
-    checked,
-    dtype_named,
+    check_tensors,
+    parse_dtype,
 )
 from glassgpt.weights.huggingface import read_config, write_config
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.tokenizers import find_tokenizer
 
 FILE = "model.int8.safetensors"
 _SCALE = ".scale"
-_EMBEDDINGS = ("wte.weight", "wpe.weight", "lm_head.weight")  # a row of these is already one output number
+_EMBEDDINGS = ("wte.weight", "wpe.weight", "lm_head.weight")  # a row of these is already one output
 _F32, _I8 = np.dtype(np.float32), np.dtype(np.int8)
 
 
 def detect(path: str | Path) -> bool:
-    """A folder that holds the int8 file, or that file itself."""
+    """Whether this is a folder with the int8 file, or that file itself."""
     path = Path(path)
-    return (path / FILE).is_file() if path.is_dir() else path.name == FILE and tensorfile.looks_like(path)
+    return (
+        (path / FILE).is_file()
+        if path.is_dir()
+        else path.name == FILE and safetensors_file.has_signature(path)
+    )
 
 
 def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
-    """Open the folder; a tensor is expanded to `dtype` each time it is asked for."""
+    """Open the folder; a tensor is dequantized to `dtype` at every access."""
     path = Path(path)
     folder = path if path.is_dir() else path.parent
     file = folder / FILE
     config = read_config(folder / "config.json")
-    entries, _ = tensorfile.open_tensors(file)
+    entries, _ = safetensors_file.open_tensors(file)
     tensors: dict[str, LazyTensor] = {}
     for name, entry in entries.items():
         if name.endswith(_SCALE):
@@ -56,13 +60,13 @@ def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
         elif entry.dtype == _I8:
             scale = entries.get(name + _SCALE)
             if scale is None or len(entry.shape) != 2 or scale.shape != entry.shape[:1]:
-                raise FileFormatError(f"{file}: int8 tensor {name!r} has no {_SCALE} of one number a row.")
+                raise FileFormatError(f"{file}: int8 tensor {name!r} has no {_SCALE} with one value per row.")
             tensors[name] = _matrix(name, functools.partial(_read_both, entry, scale), entry.shape, dtype)
         else:
             tensors[name] = _vector(entry.read, entry.shape, dtype)
     lazy = LazyTensors(tensors)
-    checked(config, lazy, str(file))
-    tokenizer, notes = tokenizer_beside(folder)
+    check_tensors(config, lazy, str(file))
+    tokenizer, notes = find_tokenizer(folder)
     return Checkpoint(config, lazy, tokenizer, "packed", str(path), notes)
 
 
@@ -73,15 +77,15 @@ def load_config(path: str | Path) -> Config:
 
 
 def pack(checkpoint: Checkpoint) -> Checkpoint:
-    """The same model as this format can hold it: matrices rounded to int8 rows when first asked for."""
+    """The model in this format: matrices are quantized to int8 rows at the first access."""
     source = checkpoint.tensors
-    checked(checkpoint.config, source, checkpoint.source)
+    check_tensors(checkpoint.config, source, checkpoint.source)
     tensors: dict[str, LazyTensor] = {}
     for name, shape in checkpoint.config.shapes().items():
         if len(shape) == 1:
             tensors[name] = _vector(functools.partial(source.__getitem__, name), shape, "float32")
         else:
-            both = functools.cache(functools.partial(_rounded, checkpoint, name))
+            both = functools.cache(functools.partial(_quantize_matrix, checkpoint, name))
             tensors[name] = _matrix(name, both, _rows_first(name, shape), "float32")
     return Checkpoint(
         checkpoint.config, LazyTensors(tensors), checkpoint.tokenizer, "packed", checkpoint.source
@@ -89,29 +93,29 @@ def pack(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
-    """Write the folder. The format has its own number types, so no other can be asked for."""
+    """Write the folder. The dtypes are fixed."""
     if dtype not in (None, "int8"):
         raise SettingError(f"the packed format stores int8, not {dtype!r}. Leave the dtype out.")
     model = pack(checkpoint)
-    outgoing: list[tensorfile.Outgoing] = []
+    outgoing: list[safetensors_file.TensorToWrite] = []
     for name, shape in model.config.shapes().items():
         if len(shape) == 1:
             read = functools.partial(model.tensors.__getitem__, name)
-            outgoing.append(tensorfile.Outgoing(name, shape, _F32, read))
+            outgoing.append(safetensors_file.TensorToWrite(name, shape, _F32, read))
         else:
             rows = _rows_first(name, shape)
             values, scales = (functools.partial(_part, model, name, i) for i in (0, 1))
-            outgoing.append(tensorfile.Outgoing(name, rows, _I8, values))
-            outgoing.append(tensorfile.Outgoing(name + _SCALE, rows[:1], _F32, scales))
-    with writing(path, folder=True, needs=tensorfile.size_of(outgoing)) as part:
-        tensorfile.write_tensors(part / FILE, outgoing, {"format": "glassgpt-int8-rows"})
+            outgoing.append(safetensors_file.TensorToWrite(name, rows, _I8, values))
+            outgoing.append(safetensors_file.TensorToWrite(name + _SCALE, rows[:1], _F32, scales))
+    with atomic_write(path, folder=True, needs=safetensors_file.size_of(outgoing)) as part:
+        safetensors_file.write_tensors(part / FILE, outgoing, {"format": "glassgpt-int8-rows"})
         write_config(model.config, part, "float32")
         if model.tokenizer is not None:
             model.tokenizer.save(part)
 
 
-def quantised(rows: Array) -> tuple[Array, Array]:
-    """Each row as int8 and the float32 that scales it back: its largest magnitude becomes 127."""
+def quantize_rows(rows: Array) -> tuple[Array, Array]:
+    """Each row as int8 with its float32 scale: the largest magnitude becomes 127."""
     rows = rows.astype(np.float32, copy=False)
     largest = np.abs(rows).max(axis=1, initial=0.0)  # (rows,)
     scale = (largest / np.float32(127)).astype(np.float32)
@@ -120,49 +124,49 @@ def quantised(rows: Array) -> tuple[Array, Array]:
     return np.rint(steps).clip(-127, 127).astype(np.int8), scale
 
 
-def expanded(values: Array, scale: Array) -> Array:
-    """The float32 rows that int8 values and their scales stand for."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of a damaged scale: no business of stderr
+def dequantize_rows(values: Array, scale: Array) -> Array:
+    """The float32 rows of int8 values and their scales."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a damaged scale must not print a warning
         return np.multiply(values, scale[:, None], dtype=np.float32)
 
 
-def expanded_turned(values: Array, scale: Array) -> Array:
-    """The same as (in, out). Turning int8 while multiplying is 6 times faster than turning the floats."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of a damaged scale: no business of stderr
+def dequantize_transposed(values: Array, scale: Array) -> Array:
+    """The same as (in, out). Transposing int8 while multiplying is 6 times faster than transposing floats."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a damaged scale must not print a warning
         return np.multiply(values.T, scale, dtype=np.float32, order="C")
 
 
 def _rows_first(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape as stored: rows are output numbers. Its own inverse."""
+    """The shape as stored: rows are outputs. Its own inverse."""
     return shape if name in _EMBEDDINGS else shape[::-1]
 
 
 def _matrix(
     name: str, both: Callable[[], tuple[Array, Array]], stored: tuple[int, ...], dtype: str
 ) -> LazyTensor:
-    target = dtype_named(dtype)
+    target = parse_dtype(dtype)
 
     def read() -> Array:
-        matrix = expanded(*both()) if name in _EMBEDDINGS else expanded_turned(*both())
+        matrix = dequantize_rows(*both()) if name in _EMBEDDINGS else dequantize_transposed(*both())
         return matrix.astype(target, copy=False)
 
     return LazyTensor(_rows_first(name, stored), target, read, both, "int8")
 
 
 def _vector(read: Callable[[], Array], shape: tuple[int, ...], dtype: str) -> LazyTensor:
-    target = dtype_named(dtype)
+    target = parse_dtype(dtype)
     return LazyTensor(shape, target, lambda: read().astype(target, copy=False))
 
 
-def _rounded(checkpoint: Checkpoint, name: str) -> tuple[Array, Array]:
+def _quantize_matrix(checkpoint: Checkpoint, name: str) -> tuple[Array, Array]:
     both = checkpoint.packed(name)
-    if both is not None:  # it was packed before: rounding again would lose a little more
+    if both is not None:  # already int8: quantizing again would lose precision
         return both
     matrix = checkpoint.tensors[name]
     rows = matrix if name in _EMBEDDINGS else matrix.T
     if not np.isfinite(rows).all():
-        raise FileFormatError(f"{checkpoint.source}: {name!r} holds NaN or infinity and cannot be packed.")
-    return quantised(rows)
+        raise FileFormatError(f"{checkpoint.source}: {name!r} contains NaN or infinity and cannot be packed.")
+    return quantize_rows(rows)
 
 
 def _read_both(values: LazyTensor, scale: LazyTensor) -> tuple[Array, Array]:

@@ -48,7 +48,7 @@ TUPLE_LIMIT = 1000
 
 @dataclass(frozen=True)
 class _Stand:
-    """What is known of a value on the stack."""
+    """What is known about a value on the stack."""
 
     weight: int = 1  # how many values hang on it, if it is a tuple
     number: int = 0  # its value, or the largest in it
@@ -86,13 +86,15 @@ def _opcodes(pickles: bytes, path: Path) -> Iterator[tuple[pickletools.OpcodeInf
             for opcode, argument, _ in pickletools.genops(stream):
                 count += 1
                 if count > INSTRUCTION_LIMIT:
-                    raise FileFormatError(f"{path} refused: its pickle has over {INSTRUCTION_LIMIT:,} steps.")
+                    raise FileFormatError(
+                        f"{path} refused: its pickle has over {INSTRUCTION_LIMIT:,} instructions."
+                    )
                 yield opcode, argument
         except FileFormatError:
             raise
         except Exception as error:
             reason = str(error)[:100]
-            raise FileFormatError(f"{path} holds a broken pickle: {reason}. Get the file again.") from None
+            raise FileFormatError(f"{path} has a broken pickle: {reason}. Download the file again.") from None
 
 
 class _Machine:
@@ -125,7 +127,7 @@ class _Machine:
             self._replace(opcode, argument if isinstance(argument, int) else 0)
 
     def _replace(self, opcode: pickletools.OpcodeInfo, number: int) -> None:
-        """Take from the stack what the instruction takes, and put there what it makes."""
+        """Pop the instruction's operands from the stack and push its results."""
         taken: list[_Stand] = []
         needed = len(opcode.stack_before)
         if pickletools.markobject in opcode.stack_before:
@@ -137,9 +139,9 @@ class _Machine:
         if opcode.name in {"REDUCE", "NEWOBJ"} and taken[0].name.endswith("Storage"):
             raise FileFormatError(f"{self.path} refused: it makes a storage of its own. It may be an attack.")
         if opcode.name == "BINPERSID" and taken[0].number > self.size:
-            # The tuple that names a storage holds its length, allocated as soon as it is read.
+            # The tuple that names a storage contains its length, allocated as soon as it is read.
             raise FileFormatError(
-                f"{self.path} refused: it promises a storage of {min(taken[0].number, 10**18):,} numbers "
+                f"{self.path} refused: it claims a storage of {min(taken[0].number, 10**18):,} numbers "
                 f"but is {self.size:,} bytes long."
             )
         if opcode.name in _TUPLES:
@@ -153,7 +155,9 @@ class _Machine:
 
     def _pop(self, count: int) -> list[_Stand]:
         if count > len(self.stack):
-            raise FileFormatError(f"{self.path} holds a broken pickle: nothing on its stack. Get it again.")
+            raise FileFormatError(
+                f"{self.path} has a broken pickle: nothing on its stack. Download it again."
+            )
         popped = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return popped

@@ -1,8 +1,8 @@
-"""Files made by `torch.save`: a pickle, which is a program, beside raw storages.
+"""Files written by `torch.save`: a pickle, which is a program, and raw storages.
 
-A pickle can call any function it names. Three walls stand before that: the zip around it is measured (only
-plain stored entries, no larger than the file), the pickle's instructions are read without being executed
-(pickle_check.py), and only then `torch.load(weights_only=True)` runs it.
+A pickle can call any function it names. There are three checks before that: the zip around it (only
+uncompressed entries, no larger than the file), the pickle's instructions, parsed without executing them
+(pickle_check.py), and `torch.load(weights_only=True)`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError, UserError
 from glassgpt.files import file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import Array, LazyTensor
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.pickle_check import DTYPES, OLD_START, check_instructions, instructions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PICKLE_LIMIT = 2**20
 ENTRY_LIMIT = 20_000  # 1,750 in the same file
 
 
-def looks_like(path: str | Path) -> bool:
+def has_signature(path: str | Path) -> bool:
     """Whether a file starts as one of `torch.save` does: a zip, or (before 2020) a bare pickle."""
     with open(path, "rb") as file:
         start = file.read(len(OLD_START))
@@ -41,23 +41,23 @@ def looks_like(path: str | Path) -> bool:
 
 
 def mentions(path: str | Path, key: str) -> bool:
-    """Whether the pickle holds that string, found without executing it."""
+    """Whether the pickle contains that string, without executing it."""
     path = Path(path)
     return any(argument == key for _, argument in instructions(_pickles(path), path))
 
 
 @dataclass(frozen=True)
 class Pickled:
-    """The dictionary in a file. Where its storages lie in the file is known by their address in memory."""
+    """The dictionary in a file. The positions of its storages are known by their addresses in memory."""
 
     path: Path
     values: dict[str, Any]
-    file: FileBytes
-    places: Mapping[int, int]  # address of a storage -> where it lies; none in files from before 2020
+    file: ByteReader
+    places: Mapping[int, int]  # address of a storage -> its position in the file; empty before 2020
 
 
 def load_pickled(path: str | Path) -> Pickled:
-    """The dictionary in the file; numbers stay on the disk where the file's age allows."""
+    """The dictionary in the file; tensors are not read, except in files from before 2020."""
     path = Path(path)
     check_instructions(_pickles(path), path)
     try:
@@ -78,16 +78,18 @@ def load_pickled(path: str | Path) -> Pickled:
     places: dict[int, int] = {}
     try:
         if _is_zip(path):
-            # Mapped for its structure alone, no number is touched: see filebytes.py for why not.
+            # Mapped for its structure only, no tensor is accessed: see byte_reader.py.
             values = torch.load(path, map_location=stay, weights_only=True, mmap=True)
             places = _places(addresses, _storages(path))
         if not places:
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
-    except Exception as error:  # whatever torch makes of a broken file, the user needs one line of it
-        raise FileFormatError(f"{path} cannot be opened: {_reason(error)}. Get the file again.") from None
+    except Exception as error:  # torch raises many types for a broken file
+        raise FileFormatError(
+            f"{path} cannot be opened: {_reason(error)}. Download the file again."
+        ) from None
     if not isinstance(values, dict):
-        raise FileFormatError(f"{path} holds a {type(values).__name__}, not a dictionary of tensors.")
-    return Pickled(path, values, FileBytes(path), places)
+        raise FileFormatError(f"{path} contains a {type(values).__name__}, not a dictionary of tensors.")
+    return Pickled(path, values, ByteReader(path), places)
 
 
 def _storages(path: Path) -> list[int]:
@@ -122,16 +124,16 @@ def _reason(error: Exception) -> str:
 
 
 def lazy_tensors(pickled: Pickled, values: Mapping[Any, Any]) -> dict[str, LazyTensor]:
-    """The tensors of a dictionary in the file, each read when it is asked for."""
+    """The tensors of a dictionary in the file, each read on access."""
     path, tensors = pickled.path, {}
     for name, tensor in values.items():
         if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
             shown = repr(name) if isinstance(name, str) else type(name).__name__
             raise FileFormatError(f"{path}: the entry {shown} is a {type(tensor).__name__}, not a tensor.")
-        # A stride of 0 can blow one number up to any shape; real files do not contain such tensors.
+        # A stride of 0 can expand one value to any shape; real files do not contain such tensors.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise FileFormatError(
-                f"{path}: tensor {name!r} claims shape {tuple(tensor.shape)}, more than the file holds of it."
+                f"{path}: tensor {name!r} claims shape {tuple(tensor.shape)}, more than the file contains."
             )
         tensors[name] = LazyTensor(tuple(tensor.shape), _dtype(path, name, tensor), _reader(pickled, tensor))
     return tensors
@@ -144,7 +146,7 @@ def _reader(pickled: Pickled, tensor: torch.Tensor) -> Callable[[], Array]:
     file = pickled.file  # alone: what hangs on the dictionary may go
     shape, stride, dtype, width = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.element_size()
     begin = place + int(tensor.storage_offset()) * width
-    length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # numbers it reaches over
+    length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # elements it spans
 
     def read() -> Array:
         import torch
@@ -219,7 +221,7 @@ def _pickle_of_zip(path: Path) -> bytes:
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError(f"{path} is a broken zip: {error}. Get the file again.") from None
+        raise FileFormatError(f"{path} is a broken zip: {error}. Download the file again.") from None
 
 
 def _entry_count(path: Path, size: int) -> int:
@@ -229,7 +231,7 @@ def _entry_count(path: Path, size: int) -> int:
         tail = file.read()
         end = tail.rfind(b"PK\x05\x06")
         if end < 0 or len(tail) - end < 22:
-            raise FileFormatError(f"{path} is a truncated zip: it has no directory. Get the file again.")
+            raise FileFormatError(f"{path} is a truncated zip: it has no directory. Download the file again.")
         count = int.from_bytes(tail[end + 10 : end + 12], "little")
         locator = tail[max(0, end - 20) : end]
         if locator.startswith(b"PK\x06\x07"):  # a 64-bit record exists and this says where

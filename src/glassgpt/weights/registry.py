@@ -1,7 +1,7 @@
-"""From a name or a path to a checkpoint, and back to a path: which format is it, and who reads it?
+"""Loads and saves checkpoints by name or path: finds the model, detects the format, calls its module.
 
-Formats are told apart by what is in the file or folder, not by its name alone. Modules are imported when
-their turn comes.
+The format is detected from the contents of the file or folder, not only from its name. The modules are
+imported when needed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
-from glassgpt.files import refuse_device
+from glassgpt.files import check_not_device
+from glassgpt.progress import Progress, no_progress
 from glassgpt.weights import run_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
 from glassgpt.weights.huggingface import read_config
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.weights.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ FORMATS = {
     "run": "run_checkpoint",
 }
 WRITABLE = tuple(name for name in FORMATS if name != "run")
-# The order of asking: a nanoGPT file is also a file of torch.save, which Hugging Face's module accepts.
+# The order of detection: a nanoGPT file is also a torch.save file, which the Hugging Face module accepts.
 _READING_ORDER = ("run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
 _FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".bpe", ".tiktoken")
@@ -45,13 +46,15 @@ _UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json
 
 
 def shipped_names() -> list[str]:
-    """The models that came with the package."""
+    """The models that ship with the package."""
     return sorted(folder.name for folder in DATA.glob("*/") if (folder / "config.json").is_file())
 
 
-def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Checkpoint:
-    """Read a shipped model, a file or folder of any known format, or a model of the hub."""
-    path, source = locate(name_or_path, offline=offline)
+def load_checkpoint(
+    name_or_path: str | Path, *, offline: bool = False, progress: Progress = no_progress
+) -> Checkpoint:
+    """Load a shipped model, a file or folder in any known format, or a model from the hub."""
+    path, source = resolve_model(name_or_path, offline=offline, progress=progress)
     with _readable(path):
         checkpoint: Checkpoint = _module(detect_format(path)).load(path)
     checkpoint.source = source
@@ -59,10 +62,10 @@ def load_checkpoint(name_or_path: str | Path, *, offline: bool = False) -> Check
 
 
 def load_config(name_or_path: str | Path, *, offline: bool = False) -> Config:
-    """The shape of a model alone: of the hub only config.json is fetched, of a file only its head read."""
-    path, _ = locate(name_or_path, ("config",), offline=offline)
+    """The config only: from the hub it downloads config.json, from a file it reads the header."""
+    path, _ = resolve_model(name_or_path, ("config",), offline=offline)
     with _readable(path):
-        if not holds_weights(path) and (path / "config.json").is_file():
+        if not contains_weights(path) and (path / "config.json").is_file():
             return read_config(path / "config.json")
         module = _module(detect_format(path))
         config: Config = (
@@ -72,8 +75,8 @@ def load_config(name_or_path: str | Path, *, offline: bool = False) -> Config:
 
 
 def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokenizer:
-    """The tokenizer alone: a model's, or one that lies in a file or folder by itself. Weights stay unread."""
-    path, source = locate(name_or_path, ("tokenizer",), offline=offline)
+    """The tokenizer only, of a model or of a tokenizer file or folder. Weights are not read."""
+    path, source = resolve_model(name_or_path, ("tokenizer",), offline=offline)
     from glassgpt.tokenizer import Tokenizer
 
     found: Tokenizer | None
@@ -85,27 +88,31 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
         if detect_format(path) == "gguf":
             found, why_not = _module("gguf").load_tokenizer(path)
         else:
-            found, notes = tokenizer_beside(path.parent)
+            found, notes = find_tokenizer(path.parent)
             why_not = notes.get("tokenizer")
     if found is None:
         reason = "" if why_not is None else f" ({why_not})"
         raise ModelNotFoundError(
-            f"{source} has no tokenizer{reason}. Put its tokenizer.json beside it, or name a folder with one."
+            f"{source} has no tokenizer{reason}. Put its tokenizer.json beside it, or give a folder with one."
         )
     return found
 
 
-def locate(
-    name_or_path: str | Path, parts: Collection[str] = PARTS, *, offline: bool = False
+def resolve_model(
+    name_or_path: str | Path,
+    parts: Collection[str] = PARTS,
+    *,
+    offline: bool = False,
+    progress: Progress = no_progress,
 ) -> tuple[Path, str]:
-    """Where these parts of a model lie, fetched from the hub if need be, and what to call the model."""
+    """The path of a model, with these parts downloaded from the hub if necessary, and its display name."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in shipped_names():
         return DATA / name, name
-    if not name:  # pathlib would take it for the folder we are in
+    if not name:  # pathlib would take it for the current folder
         raise ModelNotFoundError(
             "the model's name is empty. Give a name (default, tiny, gpt2, owner/name), a folder or a file; "
-            "the folder you are in is called . (a dot)."
+            "the current folder is . (a dot)."
         )
     path = Path(name_or_path).expanduser()
     if path.exists():
@@ -114,16 +121,16 @@ def locate(
         raise ModelNotFoundError(f"{path} does not exist. Check the path.")
     if not is_hub_name(name):
         raise ModelNotFoundError(_unknown(name, [*shipped_names(), *KNOWN]))
-    return fetch(name, parts, offline=offline), name
+    return fetch(name, parts, offline=offline, progress=progress), name
 
 
-def holds_weights(path: Path) -> bool:
-    """Whether this is a file, or a folder in some format, and not a folder with a config.json alone."""
+def contains_weights(path: Path) -> bool:
+    """Whether this is a file or a folder with weights, rather than a folder with only a config.json."""
     return not path.is_dir() or any(_module(name).detect(path) for name in _READING_ORDER)
 
 
 def detect_format(path: str | Path) -> str:
-    """Which of `FORMATS` a file or folder is in."""
+    """The format of a file or folder, a key of `FORMATS`."""
     path = Path(path)
     if not path.is_dir() and not path.is_file():
         raise FileFormatError(f"{path} is neither a folder nor a regular file. Check the path.")
@@ -135,22 +142,22 @@ def detect_format(path: str | Path) -> str:
             held = sorted(entry.name for entry in path.iterdir())
             shown = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "") if held else "nothing"
             raise ModelNotFoundError(
-                f"{path} holds no model ({shown}). A model folder has config.json and model.safetensors, "
+                f"{path} contains no model ({shown}). A model folder has config.json and model.safetensors, "
                 "or the files of another format in docs/formats.md."
             )
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
     raise FileFormatError(
-        f"{path} is in no format that is known here ({', '.join(FORMATS)}). Check that the file is complete."
+        f"{path} is in none of the known formats ({', '.join(FORMATS)}). Check that the file is complete."
     )
 
 
 def save_checkpoint(
     checkpoint: Checkpoint, path: str | Path, format: str = "hf", dtype: str | None = None
 ) -> None:
-    """Write a checkpoint, replacing what was at `path`, unless that is a folder with other things in it."""
+    """Write a checkpoint, replacing what is at `path`, unless that is a folder with other files in it."""
     path = Path(path)
-    refuse_foreign_files(path)
+    check_only_model_files(path)
     writer(format).save(checkpoint, path, dtype)
 
 
@@ -166,16 +173,16 @@ def writer(format: str) -> Any:
 
 
 def format_for(path: str | Path) -> str:
-    """The format that a target's name asks for; a folder is a Hugging Face folder."""
+    """The format for a target by its suffix; a folder is a Hugging Face folder."""
     suffix = Path(path).suffix.lower()
     if suffix in _UNCLEAR_SUFFIXES:
         raise SettingError(
-            f"{path}: {suffix} does not say which format to write. Add --format {'/'.join(WRITABLE)}."
+            f"{path}: {suffix} does not determine the format. Add --format {'/'.join(WRITABLE)}."
         )
     return _FORMAT_OF_SUFFIX.get(suffix, "hf")
 
 
-# What may lie in a model folder that is about to be replaced as a whole.
+# The files of a model folder, which may be replaced as a whole.
 _MODEL_FILES = (
     "*.safetensors",
     "*.index.json",
@@ -198,9 +205,9 @@ _MODEL_FILES = (
 )
 
 
-def refuse_foreign_files(path: Path) -> None:
-    """Replacing removes what was there: a folder must hold nothing but a model, a device stays one."""
-    refuse_device(path)
+def check_only_model_files(path: Path) -> None:
+    """Refuse to replace a folder that contains anything but a model, or a device."""
+    check_not_device(path)
     if not path.is_dir():
         return
     foreign = sorted(
@@ -210,8 +217,8 @@ def refuse_foreign_files(path: Path) -> None:
     )
     if foreign:
         raise SettingError(
-            f"{path} holds {foreign[0]!r}, which is no part of a model; writing there would remove it. "
-            "Name another folder."
+            f"{path} contains {foreign[0]!r}, which is not part of a model; writing there would remove it. "
+            "Choose another folder."
         )
 
 
@@ -238,4 +245,4 @@ def _looks_like_a_path(name: str) -> bool:
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(known)}."
-    return f"no model is called {name!r}, and no file or folder either.{hint} Or give owner/name or a path."
+    return f"no model, file or folder is called {name!r}.{hint} Or give owner/name or a path."

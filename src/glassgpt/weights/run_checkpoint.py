@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError, shown
-from glassgpt.files import checksum, file_size, inside, read_json
-from glassgpt.weights.checkpoint import Array, Checkpoint, LazyTensor, LazyTensors, checked
-from glassgpt.weights.tensorfile import open_tensors, read_header
-from glassgpt.weights.tokenizers import tokenizer_beside
+from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import file_crc32, file_size, path_inside, read_json
+from glassgpt.weights.checkpoint import Array, Checkpoint, LazyTensor, LazyTensors, check_tensors
+from glassgpt.weights.safetensors_file import open_tensors, read_header
+from glassgpt.weights.tokenizers import find_tokenizer
 
 STATE = "training.safetensors"
 REST = "rest.safetensors"
@@ -48,10 +48,10 @@ def load(path: str | Path) -> Checkpoint:
     check_files(folder, files)
     config = _read_config(folder)
     tensors = _open_shards(folder, files) if is_sharded(folder) else _weights(open_tensors(folder / STATE)[0])
-    tokenizer, notes = tokenizer_beside(run_folder(folder))
+    tokenizer, notes = find_tokenizer(run_folder(folder))
     return Checkpoint(
         config,
-        checked(config, LazyTensors(tensors), str(folder)),
+        check_tensors(config, LazyTensors(tensors), str(folder)),
         tokenizer,
         format="run",
         source=str(folder),
@@ -83,7 +83,7 @@ def read_done(folder: Path) -> dict[str, tuple[int, int]]:
         raise FileFormatError(f"{folder / DONE} is damaged. Use another checkpoint of the run.")
     found = {}
     for name, numbers in files.items():
-        inside(folder, name)
+        path_inside(folder, name)
         if not isinstance(numbers, list) or len(numbers) != 2 or not all(map(_is_count, numbers)):
             raise FileFormatError(f"{folder / DONE} is damaged. Use another checkpoint of the run.")
         found[name] = (numbers[0], numbers[1])
@@ -97,7 +97,7 @@ def check_files(folder: Path, files: dict[str, tuple[int, int]]) -> None:
     for name, (size, crc32) in files.items():
         if not (folder / name).is_file():
             raise FileFormatError(f"{folder} is damaged: {name} is missing.")
-        if file_size(folder / name) != size or checksum(folder / name) != crc32:
+        if file_size(folder / name) != size or file_crc32(folder / name) != crc32:
             raise FileFormatError(f"{folder / name} is damaged: it differs from what was saved.")
 
 
@@ -137,7 +137,9 @@ def _open_shards(folder: Path, files: dict[str, tuple[int, int]]) -> dict[str, L
         offsets = _parse_object(metadata.get(OFFSETS, "{}"), f"{folder / name}: {OFFSETS}")
         for key, tensor in _weights(tensors).items():
             if math.prod(tensor.shape):  # a rank may have no part of a small tensor
-                offset = _read_offset(offsets.get(f"model.{key}"), tensor, f"{folder / name}: {shown(key)}")
+                offset = _read_offset(
+                    offsets.get(f"model.{key}"), tensor, f"{folder / name}: {short_repr(key)}"
+                )
                 shards.setdefault(key, []).append((offset, tensor))
     return {name: _join(name, parts, folder) for name, parts in shards.items()}
 
@@ -146,7 +148,7 @@ def _read_offset(value: Any, tensor: LazyTensor, where: str) -> tuple[int, ...]:
     offset = value.get("saved_offsets") if isinstance(value, dict) else None
     if not isinstance(offset, list) or len(offset) != len(tensor.shape) or not all(map(_is_count, offset)):
         raise FileFormatError(
-            f"{where} has the offset {shown(offset)} for the shape {tensor.shape}. "
+            f"{where} has the offset {short_repr(offset)} for the shape {tensor.shape}. "
             "Use another checkpoint of the run."
         )
     return tuple(offset)
@@ -166,7 +168,7 @@ def _join(name: str, shards: list[Shard], folder: Path) -> LazyTensor:
     )
     if not same or math.prod(whole) != volume or overlaps:
         raise FileFormatError(
-            f"{folder}: the shards of {shown(name)} do not add up to a tensor. "
+            f"{folder}: the shards of {short_repr(name)} do not add up to a tensor. "
             "Use another checkpoint of the run."
         )
     # The fused q, k, v matrix is stored as (C, 3, C): see `train/checkpoint/sharded.py`.

@@ -1,10 +1,10 @@
-"""A sorted table of keys and values in a file, as LevelDB made it and TensorFlow's checkpoint index uses it.
+"""A sorted table of keys and values in a file, in LevelDB's format, which TensorFlow's checkpoint index uses.
 
 The file ends in a footer with two handles (offset, size): of an empty "meta" block and of the index block,
 whose values are in turn the handles of the data blocks. A block is a run of entries, each
     (bytes shared with the key before, bytes of its own, bytes of the value, own key bytes, value)
 then the positions of entries that share nothing (for searching), then how many those are; it is followed by
-one byte for its compression and a checksum. All numbers are bounded before they are believed.
+one byte for its compression and a checksum. All sizes are checked before they are used.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RESTART_EVERY = 16
 def read_table(data: bytes, where: str) -> dict[bytes, bytes]:
     """Every key and value of the table, in order."""
     if len(data) > FILE_LIMIT:
-        _refuse(where, f"is {len(data):,} bytes long; an index has at most {FILE_LIMIT:,}")
+        _fail(where, f"is {len(data):,} bytes long; an index has at most {FILE_LIMIT:,}")
     if len(data) < FOOTER or data[-8:] != MAGIC:
-        _refuse(where, "does not end as a TensorFlow checkpoint index does")
+        _fail(where, "does not end as a TensorFlow checkpoint index does")
     body, footer = data[:-FOOTER], data[-FOOTER:]
-    at = _read_handle(footer, 0, where)[1]  # the meta block is empty; nobody needs it
+    at = _read_handle(footer, 0, where)[1]  # the meta block is empty and unused
     (offset, size), _ = _read_handle(footer, at, where)
     table: dict[bytes, bytes] = {}
     behind = (
@@ -47,21 +47,21 @@ def read_table(data: bytes, where: str) -> dict[bytes, bytes]:
     for _, handle in _entries(_block(body, offset, size, budget, where), where):
         (offset, size), _ = _read_handle(handle, 0, where)
         if offset < behind:
-            _refuse(where, f"has a block at {offset} inside the one before it")
+            _fail(where, f"has a block at {offset} inside the one before it")
         behind = offset + size
         block = _block(body, offset, size, budget, where)
         budget -= len(block)
         for key, value in _entries(block, where):
             if len(table) == ENTRY_LIMIT:
-                _refuse(where, f"has more than {ENTRY_LIMIT:,} entries")
+                _fail(where, f"has more than {ENTRY_LIMIT:,} entries")
             if key in table:
-                _refuse(where, f"lists {key[:80]!r} twice")
+                _fail(where, f"lists {key[:80]!r} twice")
             table[key] = value
     return table
 
 
 def write_table(table: dict[bytes, bytes]) -> bytes:
-    """The file that holds the table, its keys sorted, uncompressed as TensorFlow writes it."""
+    """The contents of a table file, with sorted keys and uncompressed, as TensorFlow writes it."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []
@@ -79,18 +79,18 @@ def write_table(table: dict[bytes, bytes]) -> bytes:
 
 
 def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
-    """A number of up to 64 bits stored 7 bits a byte, lowest first; and the place behind it."""
+    """A varint of up to 64 bits (7 bits per byte, lowest first), and the position after it."""
     value = shift = 0
     while shift < 64:
         if at >= len(data):
-            _refuse(where, "ends inside a number")
+            _fail(where, "ends inside a number")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & (2**64 - 1), at
         shift += 7
-    _refuse(where, "has a number of more than 64 bits")
+    _fail(where, "has a number of more than 64 bits")
 
 
 def varint(value: int) -> bytes:
@@ -102,8 +102,8 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _refuse(where: str, what: str) -> NoReturn:
-    raise FileFormatError(f"{where} {what}: damaged or forged. Get the file again.") from None
+def _fail(where: str, what: str) -> NoReturn:
+    raise FileFormatError(f"{where} {what}: damaged. Download the file again.") from None
 
 
 def _read_handle(data: bytes, at: int, where: str) -> tuple[tuple[int, int], int]:
@@ -116,27 +116,27 @@ def _block(body: bytes, offset: int, size: int, budget: int, where: str) -> byte
     """The contents of a block, once its checksum agrees."""
     end = offset + size
     if end + TRAILER > len(body):
-        _refuse(where, f"promises a block of {size:,} bytes at {offset:,} but is {len(body) + FOOTER:,} long")
+        _fail(where, f"promises a block of {size:,} bytes at {offset:,} but is {len(body) + FOOTER:,} long")
     (stored,) = struct.unpack_from("<I", body, end + 1)
     if masked(crc32c(memoryview(body)[offset : end + 1])) != stored:
-        _refuse(where, f"has a wrong checksum on the block at {offset:,}")
+        _fail(where, f"has a wrong checksum on the block at {offset:,}")
     kind, contents = body[end], body[offset:end]
     if kind == _SNAPPY:
         contents = unsnappy(contents, budget, where)
     elif kind != _PLAIN:
-        _refuse(where, f"has a block compressed in the unknown way {kind}")
+        _fail(where, f"has a block compressed in the unknown way {kind}")
     if len(contents) > budget:
-        _refuse(where, f"has blocks of more than {FILE_LIMIT:,} bytes")
+        _fail(where, f"has blocks of more than {FILE_LIMIT:,} bytes")
     return contents
 
 
 def _entries(block: bytes, where: str) -> Iterator[tuple[bytes, bytes]]:
     if len(block) < 4:
-        _refuse(where, "has a block without an end")
+        _fail(where, "has a block without an end")
     (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
     end = len(block) - 4 - 4 * restarts
     if end < 0:
-        _refuse(where, f"has a block with {restarts:,} restarts in {len(block):,} bytes")
+        _fail(where, f"has a block with {restarts:,} restarts in {len(block):,} bytes")
     key, at = b"", 0
     for _ in range(ENTRY_LIMIT):
         if at >= end:
@@ -145,12 +145,12 @@ def _entries(block: bytes, where: str) -> Iterator[tuple[bytes, bytes]]:
         own, at = read_varint(block, at, where)
         n_value, at = read_varint(block, at, where)
         if shared > len(key) or shared + own > KEY_LIMIT or at + own + n_value > end:
-            _refuse(where, "has an entry larger than its block")
+            _fail(where, "has an entry larger than its block")
         key = key[:shared] + block[at : at + own]
         at += own
         yield key, block[at : at + n_value]
         at += n_value
-    _refuse(where, f"has a block of more than {ENTRY_LIMIT:,} entries")
+    _fail(where, f"has a block of more than {ENTRY_LIMIT:,} entries")
 
 
 def _append_block(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
@@ -178,7 +178,7 @@ def unsnappy(data: bytes, limit: int, where: str) -> bytes:
     """Undo Snappy: literal bytes, and copies of what was written before, down to a distance of one."""
     promised, at = read_varint(data, 0, where)
     if promised > limit:
-        _refuse(where, f"has a compressed block that would grow to {promised:,} bytes")
+        _fail(where, f"has a compressed block that would grow to {promised:,} bytes")
     out = bytearray()
     while at < len(data):
         tag = data[at]
@@ -191,7 +191,7 @@ def unsnappy(data: bytes, limit: int, where: str) -> bytes:
                 at += width
             length += 1
             if at + length > len(data):
-                _refuse(where, "ends inside a compressed block")
+                _fail(where, "ends inside a compressed block")
             out += data[at : at + length]
             at += length
         else:
@@ -199,16 +199,16 @@ def unsnappy(data: bytes, limit: int, where: str) -> bytes:
             distance = int.from_bytes(data[at : at + width], "little")
             at += width
             length = (tag >> 2) + 1
-            if tag & 3 == 1:  # short copies keep three bits of the distance beside the length
+            if tag & 3 == 1:  # short copies store three bits of the distance with the length
                 distance |= (tag >> 5) << 8
                 length = (tag >> 2 & 7) + 4
             if at > len(data) or not 0 < distance <= len(out):
-                _refuse(where, "has a compressed block that copies from outside itself")
+                _fail(where, "has a compressed block that copies from outside itself")
             start = len(out) - distance
             pattern = bytes(out[start : start + length])  # shorter than length where it overlaps its copy
             out += (pattern * (length // len(pattern) + 1))[:length]
         if len(out) > promised:
-            _refuse(where, "has a compressed block longer than it says")
+            _fail(where, "has a compressed block longer than it says")
     if len(out) != promised:
-        _refuse(where, "has a compressed block shorter than it says")
+        _fail(where, "has a compressed block shorter than it says")
     return bytes(out)

@@ -19,13 +19,13 @@ import ml_dtypes
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.files import file_size
+from glassgpt.files import file_size, read_bytes
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import Array, LazyTensor
 from glassgpt.weights.crc32c import crc32c, masked
-from glassgpt.weights.filebytes import FileBytes
 from glassgpt.weights.sstable import FILE_LIMIT, read_table, read_varint, varint, write_table
 
-# TensorFlow's numbers for the dtypes (types.proto) that weights come in.
+# TensorFlow's ids (types.proto) of the dtypes of weights.
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -39,7 +39,7 @@ _SHARD_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one variable lies. (BundleEntryProto)"""
+    """The position of a variable. (BundleEntryProto)"""
 
     dtype: int
     shape: tuple[int, ...]
@@ -50,17 +50,17 @@ class Entry:
 
 
 def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]:
-    """The variables of `prefix`.index by name; each is read, and its checksum compared, when asked for.
+    """The variables of `prefix`.index by name; each is read, and its checksum verified, on access.
 
     A name that ends in one of `skip`, or has a dtype no weight has (a step counter), is left out.
     """
     index = prefix.with_name(prefix.name + ".index")
     where = str(index)
     if file_size(index) > FILE_LIMIT:
-        _refuse(where, f"is {file_size(index):,} bytes long; an index has at most {FILE_LIMIT:,}")
-    table = read_table(_read(index), where)
+        _fail(where, f"is {file_size(index):,} bytes long; an index has at most {FILE_LIMIT:,}")
+    table = read_table(read_bytes(index), where)
     if b"" not in table:
-        _refuse(where, "has no header")
+        _fail(where, "has no header")
     n_shards = _read_header(table.pop(b""), where)
     endings = tuple(skip)
     entries: dict[str, Entry] = {}
@@ -68,7 +68,7 @@ def read_bundle(prefix: Path, skip: Iterable[str] = ()) -> dict[str, LazyTensor]
         try:
             name = key.decode()
         except UnicodeDecodeError:
-            _refuse(where, f"has the unreadable name {key[:80]!r}")
+            _fail(where, f"has the unreadable name {key[:80]!r}")
         if not name.endswith(endings):
             entries[name] = _read_entry(value, name, where)
     shards = {shard: _Shard(prefix, shard, n_shards) for shard in sorted({e.shard for e in entries.values()})}
@@ -105,17 +105,17 @@ class _Shard:
 
     def __init__(self, prefix: Path, number: int, of: int) -> None:
         if not 0 <= number < of <= _SHARD_LIMIT:
-            _refuse(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
+            _fail(f"{prefix}.index", f"puts a variable into data file {number} of {of}")
         self.path = _shard_path(prefix, number, of)
         self.size = file_size(self.path)
-        self.bytes = FileBytes(self.path)
+        self.bytes = ByteReader(self.path)
 
     def tensor(self, name: str, entry: Entry) -> LazyTensor:
         dtype = DTYPES[entry.dtype]
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
-            _refuse(str(self.path), f"would hold {name} of shape {entry.shape} in {entry.size:,} bytes")
+            _fail(str(self.path), f"would hold {name} of shape {entry.shape} in {entry.size:,} bytes")
         if entry.offset + entry.size > self.size:
-            _refuse(
+            _fail(
                 str(self.path),
                 f"is {self.size:,} bytes long, but {name} ends at {entry.offset + entry.size:,}",
             )
@@ -123,7 +123,7 @@ class _Shard:
         def read() -> Array:
             data = self.bytes.read(entry.offset, entry.size)
             if masked(crc32c(data.data)) != entry.crc:
-                _refuse(str(self.path), f"has a wrong checksum on {name}")
+                _fail(str(self.path), f"has a wrong checksum on {name}")
             return data.view(dtype).reshape(entry.shape)
 
         return LazyTensor(entry.shape, dtype, read)
@@ -133,20 +133,13 @@ def _shard_path(prefix: Path, number: int, of: int) -> Path:
     return prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{of:05d}")
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-
-
 def _read_header(message: bytes, where: str) -> int:
     fields = _fields(message, where)
     if _last_int(fields, 2, where) != 0:
-        _refuse(where, "was written on a big-endian machine, which no GPT-2 was")
+        _fail(where, "was written on a big-endian machine, which no GPT-2 was")
     n_shards = _last_int(fields, 1, where)
     if not 1 <= n_shards <= _SHARD_LIMIT:
-        _refuse(where, f"promises {n_shards:,} data files")
+        _fail(where, f"promises {n_shards:,} data files")
     return n_shards
 
 
@@ -158,12 +151,12 @@ def _read_entry(message: bytes, name: str, where: str) -> Entry:
     for part in fields.get(2, [])[-1:]:
         dims = _fields(_as_bytes(part, where), where).get(2, [])
         if len(dims) > 8:
-            _refuse(where, f"gives {name} {len(dims)} dimensions")
+            _fail(where, f"gives {name} {len(dims)} dimensions")
         shape = [_last_int(_fields(_as_bytes(dim, where), where), 1, where) for dim in dims]
-    # A negative int64 (an unknown dimension, an offset before the file) arrives here as a huge number.
+    # A negative int64 (an unknown dimension, an offset before the file) appears here as a huge integer.
     offset, size = _last_int(fields, 4, where), _last_int(fields, 5, where)
     if max([offset, size, *shape]) >= 2**48:
-        _refuse(where, f"gives {name} a shape or place that no file has")
+        _fail(where, f"gives {name} a shape or place that no file has")
     return Entry(
         dtype=_last_int(fields, 1, where),
         shape=tuple(shape),
@@ -175,15 +168,15 @@ def _read_entry(message: bytes, name: str, where: str) -> Entry:
 
 
 def _refuse_overlaps(entries: dict[str, Entry], where: str) -> None:
-    """One small data file must not stand for many large variables."""
+    """A small data file must not be used for many large variables."""
     placed = sorted((e.shard, e.offset, e.offset + e.size, name) for name, e in entries.items())
     for (shard, _, end, name), (next_shard, start, _, next_name) in itertools.pairwise(placed):
         if shard == next_shard and start < end:
-            _refuse(where, f"puts {next_name} inside {name}")
+            _fail(where, f"puts {next_name} inside {name}")
 
 
 def _fields(message: bytes, where: str) -> dict[int, list[int | bytes]]:
-    """A protobuf message taken apart: field number -> every value it has, in order."""
+    """A parsed protobuf message: field number -> all its values, in order."""
     fields: dict[int, list[int | bytes]] = {}
     at = 0
     while at < len(message):
@@ -198,9 +191,9 @@ def _fields(message: bytes, where: str) -> dict[int, list[int | bytes]]:
             elif wire in (_FIXED32, _FIXED64):
                 length = 4 if wire == _FIXED32 else 8
             else:
-                _refuse(where, f"has a field of the unknown kind {wire}")
+                _fail(where, f"has a field of the unknown kind {wire}")
             if at + length > len(message):
-                _refuse(where, "has a field longer than its message")
+                _fail(where, "has a field longer than its message")
             raw = message[at : at + length]
             value = raw if wire == _BYTES else int.from_bytes(raw, "little")
             at += length
@@ -212,13 +205,13 @@ def _last_int(fields: dict[int, list[int | bytes]], number: int, where: str) -> 
     """The last value of a field wins; a field left out is 0. So protobuf has it."""
     value = fields.get(number, [0])[-1]
     if not isinstance(value, int):
-        _refuse(where, f"has bytes where a number belongs (field {number})")
+        _fail(where, f"has bytes where a number belongs (field {number})")
     return value
 
 
 def _as_bytes(value: int | bytes, where: str) -> bytes:
     if not isinstance(value, bytes):
-        _refuse(where, "has a number where a message belongs")
+        _fail(where, "has a number where a message belongs")
     return value
 
 
@@ -226,5 +219,5 @@ def _sized(message: bytes) -> bytes:
     return varint(len(message)) + message
 
 
-def _refuse(where: str, what: str) -> NoReturn:
-    raise FileFormatError(f"{where} {what}: damaged or forged. Get the file again.") from None
+def _fail(where: str, what: str) -> NoReturn:
+    raise FileFormatError(f"{where} {what}: damaged. Download the file again.") from None

@@ -1,4 +1,4 @@
-"""The tokenizer that lies beside a weight file, if one does."""
+"""The tokenizer beside a weight file, if there is one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from glassgpt.errors import FileFormatError
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
-# Any one of these sets of files is a tokenizer; the tokenizer room decides which of them it reads.
+# Any of these sets of files is a tokenizer; `glassgpt.tokenizer` decides which one it reads.
 _FILE_SETS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
-# What other tokenizers leave beside weights: with one of these alone, the model takes ids.
+# Files of other kinds of tokenizers: with only one of these, the model takes token ids.
 _OTHER_KINDS = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json")
 
 
-def tokenizer_beside(folder: str | Path) -> tuple[Tokenizer | None, dict[str, str]]:
-    """The tokenizer in the folder, or None, and then a note why if there was one that cannot be read.
+def find_tokenizer(folder: str | Path) -> tuple[Tokenizer | None, dict[str, str]]:
+    """The tokenizer in the folder, or None, with a note if there is one that cannot be read.
 
-    Weights are of use without it, on token ids; so a tokenizer of another kind, or a broken one, is no error.
+    Weights are usable without it, on token ids, so an unsupported or damaged tokenizer is not an error.
     """
     folder = Path(folder)
     if not any(all((folder / name).is_file() for name in names) for names in _FILE_SETS):

@@ -1,4 +1,4 @@
-"""`glassgpt convert SRC DST`: from one file format to another, with a report of every tensor."""
+"""`glassgpt convert SRC DST`: conversion between file formats, with a report on every tensor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
+from glassgpt.cli.loading import waiting_for
 from glassgpt.cli.parse import flag
 
 if TYPE_CHECKING:
@@ -22,26 +23,33 @@ if TYPE_CHECKING:
 def command(
     src: Annotated[Positional[str], flag("the model: a name, a folder or a file", "SRC")],
     dst: Annotated[
-        Positional[str], flag("where to write: a folder (hf), or a file whose suffix tells", "DST")
+        Positional[str], flag("a folder (hf), or a file whose suffix determines the format", "DST")
     ],
     *,
     format: Annotated[
         Literal["auto", "hf", "gguf", "openai", "nanogpt", "llmc", "packed"],
-        flag("what to write; auto is what DST's name says, else hf"),
+        flag("format to write; auto: by the suffix of DST, else hf"),
     ] = "auto",
     dtype: Annotated[
-        str | None, flag("float32, bfloat16, float16 (gguf also q8_0)", "NAME", default="as in the source")
+        str | None, flag("float32, bfloat16, float16 (gguf also q8_0)", "NAME", default="that of SRC")
     ] = None,
-    force: Annotated[bool, flag("replace what is at DST", default="")] = False,
-    json: Annotated[bool, flag("one JSON object with every tensor", default="")] = False,
+    force: Annotated[bool, flag("replace DST if it exists", default="")] = False,
+    json: Annotated[bool, flag("print one JSON object with all tensors", default="")] = False,
 ) -> int:
-    """Convert a model between formats. What was written is read back and compared, tensor by tensor. DST is
-    complete or not there at all: it gets its name only when it is finished."""
+    """Convert a model between formats. The written file is read back and compared, tensor by tensor. DST
+    is written atomically: it appears only when it is complete."""
     from glassgpt.weights import convert
 
     began = time.perf_counter()
-    with terminal.spinner(f"{src} -> {dst}"):
-        report = convert(src, dst, None if format == "auto" else format, dtype, force=force)
+    with waiting_for(src, f"{src} -> {dst}"):
+        report = convert(
+            src,
+            dst,
+            None if format == "auto" else format,
+            dtype,
+            force=force,
+            progress=terminal.progress,
+        )
     seconds = time.perf_counter() - began
     if json:
         made = {
@@ -81,7 +89,7 @@ def summary(report: Report, seconds: float) -> str:
     exact = sum(tensor.max_abs_error == 0 for tensor in report)
     n = len(report.tensors)
     if exact == n:
-        kept = f"{n} tensors, every number the same"
+        kept = f"{n} tensors, all values equal"
     else:
         kept = f"{exact} of {n} tensors exact, largest error {report.max_abs_error:.2e}"
     formats = f"{report.source_format} -> {report.target_format}"

@@ -1,4 +1,4 @@
-"""`glassgpt eval MODEL`: how good is a model, by which rule, and how sure is that?"""
+"""`glassgpt eval MODEL`: metrics of a model, with standard errors and published results."""
 
 from __future__ import annotations
 
@@ -23,113 +23,115 @@ from glassgpt.ranges import check_whole
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from glassgpt.evaluate.metrics import Measure
-    from glassgpt.evaluate.run import Outcome, Plan
+    from glassgpt.evaluate.metrics import MetricResult
+    from glassgpt.evaluate.run import PreparedSuite, TaskResult
     from glassgpt.evaluate.scorer import Scorer
     from glassgpt.evaluate.task import Task
     from glassgpt.gpt import GPT
 
-PUBLISHED = "117M to 1542M are the published GPT-2s, accuracies in percent (docs/evaluation.md)"
+PUBLISHED = "117M to 1542M: the published GPT-2 models, accuracies in percent (docs/evaluation.md)"
 MOST_ITEMS = 2**31 - 1  # more than any task has documents, or any model positions
-TELL_AFTER = 3.0  # seconds of work after which the rest can be estimated
+ESTIMATE_AFTER = 3.0  # seconds after which the remaining time can be estimated
 
 
 def command(
     models: Annotated[
         Positional[tuple[str, ...]],
-        flag("one model, or two to compare; with --suite perplexity or bits-per-byte also a FILE", "MODEL"),
+        flag("a model, or two to compare; --suite perplexity and bits-per-byte take a FILE too", "MODEL"),
     ] = ("default",),
     *,
     suite: Annotated[
         str | None,
         flag(
-            "smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa",
+            "smoke, paper, harness, perplexity, bits-per-byte, or task names: lambada,piqa",
             "NAME",
             default="smoke",
         ),
     ] = None,
     tasks: Annotated[
-        str | None, flag("tasks of lm-evaluation-harness, run by itself: triviaqa,drop", "NAMES", default="")
+        str | None, flag("tasks run by lm-evaluation-harness: triviaqa,drop", "NAMES", default="")
     ] = None,
     data: Annotated[
-        str | None, flag("the folder with the data files (or the one FILE)", "DIR", default="the hub")
+        str | None, flag("folder with the data files (or the FILE)", "DIR", default="the hub")
     ] = None,
     stride: Annotated[
-        int | None, flag("tokens between windows on long texts", "N", default="the context: windows apart")
+        int | None, flag("stride of the windows on long texts", "N", default="the context: disjoint windows")
     ] = None,
     limit: Annotated[
-        int | None, flag("only the first documents (windows of long texts) of each task", "N", default="all")
+        int | None, flag("only the first N documents (or windows) of each task", "N", default="all")
     ] = None,
-    json: Annotated[bool, flag("one JSON object with every figure", default="")] = False,
-    markdown: Annotated[bool, flag("print a row of a Markdown table", default="")] = False,
-    any_data: Annotated[bool, flag("score files that are not the published ones", default="")] = False,
+    json: Annotated[bool, flag("print one JSON object with all metrics", default="")] = False,
+    markdown: Annotated[bool, flag("print a Markdown table with one row", default="")] = False,
+    any_data: Annotated[
+        bool, flag("accept data files that differ from the published ones", default="")
+    ] = False,
     cache: Annotated[
-        str | None, flag("where scores are kept, so that a killed run goes on", "DIR", default="~/.cache")
+        str | None,
+        flag("folder of the score cache, with which a killed run resumes", "DIR", default="~/.cache"),
     ] = None,
     device: Device = None,
     dtype: Annotated[str, flag("float32, bfloat16, float16, float64", "NAME")] = "float32",
 ) -> int:
-    """Measure a model. A suite is a set of tasks; every figure comes with its standard error and the rule by
-    which it was counted, beside the published ones. A task whose data is missing says so, and the rest goes
-    on. Run the same command again after a kill, and it goes on where it was. Exit code 1 if a file was
-    altered."""
+    """Evaluate a model on a suite of tasks. Every metric is printed with its standard error, its protocol and
+    the published results. A task whose data is missing is reported and skipped. Run the same command again to
+    resume an interrupted evaluation. The exit code is 1 if a data file is not the published one."""
     from glassgpt.evaluate.perplexity import STRIDED
-    from glassgpt.evaluate.suites import OF_A_FILE, chosen, of_file
+    from glassgpt.evaluate.suites import FILE_SUITES, select_tasks, tasks_for_file
 
     for name, value in (("--limit", limit), ("--stride", stride)):
         if value is not None:
             check_whole(name, value, 1, MOST_ITEMS)
     if json and markdown:
-        raise SettingError("--json and --markdown both say what to print: leave one out.")
+        raise SettingError("--json and --markdown exclude each other. Give one of them.")
     models = models if models else ("default",)
     folder = None if data is None else Path(data).expanduser()
     if tasks is not None:
-        from glassgpt.cli.eval_tasks import run_tasks
+        from glassgpt.cli.eval_harness import run_tasks
 
         for name, given in (("--suite", suite), ("--stride", stride), ("--any-data", any_data or None)):
             if given is not None:
                 raise SettingError(
-                    f"{name} is for our own suites, and --tasks runs lm_eval's: leave one out."
+                    f"{name} does not apply to --tasks, which runs lm_eval's. Leave out one of them."
                 )
         settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
         return run_tasks(models, tasks, settings, json, markdown)
     suite = "smoke" if suite is None else suite
-    if suite in OF_A_FILE:
+    if suite in FILE_SUITES:
         models, folder = model_and_file(suite, models, folder)
-        todo, complaints = of_file(suite, folder)
+        selected, messages = tasks_for_file(suite, folder)
     else:
         if folder is not None and not folder.is_dir():
-            raise SettingError(f"--data {folder} is not a folder. Name the folder with the data files.")
-        todo, complaints = chosen(suite)
-        if stride is not None and not any(isinstance(task, STRIDED) for task in todo):
-            raise SettingError(f"--stride: no task of {suite} has windows that may overlap. Leave it out.")
+            raise SettingError(f"--data {folder} is not a folder. Give the folder with the data files.")
+        selected, messages = select_tasks(suite)
+        if stride is not None and not any(isinstance(task, STRIDED) for task in selected):
+            raise SettingError(f"--stride: no task of {suite} takes a stride. Leave it out.")
     if len(models) > 2:
-        raise SettingError(f"{len(models)} models are too many: give one, or two to compare.")
+        raise SettingError(f"got {len(models)} models; give one, or two to compare.")
     if len(models) == 2 and markdown:
-        raise SettingError("--markdown prints the row of one model. Leave it out, or give one model.")
-    for complaint in complaints:
-        terminal.note(complaint)
+        raise SettingError("--markdown takes one model. Leave it out, or give one model.")
+    for message in messages:
+        terminal.note(message)
     settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
     if len(models) == 2:
-        from glassgpt.cli.eval_two import compare
+        from glassgpt.cli.eval_compare import compare
 
-        return compare(models[0], models[1], todo, settings, json)
-    bench = Bench(models[0], todo, settings)
-    outcomes = bench.run()
-    measures = [measure for outcome in outcomes for measure in outcome.measures]
-    code = exit_code(outcomes)
+        return compare(models[0], models[1], selected, settings, json)
+    evaluation = ModelEvaluation(models[0], selected, settings)
+    task_results = evaluation.run()
+    metrics = [result for task_result in task_results for result in task_result.metrics]
+    code = exit_code(task_results)
     if json:
-        print(jsonlib.dumps(as_json(measures)))
+        print(jsonlib.dumps(as_json(metrics)))
     elif markdown:
-        print(markdown_row(models[0], [cell(measure) for measure in measures]))
+        print(markdown_row(models[0], [cell(result) for result in metrics]))
     else:
-        terminal.show(*figures(outcomes))
+        terminal.show(*render_results(task_results))
     return code
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all models of a command have in common."""
+    """The options of the command that apply to every model."""
 
     stride: int | None
     limit: int | None
@@ -147,84 +149,84 @@ def model_and_file(suite: str, words: tuple[str, ...], given: Path | None) -> tu
         given = Path(last).expanduser()
         words = tuple(rest) if rest else ("default",)
     if not given.is_file():
-        raise SettingError(f"{given} is no file. Type: glassgpt eval MODEL FILE --suite {suite}")
+        raise SettingError(f"{given} is not a file. Type: glassgpt eval MODEL FILE --suite {suite}")
     return words, given
 
 
-class Bench:
-    """One model with its tasks ready."""
+class ModelEvaluation:
+    """One model and its prepared tasks."""
 
     def __init__(self, name: str, tasks: Sequence[Task], settings: Settings) -> None:
         from glassgpt.evaluate.lambada import stop_tokens
-        from glassgpt.evaluate.run import prepare
-        from glassgpt.evaluate.score_cache import Store
+        from glassgpt.evaluate.run import prepare_tasks
+        from glassgpt.evaluate.score_cache import ScoreCache
         from glassgpt.evaluate.scorer import Scorer, fingerprint
-        from glassgpt.evaluate.task import Reader
+        from glassgpt.evaluate.task import WindowBuilder
 
         self.name = name
         self.gpt: GPT = load(name, settings.device, settings.dtype, batch_size=256)
         tokenizer = self.gpt.tokenizer
         if tokenizer is None:
-            raise UserError(f"{name} came without a tokenizer. Put its tokenizer.json beside the weights.")
-        with terminal.spinner(f"reading the texts for {name}"):
-            reader = Reader(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
-            self.plan: Plan = prepare(tasks, reader, settings.folder, settings.check)
-            store = Store(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")
-            self.scorer: Scorer = Scorer(self.gpt.backend, store, stop_tokens(tokenizer))
-        self.tell_vocabulary()
+            raise UserError(f"{name} has no tokenizer. Put its tokenizer.json beside the weights.")
+        with terminal.spinner(f"tokenizing the data for {name}"):
+            builder = WindowBuilder(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
+            self.suite: PreparedSuite = prepare_tasks(tasks, builder, settings.folder, settings.check)
+            cache = ScoreCache(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")
+            self.scorer: Scorer = Scorer(self.gpt.backend, cache, stop_tokens(tokenizer))
+        self.note_vocabulary()
 
-    def tell_vocabulary(self) -> None:
+    def note_vocabulary(self) -> None:
         from glassgpt.config import SIZES
         from glassgpt.evaluate.perplexity import TokenPerplexity
 
-        by_token = any(isinstance(task, TokenPerplexity) for task, _ in self.plan.ready)
+        by_token = any(isinstance(task, TokenPerplexity) for task, _ in self.suite.ready)
         if by_token and self.gpt.config.vocab_size != SIZES["gpt2"].vocab_size:
             terminal.note(
-                f"{self.name} has another vocabulary than GPT-2 ({self.gpt.config.vocab_size:,} tokens): its "
-                "perplexity per token compares with no other; per word and per byte it does"
+                f"{self.name} does not have GPT-2's vocabulary ({self.gpt.config.vocab_size:,} tokens): its "
+                "perplexity per token is not comparable with others; per word and per byte it is"
             )
 
-    def run(self) -> list[Outcome]:
-        from glassgpt.evaluate.run import run
+    def run(self) -> list[TaskResult]:
+        from glassgpt.evaluate.run import run_tasks
 
-        known = self.plan.groups()
-        left = self.scorer.todo(known)
-        total = sum(len(row.ids) for group in left for row in group)
+        known = self.suite.groups()
+        left = self.scorer.uncached(known)
+        total = sum(len(window.ids) for group in left for window in group)
         if sum(map(len, left)) < sum(map(len, known)):
-            terminal.note(f"{sum(map(len, known)) - sum(map(len, left)):,} rows are known from before")
-        outcomes = []
+            terminal.note(f"{sum(map(len, known)) - sum(map(len, left)):,} windows are in the cache")
+        task_results = []
         begun = time.monotonic()
-        with working(f"scoring {self.name}", total) as on_tokens:
-            for outcome in run(self.plan, self.scorer, on_tokens):
-                outcomes.append(outcome)
-                if outcome.problem:
-                    terminal.note(f"{outcome.task.name}: {outcome.problem}")
-                for remark in outcome.notes:
-                    terminal.note(f"{outcome.task.name}: {remark}")
+        with scoring_progress(f"scoring {self.name}", total) as on_tokens:
+            for task_result in run_tasks(self.suite, self.scorer, on_tokens):
+                task_results.append(task_result)
+                if task_result.error:
+                    terminal.note(f"{task_result.task.name}: {task_result.error}")
+                for remark in task_result.notes:
+                    terminal.note(f"{task_result.task.name}: {remark}")
         seconds = time.monotonic() - begun
         if seconds > 1 and total:
-            terminal.note(f"{total:,} tokens read in {duration(seconds)}, {total / seconds:,.0f} a second")
-        return outcomes
+            terminal.note(f"{total:,} tokens in {duration(seconds)}, {total / seconds:,.0f} tokens/s")
+        return task_results
 
 
 @contextlib.contextmanager
-def working(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar, and after some seconds a line that says how long all of it will take."""
-    begun, done, told = time.monotonic(), 0, False
-    if total == 0:  # all is known: nothing to wait for
+def scoring_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar, and after some seconds a note with the estimated time."""
+    begun, done, estimated = time.monotonic(), 0, False
+    if total == 0:  # everything is in the cache
         yield lambda n: None
         return
     with terminal.progress(what, total) as advance:
 
         def on_tokens(n: int) -> None:
-            nonlocal done, told
+            nonlocal done, estimated
             done += n
             advance(n)
             seconds = time.monotonic() - begun
-            if not told and seconds > TELL_AFTER and done < total:
-                told = True
+            if not estimated and seconds > ESTIMATE_AFTER and done < total:
+                estimated = True
                 left = seconds / done * (total - done)
-                terminal.note(f"{total:,} tokens to read at {done / seconds:,.0f} a second: {duration(left)}")
+                terminal.note(f"{total:,} tokens at {done / seconds:,.0f} tokens/s: {duration(left)} left")
 
         yield on_tokens
 
@@ -236,72 +238,72 @@ def cache_folder(given: str | None) -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "glassgpt" / "eval"
 
 
-def exit_code(outcomes: Sequence[Outcome]) -> int:
-    if not any(outcome.measures for outcome in outcomes):
-        raise UserError(f"nothing could be measured. {outcomes[0].task.name}: {outcomes[0].problem}.")
-    return 1 if any(outcome.altered for outcome in outcomes) else 0
+def exit_code(task_results: Sequence[TaskResult]) -> int:
+    if not any(task_result.metrics for task_result in task_results):
+        raise UserError(f"no task could be run. {task_results[0].task.name}: {task_results[0].error}.")
+    return 1 if any(task_result.altered for task_result in task_results) else 0
 
 
 # Output.
 
 
-def shown(measure: Measure, value: float | None) -> str:
-    """A figure as people write it: accuracies in percent, four digits for the rest."""
+def format_value(result: MetricResult, value: float | None) -> str:
+    """Accuracies in percent, four significant digits for the rest."""
     if value is None:
         return ""
-    if measure.kind.in_percent:
+    if result.kind.in_percent:
         return f"{100 * value:.2f}%"
     return f"{value:#.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def figures(outcomes: Sequence[Outcome]) -> list[Any]:
-    """The table; under it the rules, where they are too wide to stand in it, and what is missing."""
+def render_results(task_results: Sequence[TaskResult]) -> list[Any]:
+    """The table; below it the protocols, if the table is too narrow for them, and the tasks that failed."""
     from rich.text import Text
 
-    measures = [measure for outcome in outcomes for measure in outcome.measures]
-    made, under = table(measures, rules=True), []
+    metrics = [result for task_result in task_results for result in task_result.metrics]
+    made, under = table(metrics, protocols=True), []
     target = terminal.console()
     if target.measure(made, options=target.options.update(width=terminal.PIPE_WIDTH)).maximum > target.width:
-        made = table(measures, rules=False)
-        by_rule: dict[str, list[str]] = {}
-        for measure in measures:
-            by_rule.setdefault(measure.protocol, []).append(measure.metric)
-        under = [f"{', '.join(metrics)}: {rule}" for rule, metrics in by_rule.items()]
-    if len(made.columns) > 5:  # with the published figures
+        made = table(metrics, protocols=False)
+        by_protocol: dict[str, list[str]] = {}
+        for result in metrics:
+            by_protocol.setdefault(result.protocol, []).append(result.metric)
+        under = [f"{', '.join(metrics)}: {protocol}" for protocol, metrics in by_protocol.items()]
+    if len(made.columns) > 5:  # with the published results
         under.append(PUBLISHED)
-    missing = dict.fromkeys(outcome.task.name for outcome in outcomes if outcome.problem)
+    missing = dict.fromkeys(task_result.task.name for task_result in task_results if task_result.error)
     if missing:
-        under.append(f"not measured: {', '.join(missing)}")
+        under.append(f"not run: {', '.join(missing)}")
     return [made, *([""] if under else []), *(Text(line, style="quiet") for line in under)]
 
 
-def table(measures: Sequence[Measure], rules: bool) -> Table:
+def table(metrics: Sequence[MetricResult], protocols: bool) -> Table:
     from rich.text import Text
 
     from glassgpt.evaluate.published import SIZES, published
 
-    known = [published(m.metric, m.protocol) for m in measures]
+    known = [published(m.metric, m.protocol) for m in metrics]
     sizes = [f">{size}" for size in SIZES] if any(known) else []
-    made = terminal.table("metric", ">value", ">± error", ">n", *sizes, *(["rule"] if rules else []))
-    for m, others in zip(measures, known, strict=True):
+    made = terminal.table("metric", ">value", ">± error", ">n", *sizes, *(["protocol"] if protocols else []))
+    for m, others in zip(metrics, known, strict=True):
         cells = ["" if x is None else f"{x:g}" for x in (others or [None] * len(sizes))] if sizes else []
-        rule = [Text(m.protocol, style="quiet")] if rules else []
-        value = Text(shown(m, m.value), style="number")
-        made.add_row(m.metric, value, shown(m, m.stderr), f"{m.n:,}", *cells, *rule)
+        protocol = [Text(m.protocol, style="quiet")] if protocols else []
+        value = Text(format_value(m, m.value), style="number")
+        made.add_row(m.metric, value, format_value(m, m.stderr), f"{m.n:,}", *cells, *protocol)
     return made
 
 
-def cell(m: Measure) -> tuple[str, str]:
-    error = "" if m.stderr is None else f" ± {shown(m, m.stderr)}"
-    return f"{m.metric} ({m.protocol})", shown(m, m.value) + error
+def cell(m: MetricResult) -> tuple[str, str]:
+    error = "" if m.stderr is None else f" ± {format_value(m, m.stderr)}"
+    return f"{m.metric} ({m.protocol})", format_value(m, m.value) + error
 
 
 def markdown_row(name: str, cells: Sequence[tuple[str, str]]) -> str:
-    """A table of one row, from the head and the figure of each column."""
+    """A table of one row, from the head and the value of each column."""
     heads, values = zip(("model", name), *cells, strict=True)
     lines = (heads, ["---"] * len(heads), values)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
-    return {measure.metric: measure.to_json() for measure in measures}
+def as_json(metrics: Sequence[MetricResult]) -> dict[str, Any]:
+    return {result.metric: result.to_json() for result in metrics}

@@ -17,6 +17,7 @@ from glassgpt.cli.commands.convert import size_on_disk
 from glassgpt.cli.parse import flag
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
+from glassgpt.files import read_text
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
 
 NAME_IN_THE_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
@@ -81,21 +82,21 @@ def find(model: str) -> Found:
     if model in SIZES and not Path(model).exists():
         return Found(Config.named(model))
     from glassgpt.weights import load_checkpoint, load_config
-    from glassgpt.weights.checkpoint import stored_as
+    from glassgpt.weights.checkpoint import storage_dtype
     from glassgpt.weights.hub import has_weights
-    from glassgpt.weights.registry import holds_weights, locate, shipped_names
+    from glassgpt.weights.registry import contains_weights, resolve_model, shipped_names
 
-    path, _ = locate(
+    path, _ = resolve_model(
         model, ("config",)
     )  # of the hub no more than config.json: gigabytes need not come for this
     here = Path(model).expanduser().exists() or model in shipped_names()
     # A download that broke off may have left an index of shards in the hub's cache, but not all shards.
-    complete = holds_weights(path) if here else has_weights(path)
+    complete = contains_weights(path) if here else has_weights(path)
     if not complete and (path / "config.json").is_file():
         which = "config.json alone, no weights" if here else "config.json alone, the weights were not fetched"
         return Found(load_config(path), facts={"files": which})
     checkpoint = load_checkpoint(path)
-    facts = {"format": checkpoint.format, "stored as": stored_as(checkpoint.tensors, "wte.weight")}
+    facts = {"format": checkpoint.format, "stored as": storage_dtype(checkpoint.tensors, "wte.weight")}
     facts["on disk"] = terminal.size(size_on_disk(path))
     tokenizer = checkpoint.tokenizer
     facts["tokenizer"] = "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
@@ -103,7 +104,7 @@ def find(model: str) -> Found:
     return Found(
         checkpoint.config,
         facts,
-        card.read_text("utf-8") if card.is_file() else None,
+        read_text(card, limit=2**20) if card.is_file() else None,
         attribution if attribution.is_file() else None,
     )
 

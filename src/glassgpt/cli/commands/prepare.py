@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,25 +56,20 @@ def command(
     check_target(Path(out))  # before a vocabulary is learned for it
     began = time.perf_counter()
     chosen = choose_tokenizer(tokenizer, vocab_size, files, out)
-    with ExitStack() as stack:
-        bars: list[Callable[[int], None]] = []
-        try:
-            index = prepare(
-                files,
-                out,
-                chosen,
-                val_fraction=val_fraction,
-                seed=seed,
-                workers=workers,
-                force=force,
-                on_start=lambda total: bars.append(
-                    stack.enter_context(terminal.progress("preparing", total))
-                ),
-                on_read=lambda n: bars[0](n),
-            )
-        except KeyboardInterrupt:
-            terminal.note(f"stopped; run the same command again to resume from {out}.part")
-            raise
+    try:
+        index = prepare(
+            files,
+            out,
+            chosen,
+            val_fraction=val_fraction,
+            seed=seed,
+            workers=workers,
+            force=force,
+            progress=terminal.progress,
+        )
+    except KeyboardInterrupt:
+        terminal.note(f"stopped; run the same command again to resume from {out}.part")
+        raise
     seconds = time.perf_counter() - began
     if json:
         print(jsonlib.dumps(summarize(index)))
@@ -98,7 +91,7 @@ def choose_tokenizer(name: str, vocab_size: int | None, files: tuple[str, ...], 
     target = Path(out).expanduser()
     exclude = (target, target.with_name(target.name + ".part"))
     total = sum(source.size for source in find_sources(files, exclude))
-    with terminal.progress("learning a vocabulary", total) as advance:
+    with terminal.progress("learning a vocabulary", total, unit="bytes") as advance:
         return learn_vocabulary(name, files, vocab_size=vocab_size, exclude=exclude, on_read=advance)
 
 

@@ -1,4 +1,4 @@
-"""`glassgpt tokens TEXT`: how a text is cut, merge by merge."""
+"""`glassgpt tokens TEXT`: the tokens of a text, and the merges behind them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from glassgpt.cli.text import format_token, read_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from glassgpt.tokenizer import Tokenizer, Word
+    from glassgpt.tokenizer import Tokenizer, WordMerges
 
-FEW = 2000  # tokens up to which colouring them is worth its time
+FEW = 2000  # tokens that are coloured at most: it takes time
 
 
 def command(
     text: Annotated[Positional[str | None], flag("the text; - reads stdin", "[TEXT]", default="")] = None,
     *,
-    model: Annotated[
-        str, flag("whose vocabulary: a model, or a tokenizer's file or folder", "MODEL")
-    ] = "default",
+    model: Annotated[str, flag("a model, or a tokenizer file or folder", "MODEL")] = "default",
     merges: Annotated[bool, flag("show every merge of every word", default="")] = False,
-    ids: Annotated[bool, flag("print the ids alone, on one line", default="")] = False,
+    ids: Annotated[bool, flag("print only the ids, on one line", default="")] = False,
     allow_special: Annotated[
-        bool, flag("take <|endoftext|> in the text as that one token", default="")
+        bool, flag("encode <|endoftext|> in the text as the special token", default="")
     ] = False,
-    json: Annotated[bool, flag("one JSON object", default="")] = False,
+    json: Annotated[bool, flag("print one JSON object", default="")] = False,
 ) -> int:
-    """Show how a text is cut into tokens: their ids, their bytes, and the merges that made them."""
+    """Tokenize a text: print the ids and bytes of its tokens, and the merges that made them."""
     text = read_text(text, "tokens")
     from glassgpt.weights import load_tokenizer
 
@@ -53,18 +51,18 @@ def command(
         n_bytes = len(text.encode("utf-8"))
         terminal.note(
             f"{count(len(found), 'token')} for {count(n_bytes, 'byte')} of {count(len(text), 'character')}: "
-            f"{n_bytes / len(found):.2f} bytes a token"
+            f"{n_bytes / len(found):.2f} bytes per token"
         )
     return 0
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
-    """The text in one go, in alternating colours where there are colours, and a line for each token."""
+    """The text in alternating colours on a terminal, and a line for each token."""
     unicode = terminal.supports_unicode(sys.stdout)
     pieces = [format_token(tokenizer.token_bytes(i), unicode) for i in ids]
     coloured = terminal.is_terminal(sys.stdout) and len(ids) <= FEW
     if coloured:
-        terminal.show(colour_by_turns(pieces), "")
+        terminal.show(colour_tokens(pieces), "")
     hexes = [tokenizer.token_bytes(i).hex(" ") for i in ids]
     width = max(5, min(47, max(map(len, hexes))))
     places = max(2, len(str(len(ids) - 1)))
@@ -90,20 +88,20 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
         sys.stdout.writelines(rows)
 
 
-def colour_by_turns(pieces: Sequence[str]) -> Text:
+def colour_tokens(pieces: Sequence[str]) -> Text:
     from rich.text import Text
 
     line = Text()
     for n, piece in enumerate(pieces):
         shown = (
             piece.replace("␣", " ") if terminal.supports_color(sys.stdout) else piece
-        )  # the colour shows it
+        )  # seen by its colour
         line.append(shown, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 
 
-def steps(word: Word) -> Text:
-    """A word from its bytes to its tokens: after each merge, the pieces; at the right, which pair it was."""
+def steps(word: WordMerges) -> Text:
+    """A word from its bytes to its tokens: the pieces after each merge, and on the right the merged pair."""
     from rich.text import Text
 
     unicode = terminal.supports_unicode(sys.stdout)
@@ -130,7 +128,9 @@ def steps(word: Word) -> Text:
     return page
 
 
-def as_json(tokenizer: Tokenizer, text: str, ids: Sequence[int], words: list[Word] | None) -> dict[str, Any]:
+def as_json(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], words: list[WordMerges] | None
+) -> dict[str, Any]:
     made: dict[str, Any] = {
         "text": text,
         "ids": list(ids),
@@ -144,7 +144,7 @@ def as_json(tokenizer: Tokenizer, text: str, ids: Sequence[int], words: list[Wor
     return made
 
 
-def _words_as_json(words: list[Word]) -> Iterator[dict[str, Any]]:
+def _words_as_json(words: list[WordMerges]) -> Iterator[dict[str, Any]]:
     for word in words:
         merges = [
             {

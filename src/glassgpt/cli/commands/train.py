@@ -15,8 +15,8 @@ from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration, watching
-from glassgpt.cli.parse import flag, peek
-from glassgpt.cli.paths import checked_path
+from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.paths import resolve_path
 from glassgpt.errors import SettingError, UserError
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def defaults(words: Sequence[str]) -> dict[str, Any]:
     """Where a run goes on, or a recipe is named, their settings stand in for those of the signature."""
-    said = peek(Said, words)
+    said = parse_known(Said, words)
     if said is None:
         return {}
-    run = None if said.out is None else Path(checked_path("--out", said.out))
+    run = None if said.out is None else Path(resolve_path("--out", said.out))
     begun = False
     if run is not None and (said.resume or (run / "checkpoints").exists()):
         from glassgpt.train.trainer import goes_on
@@ -132,12 +132,12 @@ def command(
 
 def refuse_foreign_folder(out: Path) -> None:
     """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
-    from glassgpt.files import refuse_device, unfinished
+    from glassgpt.files import check_not_device, find_interrupted_writes
 
-    refuse_device(out)
+    check_not_device(out)
     if out.is_file():
         raise SettingError(f"--out {out} is a file. Name a folder.")
-    ours = {"settings.json", "checkpoints", *(path.name for _, path in unfinished(out))}
+    ours = {"settings.json", "checkpoints", *(path.name for _, path in find_interrupted_writes(out))}
     held = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
     foreign = sorted(name for name in held if not name.startswith("."))  # .DS_Store and its like
     if foreign and not ours & held:
@@ -151,7 +151,7 @@ def tell_plan(job: Job) -> Plan | None:
     from glassgpt.train.estimate import make_plan
 
     if job.mesh is None:
-        with terminal.waiting("trying a few steps"):
+        with terminal.spinner("trying a few steps"):
             plan = make_plan(job.model, job.settings, job.loader.batch(0))
         show_plan(plan, plan.settings, job.tokens, job.device.type)
         return plan
@@ -165,13 +165,13 @@ def tell_plan(job: Job) -> Plan | None:
 
 def carry_out(job: Job, plan: Plan | None, wishes: Wishes) -> None:
     """The run, in each of its processes. The first one (or only one) speaks and writes."""
-    from glassgpt.files import alone_in
+    from glassgpt.files import lock_folder
     from glassgpt.train.loop import train
 
     done = 0
     with contextlib.ExitStack() as stack:
         if job.leads:
-            stack.enter_context(alone_in(job.out / "checkpoints", "train"))
+            stack.enter_context(lock_folder(job.out / "checkpoints", "train"))
         job.write_beginning()
         asked = stack.enter_context(stopping_kindly(alone=job.mesh is None))
         tell = stack.enter_context(telling(job, plan, wishes)) if job.leads else lambda record: None
@@ -244,7 +244,7 @@ def telling(job: Job, plan: Plan | None, wishes: Wishes) -> Iterator[Callable[[d
             # One process has no whole model otherwise.
             if "val_loss" in record and job.tokenizer is not None and job.parallel == "ddp":
                 record["sample"] = generate_sample(job.model, job.tokenizer, wishes.prompt)
-                terminal.note(f"    {terminal.harmless(to_one_line(record['sample']), sys.stderr)}")
+                terminal.note(f"    {terminal.sanitize(to_one_line(record['sample']), sys.stderr)}")
             listeners[0](record)
 
         try:

@@ -81,7 +81,7 @@ class Display:
         self.stop_signals: list[int] = []
 
     def stage(self, description: str) -> AbstractContextManager[object]:
-        return terminal.waiting(description)
+        return terminal.spinner(description)
 
     def on_plan(self, run: FinetuneRun) -> None:
         settings = run.settings
@@ -130,7 +130,7 @@ def show_result(result: TuneResult, json: bool) -> None:
         ("before", result.perplexity_before, result.sample_before),
         ("after", result.perplexity_after, result.sample_after),
     ):
-        table.add_row(name, f"{perplexity:.2f}", terminal.harmless(" ".join(text.split())))
+        table.add_row(name, f"{perplexity:.2f}", terminal.sanitize(" ".join(text.split())))
     table.columns[2].no_wrap = False
     terminal.show(table)
     terminal.note(

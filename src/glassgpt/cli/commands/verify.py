@@ -54,7 +54,7 @@ def command(
         choose_device(name)
     names = list(device) if device else verify.devices()
     dtypes = list(dtype) if dtype else list(verify.DTYPES)
-    checkpoint = load_checkpoint(model)
+    checkpoint = load_checkpoint(model, progress=terminal.progress)
     checks: list[Check] = []
     with terminal.progress(f"verifying {model}", len(names) * len(dtypes) * verify.CHECKS) as advance:
         for check in verify.verify(checkpoint, names=names, dtypes=dtypes):

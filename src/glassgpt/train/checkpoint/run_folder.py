@@ -21,7 +21,7 @@ import safetensors
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, UserError
-from glassgpt.files import remove, unfinished
+from glassgpt.files import find_interrupted_writes, remove
 from glassgpt.weights.run_checkpoint import DONE, REST, STATE, is_sharded
 
 LOG = "log.jsonl"
@@ -59,7 +59,7 @@ def clean_up(out: Path) -> None:
     the name is free: the new one takes it, or else the old one.
     """
     inside = out / "checkpoints"
-    left = unfinished(inside)
+    left = find_interrupted_writes(inside)
     moved_aside = {name for name, path in left if path.suffix == ".old"}
     for suffix in (".part", ".old"):
         for name, path in left:
@@ -67,7 +67,7 @@ def clean_up(out: Path) -> None:
             if is_free and path.suffix == suffix and (path / DONE).exists():
                 path.rename(inside / name)
     for folder in (out, inside):
-        for _, path in unfinished(folder):
+        for _, path in find_interrupted_writes(folder):
             remove(path)
     for folder in inside.glob("step-*"):
         if CHECKPOINT.fullmatch(folder.name) and not (folder / DONE).exists():

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from glassgpt.config import Config
 from glassgpt.errors import NonFiniteLossError
-from glassgpt.files import checksum, flush, writing
+from glassgpt.files import atomic_write, file_crc32, fsync
 from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_path, prune_checkpoints, suggest_recovery
@@ -24,7 +24,7 @@ from glassgpt.train.checkpoint.sharded import write_shards
 from glassgpt.train.distributed.parallelize import whole
 from glassgpt.train.distributed.process_group import Team
 from glassgpt.weights.run_checkpoint import DONE, STATE
-from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
+from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 
 # What decides which tokens a run sees in which order: see `Loader.identity`.
 Identity = Mapping[str, int | str]
@@ -124,30 +124,30 @@ def write_model(
                 f"{suggest_recovery(out)}"
             )
     # The checkpoint comes last: wherever there is one to resume from, everything else is there, too.
-    with writing(out / "config.json") as part:
+    with atomic_write(out / "config.json") as part:
         part.write_text(json.dumps(config.to_dict(), indent=2) + "\n", "utf-8")
     weights = [
-        Outgoing(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
+        TensorToWrite(t.name[6:], t.shape, t.dtype, t.array) for t in tensors if t.name.startswith("model.")
     ]
-    with writing(out / "model.safetensors", needs=size_of(weights)) as part:
+    with atomic_write(out / "model.safetensors", needs=size_of(weights)) as part:
         write_tensors(part, weights, {"format": "pt"})
     if (out / LOG).exists():
-        flush(out / LOG)
+        fsync(out / LOG)
     if sharded:
         return
-    with writing(checkpoint_path(out, step), folder=True, needs=size_of(tensors)) as part:
+    with atomic_write(checkpoint_path(out, step), folder=True, needs=size_of(tensors)) as part:
         write_tensors(part / STATE, tensors, metadata)
-        done = {"bytes": (part / STATE).stat().st_size, "crc32": checksum(part / STATE)}
+        done = {"bytes": (part / STATE).stat().st_size, "crc32": file_crc32(part / STATE)}
         (part / DONE).write_text(json.dumps(done) + "\n", "utf-8")
 
 
-def describe_tensor(name: str, value: Tensor) -> Outgoing:
+def describe_tensor(name: str, value: Tensor) -> TensorToWrite:
     array = (
         value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # numpy has no bfloat16 of its own
         if value.dtype == torch.bfloat16
         else value.numpy()
     )
-    return Outgoing(name, array.shape, array.dtype, lambda: array)
+    return TensorToWrite(name, array.shape, array.dtype, lambda: array)
 
 
 def list_parameters(optimizer: Optimizer) -> list[Tensor]:

@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from glassgpt.errors import FileFormatError, NonFiniteLossError
-from glassgpt.files import checksum, writing
+from glassgpt.files import atomic_write, file_crc32
 from glassgpt.train.distributed.parallelize import parts_of, share, whole
 from glassgpt.train.distributed.process_group import Team
 from glassgpt.weights.run_checkpoint import DONE, REST, check_files, read_done
@@ -50,7 +50,7 @@ def write_shards(
     check_finite(tensors, folder.name, team)
     state = {key: to_stored(name, value) for key, (name, value) in tensors.items()}
     with contextlib.ExitStack() as stack:
-        made = str(stack.enter_context(writing(folder, folder=True))) if team.leads else ""
+        made = str(stack.enter_context(atomic_write(folder, folder=True))) if team.leads else ""
         part = Path(team.heard(made)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
@@ -61,7 +61,7 @@ def write_shards(
         team.wait()
         mine = sorted(part.glob("*.safetensors"))[team.rank :: team.world]
         sums: dict[str, list[int]] = {}
-        for of_rank in team.heard({file.name: [file.stat().st_size, checksum(file)] for file in mine}):
+        for of_rank in team.heard({file.name: [file.stat().st_size, file_crc32(file)] for file in mine}):
             sums |= of_rank
         if team.leads:
             (part / DONE).write_text(json.dumps({"files": sums}) + "\n", "utf-8")

@@ -15,7 +15,7 @@ At the end the records become `shards.json` and the folder is renamed to OUT.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,19 +23,20 @@ from typing import Any
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import (
-    alone_in,
+    atomic_write,
     check_target,
-    followed,
-    put_in_place,
+    lock_folder,
     read_json,
+    recover_interrupted_write,
     remove,
-    settle,
-    writing,
+    replace_path,
+    resolve_symlink,
+    write_text_files,
 )
+from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
-from glassgpt.text_files import OnRead, SourceFile
+from glassgpt.text_files import SourceFile
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.tokenizer.files import write_files
 from glassgpt.train.data.find_files import describe_sources, divide, find_sources
 from glassgpt.train.data.readers import SECTION
 from glassgpt.train.data.shard_writer import (
@@ -66,21 +67,17 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
     unit_bytes: int = UNIT,
-    on_start: Callable[[int], None] | None = None,
-    on_read: OnRead | None = None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Tokenize the texts, write them as shards into the folder `out` and return its index.
-
-    `on_start` is called with the number of bytes to read, `on_read` with the bytes read since its last call.
-    """
-    out = followed(Path(out).expanduser())
+    """Tokenize the texts, write them as shards into the folder `out` and return its index."""
+    out = resolve_symlink(Path(out).expanduser())
     check_number("--val-fraction", val_fraction, 0, 1, "0.01 is usual", below=True)
     check_whole("--seed", seed, 0, SEEDS)
     if workers is not None:
         check_whole("--workers", workers, 1, MAX_WORKERS)
     check_target(out)
     part = out.with_name(out.name + ".part")
-    settle(out)
+    recover_interrupted_write(out)
     sources = find_sources(inputs, exclude=(out, part))
     _check_output(out, part, force)
     check_target(out, [source.path for source in sources])
@@ -95,15 +92,13 @@ def prepare(
         max(SECTION, min(LONGEST, unit_bytes, int(val_fraction * total))),
         unit_bytes,
     )
-    if on_start is not None:
-        on_start(total)
-    with _work_in_part(config, sources):
+    with progress("preparing", total, unit="bytes") as advance, _work_in_part(config, sources):
         tokenizer_files = tokenizer.files()
-        write_files(config.folder, tokenizer_files)
-        process_units(config, workers, (lambda n: None) if on_read is None else on_read)
+        write_text_files(config.folder, tokenizer_files)
+        process_units(config, workers, advance)
         files = _fill_splits(config)
         index = _make_index(config, sources, files)
-        with writing(config.folder / INDEX) as file:
+        with atomic_write(config.folder / INDEX) as file:
             file.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
         _finish(config.folder, out, index, tokenizer_files)
     return index
@@ -143,12 +138,12 @@ def _work_in_part(config: PrepareConfig, sources: Sequence[SourceFile]) -> Itera
         "shard_size": config.shard_size,
         "sources": describe_sources(sources),
     }
-    with alone_in(folder, "prepare"):
+    with lock_folder(folder, "prepare"):
         if not _has_plan(folder, plan):
             for entry in folder.iterdir():
                 if entry.name != "lock":
                     remove(entry)
-            with writing(folder / "plan.json") as part:
+            with atomic_write(folder / "plan.json") as part:
                 part.write_text(json.dumps(plan), "utf-8")
         try:
             yield
@@ -259,7 +254,7 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
             remove(entry)
     remove(folder / "plan.json")
     try:
-        replaced = put_in_place(folder, out)
+        replaced = replace_path(folder, out)
     except OSError as error:
         raise UserError(f"cannot rename {folder} to {out}: {error.strerror}.") from None
     if replaced is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.text_files import Chunk, OnRead, explain_read_errors, read_documents
-from glassgpt.tokenizer.alphabet import checked_text, white_space, word_end_before
+from glassgpt.tokenizer.byte_level import last_word_end, replace_surrogates, white_space_characters
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.token_file import open_token_file
 
@@ -46,7 +46,7 @@ def _read_chunk(
     texts = read_documents(chunk, on_read)
     if chunk.source.kind == "text":
         return _split_into_sections((text for text, _ in texts), longest if chunk.stop is None else 0)
-    return (Piece(checked_text(text), True) for text, _ in texts)
+    return (Piece(replace_surrogates(text), True) for text, _ in texts)
 
 
 def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
@@ -80,7 +80,7 @@ def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
 
 def _find_section_end(text: str, start: int) -> int:
     """A position one to two sections further on, at the end of a word, so that the tokens stay the same."""
-    spaces = white_space()
+    spaces = white_space_characters()
     low, high = start + SECTION, start + 2 * SECTION
     for mark in ("\n\n", "\n"):
         cut = text.find(mark, low, high)
@@ -88,7 +88,7 @@ def _find_section_end(text: str, start: int) -> int:
             cut -= 1
         if cut > start:
             return cut
-    end = word_end_before(text, high, low)
+    end = last_word_end(text, high, low)
     return high if end is None else end
 
 

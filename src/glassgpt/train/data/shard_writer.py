@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgpt.files import read_json, remove, writing
+from glassgpt.files import atomic_write, read_json, remove
 from glassgpt.text_files import OnRead
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import Unit
@@ -58,7 +58,7 @@ def process_unit(config: PrepareConfig, number: int, on_read: OnRead) -> None:
             # A record of a second pass, left by a kill during the clean-up, would no longer match.
             remove(config.folder / _record_name(number, shard, again=True))
             write_shard(config, number, shard, pieces, val_threshold(config.val_fraction))
-    with writing(config.folder / f"unit-{number:05d}.json") as part:
+    with atomic_write(config.folder / f"unit-{number:05d}.json") as part:
         part.write_text(json.dumps({"shards": shards}), "utf-8")
 
 
@@ -125,11 +125,11 @@ def write_shard(
         characters += len(piece.content)
     for split in SPLITS:
         if tokens[split]:
-            with writing(
+            with atomic_write(
                 config.folder / f"{shard_name(split, number, shard)}.bin", needs=len(tokens[split])
             ) as part:
                 part.write_bytes(tokens[split])
-            with writing(config.folder / f"{shard_name(split, number, shard)}.starts") as part:
+            with atomic_write(config.folder / f"{shard_name(split, number, shard)}.starts") as part:
                 part.write_bytes(np.array(starts[split], "<u4").tobytes())
     record = ShardRecord(
         {split: len(tokens[split]) // dtype.itemsize for split in SPLITS},
@@ -140,7 +140,7 @@ def write_shard(
         hashes.count(min(hashes)),
         characters,
     )
-    with writing(config.folder / _record_name(number, shard, again)) as part:
+    with atomic_write(config.folder / _record_name(number, shard, again)) as part:
         part.write_text(json.dumps(asdict(record)), "utf-8")
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import file_size, inside, read_json
+from glassgpt.files import file_size, path_inside, read_json
+from glassgpt.progress import Progress, no_progress
 from glassgpt.train.data.token_file import SCAN_BLOCK, TokenFile, is_llmc, open_token_file
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ VERSION = 1
 INDEX_LIMIT = 1 << 26  # bytes: a line for each of a hundred thousand files
 
 OPEN_FILES = 256  # at a time; systems allow about a thousand
-
-# A progress bar: called with a label and a number of bytes, yields `advance(bytes)`.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-
-
-@contextmanager
-def quietly(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    yield lambda n: None
 
 
 class Shards:
@@ -140,14 +133,16 @@ class Shards:
         self.checksum = f"{crc:08x}"
         return largest
 
-    def check_ids(self, vocab_size: int, progress: Progress = quietly) -> None:
+    def check_ids(self, vocab_size: int, progress: Progress = no_progress) -> None:
         """Refuse ids beyond `vocab_size`, now and in all later reads.
 
         Data prepared for a vocabulary of at most that size is not read for this.
         """
         known = self.vocab_size is not None and self.vocab_size <= vocab_size
         if not known:
-            with progress(f"checking the ids in {self.name}", len(self) * self.dtype.itemsize) as advance:
+            with progress(
+                f"checking the ids in {self.name}", len(self) * self.dtype.itemsize, unit="bytes"
+            ) as advance:
                 largest = self.find_largest_id(advance)
             if largest >= vocab_size:
                 raise self._id_error(largest, vocab_size)
@@ -247,7 +242,7 @@ def _open_prepared(folder: Path, split: str, tokenizer: Tokenizer | None) -> Sha
     entries = index["splits"][split]["files"]
     files, lengths = [], []
     for entry in entries:
-        file = inside(folder, entry["name"])
+        file = path_inside(folder, entry["name"])
         _check_size(file, entry["tokens"] * dtype.itemsize)
         _check_size(_starts_file(file), entry["documents"] * 4)
         files.append(file)
@@ -292,14 +287,16 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def check_hashes(folder: Path, progress: Progress = quietly) -> Iterator[tuple[Path, str]]:
+def check_hashes(folder: Path, progress: Progress = no_progress) -> Iterator[tuple[Path, str]]:
     """Every token file of a prepared folder and what is wrong with it ("" if nothing is)."""
     index = read_index(folder)
     itemsize = np.dtype(index["dtype"]).itemsize
     entries = [entry for split in index["splits"].values() for entry in split["files"]]
-    with progress(f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize) as advance:
+    with progress(
+        f"checking {folder}", sum(entry["tokens"] for entry in entries) * itemsize, unit="bytes"
+    ) as advance:
         for entry in entries:
-            file = inside(folder, entry["name"])
+            file = path_inside(folder, entry["name"])
             yield file, _find_difference(file, entry, itemsize, advance)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.files import file_size
+from glassgpt.files.byte_reader import ByteReader
 from glassgpt.train.data.file_kinds import detect_content
-from glassgpt.weights.filebytes import FileBytes
 
 LLMC_MAGIC = 20240520
 LLMC_HEADER = 1024  # bytes: 256 int32: magic, version, number of tokens, zeros
@@ -31,7 +31,7 @@ class TokenFile:
 
     def __init__(self, path: Path, dtype: str | np.dtype[Any], offset: int, count: int) -> None:
         self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
-        self._bytes = FileBytes(path)
+        self._bytes = ByteReader(path)
 
     def __len__(self) -> int:
         return self.count

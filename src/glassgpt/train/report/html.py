@@ -16,7 +16,7 @@ from typing import Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.files import writing
+from glassgpt.files import atomic_write
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
 from glassgpt.train.environment import SESSIONS
@@ -30,7 +30,7 @@ SHOWN_SAMPLES = 8  # the others are collapsed
 
 def write_report(out: Path) -> Path:
     """Write the report of the run in `out`; returns its path."""
-    with writing(out / REPORT) as part:
+    with atomic_write(out / REPORT) as part:
         part.write_text(render_page(out), "utf-8")
     return out / REPORT
 

@@ -101,5 +101,5 @@ def test_an_array_holds_the_same_ids(text):
 
 @pytest.mark.parametrize("text", ["abd", "ab€", " a"])
 def test_an_array_has_no_unknown_character(text):
-    with pytest.raises(SettingError, match="none of the 3 characters"):
+    with pytest.raises(SettingError, match="not among the 3 characters"):
         CharTokenizer("abc").encode_array(text)

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassgpt.errors import UserError
-from glassgpt.tokenizer.alphabet import (
-    byte_to_char,
+from glassgpt.tokenizer.byte_level import (
     bytes_in_id_order,
-    checked_text,
+    bytes_to_unicode,
     from_visible,
-    split_at_words,
+    last_word_end,
+    replace_surrogates,
+    split_into_pieces,
     split_words,
     to_visible,
-    white_space,
-    word_end_before,
+    white_space_characters,
 )
 from glassgpt.tokenizer.categories import LETTERS, NUMBERS, WHITE_SPACE
 
@@ -26,7 +26,7 @@ from .conftest import random_texts
 
 
 def test_the_byte_alphabet() -> None:
-    table = byte_to_char()
+    table = bytes_to_unicode()
     assert len(set(table)) == 256
     assert not any(char.isspace() or unicodedata.category(char) == "Cc" for char in table)
     assert (table[ord("A")], table[ord(" ")], table[ord("\n")], table[0xAD]) == ("A", "Ġ", "Ċ", "Ń")
@@ -77,18 +77,18 @@ def test_the_tables_agree_with_pythons_for_every_character_that_python_knows() -
         category = unicodedata.category(chr(code))
         if category != "Cn" and not newer:
             assert (code in letters, code in numbers) == (category[0] == "L", category[0] == "N"), hex(code)
-    assert {chr(code) for code in spaces} == white_space()
-    assert {chr(code) for code in range(0x110000) if chr(code).isspace()} - white_space() == set(
+    assert {chr(code) for code in spaces} == white_space_characters()
+    assert {chr(code) for code in range(0x110000) if chr(code).isspace()} - white_space_characters() == set(
         "\x1c\x1d\x1e\x1f"
     )
 
 
-def test_a_text_may_be_cut_at_word_ends() -> None:
+def test_a_text_may_be_split_at_word_ends() -> None:
     found = 0
     for text in random_texts(2_000, seed=4):
         assert "".join(split_words(text)) == text
         for limit in range(1, len(text)):
-            cut = word_end_before(text, limit)
+            cut = last_word_end(text, limit)
             if cut is not None:
                 found += 1
                 assert 0 < cut <= limit
@@ -99,20 +99,20 @@ def test_a_text_may_be_cut_at_word_ends() -> None:
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_pieces_have_the_words_of_the_whole(size: int) -> None:
     for text in [*random_texts(1_000, seed=11), "a" * 50 + " b", " " * 50, "a b " * 20]:
-        pieces = list(split_at_words(text, size))
+        pieces = list(split_into_pieces(text, size))
         assert [word for piece in pieces for word in split_words(piece)] == split_words(text)
-    assert len(list(split_at_words("a b " * 20, size))) > 5
+    assert len(list(split_into_pieces("a b " * 20, size))) > 5
 
 
 def test_half_characters_become_the_replacement_character() -> None:
-    assert checked_text("a\ud800b") == "a\ufffdb"
-    assert checked_text("\ud83d\ude42") == "🙂"  # two halves that belong together
-    assert checked_text("🙂") == "🙂"
+    assert replace_surrogates("a\ud800b") == "a\ufffdb"
+    assert replace_surrogates("\ud83d\ude42") == "🙂"  # two halves that belong together
+    assert replace_surrogates("🙂") == "🙂"
 
 
 @pytest.mark.parametrize("value", [b"bytes", 3, None, ["a"]])
 def test_only_text_is_text(value: object) -> None:
     with pytest.raises(UserError, match="must be a str"):
-        checked_text(value)
+        replace_surrogates(value)
     with pytest.raises(TypeError):
-        checked_text(value)
+        replace_surrogates(value)

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from glassgpt.evaluate import detokenise
-from glassgpt.evaluate.metrics import ACCURACY, BITS, PERPLEXITY, Measure, paired_bootstrap
-from glassgpt.evaluate.perplexity import lines_as_hub_rows, pages, words_and_line_ends
+from glassgpt.evaluate.metrics import ACCURACY, BITS, PERPLEXITY, MetricResult, paired_bootstrap
+from glassgpt.evaluate.perplexity import count_words_and_newlines, join_as_hub_rows, split_articles
 from glassgpt.evaluate.published import PAPER, published
 from tests.evaluate import texts
 
 
-def measure(kind, totals, weights=None) -> Measure:
+def measure(kind, totals, weights=None) -> MetricResult:
     totals = np.array(totals, float)
-    return Measure(
+    return MetricResult(
         "m", "p", kind, totals, np.ones(len(totals)) if weights is None else np.array(weights, float)
     )
 
@@ -52,10 +52,10 @@ def test_the_paired_bootstrap_sees_what_two_errors_hide() -> None:
     hard = draw.normal(3, 2, size=300)
     a, b = measure(PERPLEXITY, hard), measure(PERPLEXITY, hard + 0.05 + draw.normal(0, 0.05, size=300))
     gap = paired_bootstrap(a, b)
-    assert gap.is_clear
+    assert gap.is_significant
     assert gap.low < gap.value < gap.high
     assert gap.value < a.stderr  # although each alone is known less well than they differ
-    assert not paired_bootstrap(a, measure(PERPLEXITY, hard + draw.normal(0, 0.05, size=300))).is_clear
+    assert not paired_bootstrap(a, measure(PERPLEXITY, hard + draw.normal(0, 0.05, size=300))).is_significant
 
 
 def test_published_figures_stand_beside_their_own_rule_only() -> None:
@@ -66,7 +66,7 @@ def test_published_figures_stand_beside_their_own_rule_only() -> None:
         None,
     )
     assert published("wikitext-2.token_perplexity", "per token of the model, stride 256") is None
-    assert published("lambada.accuracy", "last word, stop words barred") == PAPER["lambada.accuracy"]
+    assert published("lambada.accuracy", "last word, without stop words") == PAPER["lambada.accuracy"]
 
 
 # Undoing tokens.
@@ -119,10 +119,10 @@ def test_the_counts_of_wikitext_2_are_the_known_ones(shared) -> None:
     from glassgpt.tokenizer import Tokenizer
 
     text, _ = datasets.load(datasets.WIKITEXT_2_RAW, shared / "data" / "eval")
-    assert words_and_line_ends(text) == 245_569
-    assert len(pages(text)) == 62
+    assert count_words_and_newlines(text) == 245_569
+    assert len(split_articles(text)) == 62
     gpt2 = Tokenizer.load(shared / "gpt2-bpe")
-    assert len(gpt2.encode(lines_as_hub_rows(text))) == 287_644
+    assert len(gpt2.encode(join_as_hub_rows(text))) == 287_644
 
 
 def test_the_rules_of_the_harness_are_its_own(shared) -> None:
@@ -130,5 +130,5 @@ def test_the_rules_of_the_harness_are_its_own(shared) -> None:
     from glassgpt.evaluate import datasets
 
     text, _ = datasets.load(datasets.WIKITEXT_2_RAW, shared / "data" / "eval")
-    for page in pages(text):
+    for page in split_articles(text):
         assert detokenise.harness_wikitext(page) == theirs.wikitext_detokenizer({"page": page})

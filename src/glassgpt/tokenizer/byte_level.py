@@ -1,4 +1,4 @@
-"""GPT-2's two alphabets: how text is cut into words, and how bytes are written as visible characters."""
+"""GPT-2's byte-level pre-tokenization: splitting text into words, and bytes as printable characters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from glassgpt.tokenizer.categories import LETTERS, NUMBERS, WHITE_SPACE
 
 END_OF_TEXT = "<|endoftext|>"
 
-# One alternative per kind of word, tried in this order: English contractions, letters, digits, everything
-# else that is visible (each with the one space before it), then runs of white space. The lookahead leaves
-# the last space of a run to the word that follows it.
+# One alternative per kind of word, in this order: English contractions, letters, digits, all other printable
+# characters (each with one leading space), then runs of white space. The lookahead leaves the last space of a
+# run to the next word.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# The same for words of ASCII followed by ASCII, tried before: it skips the large tables (3.5 times as fast on
-# English). The possessive ++ keeps it from matching the front part of a word that goes on in Unicode.
+# The same for ASCII words followed by ASCII, tried first: it skips the large tables (3.5 times as fast on
+# English). The possessive ++ prevents matching the ASCII prefix of a word that continues in Unicode.
 _ASCII_FIRST = (
     r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]++(?!@)| ?[0-9]++(?!@)| ?[^\t-\r 0-9A-Za-z\x80-\U0010ffff]++(?!@)|"
 )
 
 
 def _characters(ranges: str) -> str:
-    """Hexadecimal ranges as the inside of a character class."""
+    """Hexadecimal ranges as the contents of a character class."""
     ends = ([f"\\U{int(end, 16):08x}" for end in part.split("-")] for part in ranges.split())
     return "".join("-".join(part) for part in ends)
 
@@ -39,13 +39,13 @@ def _word_pattern() -> re.Pattern[str]:
 
 
 def split_words(text: str) -> list[str]:
-    """Cut a text into the words within which merges happen; joined together they are the text again."""
+    """Split a text into words, within which merges happen; concatenated they are the text again."""
     return _word_pattern().findall(text)
 
 
 @cache
-def white_space() -> frozenset[str]:
-    """The 25 characters that the pattern's \\s stands for (Python's isspace() has four more)."""
+def white_space_characters() -> frozenset[str]:
+    """The 25 characters that \\s matches in the pattern (Python's isspace() has four more)."""
     pattern = re.compile(f"[{_characters(WHITE_SPACE)}]")
     return frozenset(pattern.findall("".join(map(chr, range(0x3001)))))
 
@@ -56,23 +56,23 @@ def _word_end() -> re.Pattern[str]:
     return re.compile(f"[^{spaces}](?=[{spaces}])")
 
 
-def word_end_before(text: str, limit: int, start: int = 0) -> int | None:
-    """The last place after `start`, up to `limit`, where a text can be cut without changing its words.
+def last_word_end(text: str, limit: int, start: int = 0) -> int | None:
+    """The last position after `start`, up to `limit`, where a text can be split without changing its words.
 
-    No word reaches across the place between a visible character and white space after it.
+    No word crosses the boundary between a printable character and the white space after it.
     """
-    spaces = white_space()
+    spaces = white_space_characters()
     for cut in range(min(limit, len(text) - 1), start, -1):
         if text[cut] in spaces and text[cut - 1] not in spaces:
             return cut
     return None
 
 
-def split_at_words(text: str, size: int) -> Iterator[str]:
-    """Pieces of about `size` characters with the same words; longer ones where there is no place to cut."""
+def split_into_pieces(text: str, size: int) -> Iterator[str]:
+    """Pieces of about `size` characters with the same words; longer ones where there is no place to split."""
     start = 0
     while len(text) - start > size:
-        cut = word_end_before(text, start + size, start)
+        cut = last_word_end(text, start + size, start)
         if cut is None:
             found = _word_end().search(text, start + size)
             if found is None:
@@ -84,24 +84,24 @@ def split_at_words(text: str, size: int) -> Iterator[str]:
 
 
 class NotTextError(UserError, TypeError):
-    """Something other than a str where text was wanted."""
+    """Something other than a str where text was expected."""
 
 
-def checked_str(text: object) -> str:
-    """The text itself, or an error that says what was given instead of text."""
+def require_str(text: object) -> str:
+    """The text itself; raises if it is not a str."""
     if not isinstance(text, str):
         hint = "; decode it first, as in data.decode('utf-8')" if isinstance(text, bytes | bytearray) else ""
         raise NotTextError(f"a text to encode must be a str, not {type(text).__name__}{hint}")
     return text
 
 
-def checked_text(text: object) -> str:
-    """The text with every character encodable.
+def replace_surrogates(text: object) -> str:
+    """The text with every character encodable as UTF-8.
 
-    Half a surrogate pair has no UTF-8 form. Like tiktoken we join pairs that belong together and put U+FFFD
-    in the place of a lone half, so that any Python str can be encoded.
+    Like tiktoken, surrogate pairs are joined and a lone surrogate is replaced by U+FFFD, so that any Python
+    str can be encoded.
     """
-    text = checked_str(text)
+    text = require_str(text)
     if not text.isascii():
         try:
             text.encode("utf-8")
@@ -111,11 +111,11 @@ def checked_text(text: object) -> str:
 
 
 @cache
-def byte_to_char() -> tuple[str, ...]:
-    """The character that stands for each byte in vocabulary files.
+def bytes_to_unicode() -> tuple[str, ...]:
+    """The character for each byte in vocabulary files.
 
-    Bytes that print as themselves in Latin-1 stay; the other 68 (controls, space, soft hyphen, ...) are
-    moved, in order, to U+0100 and up, so that no token in a file holds white space: a space becomes Ġ.
+    Bytes that are printable in Latin-1 stay; the other 68 (controls, space, soft hyphen, ...) are
+    mapped, in order, to U+0100 and up, so that no token in a file contains white space: a space becomes Ġ.
     """
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     moved = iter(range(256, 512))
@@ -123,28 +123,28 @@ def byte_to_char() -> tuple[str, ...]:
 
 
 @cache
-def char_to_byte() -> dict[str, int]:
-    """The byte that each character of the visible alphabet stands for."""
-    return {char: byte for byte, char in enumerate(byte_to_char())}
+def unicode_to_bytes() -> dict[str, int]:
+    """The byte for each of those characters."""
+    return {char: byte for byte, char in enumerate(bytes_to_unicode())}
 
 
 @cache
 def bytes_in_id_order() -> tuple[int, ...]:
     """The bytes in the order of their GPT-2 ids: `!` is 0, the moved ones come last (`Ġ` is 220)."""
-    return tuple(sorted(range(256), key=lambda byte: byte_to_char()[byte]))
+    return tuple(sorted(range(256), key=lambda byte: bytes_to_unicode()[byte]))
 
 
 @cache
 def _latin_to_visible() -> dict[int, str]:
-    return dict(enumerate(byte_to_char()))
+    return dict(enumerate(bytes_to_unicode()))
 
 
 def to_visible(data: bytes) -> str:
-    """Write bytes in the visible alphabet: b" the" -> "Ġthe"."""
+    """Bytes as those characters: b" the" -> "Ġthe"."""
     return data.decode("latin-1").translate(_latin_to_visible())
 
 
 def from_visible(token: Iterable[str]) -> bytes:
-    """Undo `to_visible`; KeyError for a character outside the alphabet."""
-    table = char_to_byte()
+    """Undo `to_visible`; KeyError for any other character."""
+    table = unicode_to_bytes()
     return bytes([table[char] for char in token])

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.errors import FileFormatError, SettingError, shown
-from glassgpt.tokenizer.alphabet import END_OF_TEXT, checked_text
-from glassgpt.tokenizer.base import PathLike, Tokenizer, checked_id
+from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.tokenizer.base import PathLike, Tokenizer, lookup_token
+from glassgpt.tokenizer.byte_level import END_OF_TEXT, replace_surrogates
 
 OUR_KEY = "glassgpt_tokenizer"
 
@@ -33,8 +33,8 @@ class ByteTokenizer(Tokenizer):
     def train(
         cls, files: Iterable[PathLike] | PathLike = (), vocab_size: int = 257, **options: Any
     ) -> ByteTokenizer:
-        """Bytes need no training; here so that every kind is made in the same way."""
-        _no_options(options)
+        """Bytes need no training; for the same interface as the other kinds."""
+        _check_no_options(options)
         return cls()
 
     @property
@@ -42,7 +42,7 @@ class ByteTokenizer(Tokenizer):
         return 257
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        text = checked_text(text)
+        text = replace_surrogates(text)
         first, *rest = text.split(END_OF_TEXT) if allow_special else [text]
         ids = list(first.encode("utf-8"))
         for piece in rest:
@@ -53,10 +53,10 @@ class ByteTokenizer(Tokenizer):
     def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
         if allow_special:
             return super().encode_array(text, allow_special)
-        return np.frombuffer(checked_text(text).encode("utf-8"), np.uint8).astype(np.uint32)
+        return np.frombuffer(replace_surrogates(text).encode("utf-8"), np.uint8).astype(np.uint32)
 
     def token_bytes(self, token_id: int) -> bytes:
-        return checked_id(self, token_id, self._tokens)
+        return lookup_token(self, token_id, self._tokens)
 
     def files(self) -> dict[str, str]:
         return {"tokenizer.json": json.dumps({"version": "1.0", OUR_KEY: self.kind}) + "\n"}
@@ -79,7 +79,7 @@ class CharTokenizer(Tokenizer):
     @classmethod
     def from_text(cls, text: str) -> CharTokenizer:
         """A tokenizer for the characters of this text."""
-        return cls(checked_text(text))
+        return cls(replace_surrogates(text))
 
     @classmethod
     def train(
@@ -88,7 +88,7 @@ class CharTokenizer(Tokenizer):
         """A tokenizer for all characters of these files; an error if there are more than `vocab_size` - 1."""
         from glassgpt.tokenizer.reading import checked_files, read_chunks
 
-        _no_options(options)
+        _check_no_options(options)
         characters: set[str] = set()
         for text in read_chunks(checked_files(files)):
             characters.update(text)
@@ -104,7 +104,7 @@ class CharTokenizer(Tokenizer):
         return len(self._tokens)
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        text = checked_text(text)
+        text = replace_surrogates(text)
         first, *rest = text.split(END_OF_TEXT) if allow_special else [text]
         try:
             ids = [self._ids[char] for char in first]
@@ -113,24 +113,24 @@ class CharTokenizer(Tokenizer):
                 ids.extend([self._ids[char] for char in piece])
         except KeyError as error:
             raise SettingError(
-                f"{error.args[0]!r} is none of the {len(self.characters)} characters of this vocabulary; "
-                "leave it out, or train on text that has it"
+                f"{error.args[0]!r} is not among the {len(self.characters)} characters of this vocabulary; "
+                "remove it, or train on text that contains it"
             ) from None
         return ids
 
     def encode_array(self, text: str, allow_special: bool = False) -> npt.NDArray[np.uint32]:
-        """By a search in the sorted characters: twice as fast as one by one, and no list of ids."""
+        """By binary search in the sorted characters: twice as fast as one by one, without a list of ids."""
         if allow_special:
             return super().encode_array(text, allow_special)
         known = np.frombuffer(self.characters.encode("utf-32-le"), np.uint32)
-        wanted = np.frombuffer(checked_text(text).encode("utf-32-le"), np.uint32)
+        wanted = np.frombuffer(replace_surrogates(text).encode("utf-32-le"), np.uint32)
         ids = np.searchsorted(known, wanted).astype(np.uint32)
         if len(wanted) and not (len(known) and (known[ids.clip(max=len(known) - 1)] == wanted).all()):
-            self.encode(text)  # says which one is unknown
+            self.encode(text)  # raises for the unknown character
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        return checked_id(self, token_id, self._tokens)
+        return lookup_token(self, token_id, self._tokens)
 
     def files(self) -> dict[str, str]:
         content = {"version": "1.0", OUR_KEY: self.kind, "characters": self.characters}
@@ -140,12 +140,12 @@ class CharTokenizer(Tokenizer):
         return self.characters
 
 
-def _no_options(options: dict[str, Any]) -> None:
+def _check_no_options(options: dict[str, Any]) -> None:
     if options:
-        raise SettingError(f"{', '.join(options)}: there is no such option for this kind of tokenizer")
+        raise SettingError(f"{', '.join(options)}: unknown option for this kind of tokenizer")
 
 
-def read_plain(path: Path, data: dict[str, Any]) -> Tokenizer:
+def read_char_level(path: Path, data: dict[str, Any]) -> Tokenizer:
     """A byte or character tokenizer from the small JSON that `save` wrote."""
     kind = data[OUR_KEY]
     if kind == ByteTokenizer.kind:
@@ -156,5 +156,5 @@ def read_plain(path: Path, data: dict[str, Any]) -> Tokenizer:
             raise FileFormatError(
                 f"{path}: characters must be a string of different characters in code point order"
             )
-        return CharTokenizer(checked_text(characters))
-    raise FileFormatError(f"{path}: {OUR_KEY} is {shown(kind)}; known are 'byte' and 'char'")
+        return CharTokenizer(replace_surrogates(characters))
+    raise FileFormatError(f"{path}: {OUR_KEY} is {short_repr(kind)}; known are 'byte' and 'char'")

@@ -1,7 +1,7 @@
-"""The bytes of a file of weights or tokens, read when they are asked for.
+"""Random access to the bytes of a large file of weights or tokens.
 
-Read, not mapped: where a mapped file is cut short by another program (a download begun anew, a training run
-that saves), touching what is gone ends the process by a signal, without a word. A read can say what happened.
+Read, not mapped: if another program truncates a mapped file (a download that restarts, a training run that
+saves), touching the missing pages kills the process with a signal. A failed read raises an error instead.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from numpy.typing import NDArray
 from glassgpt.errors import FileFormatError
 
 
-class FileBytes:
-    """A file that stays open as long as somebody may ask for a part of it."""
+class ByteReader:
+    """A file that stays open as long as this object lives."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._turn = threading.Lock()  # seeking and reading are two steps
+        self._lock = threading.Lock()  # seeking and reading are two steps
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
 
     def read(self, begin: int, n_bytes: int) -> NDArray[np.uint8]:
-        """A copy of these bytes, all of them."""
+        """Exactly these bytes, copied."""
         data = np.empty(n_bytes, np.uint8)
         rest = data.data
-        with self._turn:
+        with self._lock:
             try:
                 self._file.seek(begin)
                 while rest:
                     got = self._file.readinto(rest)
                     if not got:
                         raise FileFormatError(
-                            f"{self.path} became shorter while it was being read. Let whatever writes "
-                            "it end, restore it, and try again."
+                            f"{self.path} became shorter while it was being read. Wait for whatever "
+                            "is writing it, restore it, and try again."
                         )
                     rest = rest[got:]
             except OSError as error:
@@ -49,7 +49,7 @@ class FileBytes:
         return data
 
     def array(self, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The numbers of a tensor that lies there."""
+        """The array that starts at byte `begin`."""
         count = int(np.prod(shape, dtype=object))
         return self.read(begin, count * dtype.itemsize).view(dtype).reshape(shape)
 
