@@ -118,7 +118,7 @@ def interaction(page: Any, kind: str, round: int) -> float:
                 token: { token: (7 * round + 3) % last },
                 layer: { layer: (store.cursor.layer + 1) % n_layer },
                 head: { head: (store.cursor.head + 1) % n_head },
-                edits: { edits: [{ kind: "head", layer: round % n_layer, head: 0, how: "zero" }] },
+                edits: { edits: [{ kind: "ablate_head", layer: round % n_layer, head: 0, how: "zero" }] },
               }[kind]);
               await shown();
               return (performance.now() - start) / 1000;
@@ -133,7 +133,7 @@ def slider(page: Any, round: int) -> float:
     return float(
         page.evaluate(
             """async (round) => {
-              const input = document.getElementById(round % 2 ? "knob-temperature" : "knob-topP");
+              const input = document.getElementById(round % 2 ? "param-temperature" : "param-topP");
               input.value = String(0.3 + 0.05 * round);
               const start = performance.now();
               input.dispatchEvent(new Event("input", { bubbles: true }));

@@ -36,13 +36,13 @@ def opened(name: str) -> GPT:
 
 def questions(gpt: GPT, ids: list[int]) -> dict[str, Callable[[], object]]:
     held = gpt.trace(ids)
-    held.lens(), held.surprise, held.norms
+    held.lens(), held.token_loss, held.norms
     shorter = gpt.trace(ids[:-1])
     shorter.append(ids[-1]).norms  # noqa: B018
 
     def tower() -> None:
         trace = gpt.trace(ids)
-        trace.surprise, trace.lens(), trace.norms
+        trace.token_loss, trace.lens(), trace.norms
 
     middle = gpt.config.n_layer // 2
 
@@ -53,7 +53,7 @@ def questions(gpt: GPT, ids: list[int]) -> dict[str, Callable[[], object]]:
     names = [f"h.{middle}.{step}" for step in ("attn.q", "attn.k", "attn.v", "attn.scores", "attn.weights")]
 
     def block() -> None:
-        held._live._kept.clear()  # type: ignore[union-attr]  # as if it had not been asked before
+        held._activations._cached.clear()  # type: ignore[union-attr]  # as if it had not been asked before
         held.read(*names)
 
     found: dict[str, Callable[[], object]] = {
@@ -64,7 +64,7 @@ def questions(gpt: GPT, ids: list[int]) -> dict[str, Callable[[], object]]:
         "a head off: answer, KL, lens": edited,
     }
     if len(ids) <= 64:
-        found["direct attribution"] = lambda: gpt.attribute(held, 5, "direct")
+        found["direct attribution"] = lambda: gpt.attribute(held, 5, "direct_logit_attribution")
         found["integrated gradients"] = lambda: gpt.attribute(held, 5)
     return found
 

@@ -35,7 +35,7 @@ PICTURES: dict[str, dict[str, Any]] = {
         "view": "heads",
         "layer": 3,
         "head": 4,
-        "edits": '[{"kind":"head","layer":3,"head":4,"how":"zero"}]',
+        "edits": '[{"kind":"ablate_head","layer":3,"head":4,"how":"zero"}]',
     },
     "next": {"view": "next", "temperature": 0.8, "topP": 0.9},
     "cache": {"view": "cache", "step": 4},

@@ -44,10 +44,10 @@ def test_text_grows_by_digits_and_is_taken_back(visit: Begin, gpt: GPT) -> None:
     assert grown(page, n + 2).ids() == [*ids, gpt.next_ids(ids, 3)[2][0], second]
     page.page.go_back()
     grown(page, n + 1)
-    page.page.locator("#knob-temperature").fill("0.5")
+    page.page.locator("#param-temperature").fill("0.5")
     press(page, "Undo")
     assert grown(page, n).ids() == ids
-    assert page.state()["temperature"] == 0.5  # undoing the text leaves the knobs alone
+    assert page.state()["temperature"] == 0.5  # undoing the text leaves the sampling parameters alone
     page.press("u")  # what was not appended here can be taken back, too
     assert grown(page, n - 1).ids() == ids[:-1]
 
@@ -65,15 +65,15 @@ def test_a_pick_in_the_middle_goes_on_from_there(visit: Begin, gpt: GPT) -> None
     assert grown(page, 5).ids() == [*ids[:4], gpt.next_ids(ids[:4], 1)[0][0]]
 
 
-def test_knobs_cut_as_the_python_sampler_does(visit: Begin, gpt: GPT) -> None:
+def test_sampling_parameters_cut_as_the_python_sampler_does(visit: Begin, gpt: GPT) -> None:
     page = visit().open(view="next")
     grown(page, len(gpt.encode(TEXT)))
-    page.page.locator("#knob-temperature").focus()
+    page.page.locator("#param-temperature").focus()
     page.press(*["ArrowLeft"] * 4)
-    page.page.locator("#knob-minP").focus()
+    page.page.locator("#param-minP").focus()
     page.press(*["ArrowRight"] * 3)
-    page.page.locator("#knob-topK").fill("80")
-    page.page.locator("#knob-topP").fill("0.9")
+    page.page.locator("#param-topK").fill("80")
+    page.page.locator("#param-topP").fill("0.9")
     page.painted()
     found = page.js(
         """(() => {
@@ -205,8 +205,8 @@ def test_compare_shows_pythons_kl(visit: Begin, gpt: GPT, other: GPT) -> None:
     p, q = (log_softmax(np.float64(trace.logits[5])) for trace in (a, b))
     said = page.texts("glass-compare .said")[0]
     assert f"KL {float((np.exp(p) * (p - q)).sum()):.3f} nats" in said
-    assert f"by A (number {int(a.surprise.rank[5])})" in said
-    assert f"by B (number {int(b.surprise.rank[5])})" in said
+    assert f"by A (number {int(a.token_loss.rank[5])})" in said
+    assert f"by B (number {int(b.token_loss.rank[5])})" in said
     top = page.js(
         "[...document.querySelectorAll('glass-compare tbody tr:first-child code')].map(c => c.textContent)"
     )

@@ -15,6 +15,7 @@ from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.threads import over_cores
 from glassgpt.evaluate.windows import Row
 from glassgpt.model import TorchBackend
+from glassgpt.model.divergence import kl_divergence
 
 
 def agreement(
@@ -55,6 +56,6 @@ def _agree(a: Scorer, b: Scorer, row: Row) -> tuple[float, float]:
         some = slice(start, start + a.pace.stretch)
         p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (stretch, V)
         q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
-        divergence += float((p.exp() * (p - q)).sum(dim=-1).clamp(min=0).cpu().sum(dtype=torch.float64))
+        divergence += float(kl_divergence(p, q).cpu().sum(dtype=torch.float64))
         same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())
     return divergence, same

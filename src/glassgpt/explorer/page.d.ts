@@ -1,14 +1,16 @@
-// What the page's modules hand to each other, and what the server answers; known in all of them without an import.
+// The types of the page's modules and of the server's responses, global to all of them.
 
+/** As in inspect/edits.py; a test compares the two. */
 interface Edit {
-  kind: "head" | "neuron" | "attn" | "mlp" | "block" | "patch" | "steer";
+  kind: "ablate_head" | "ablate_neuron" | "ablate_attention" | "ablate_mlp" | "ablate_block" | "patch" | "steer_token";
   layer?: number;
   head?: number;
   neuron?: number;
   how?: "zero" | "mean";
-  tap?: string;
+  step?: string;
   source?: string;
   positions?: number[];
+  source_positions?: number[];
   token?: number;
   strength?: number;
 }
@@ -83,7 +85,7 @@ interface Word {
   merges: string[][];
 }
 
-interface Surprise {
+interface TokenLoss {
   p: number;
   rank: number;
   entropy: number;
@@ -100,7 +102,7 @@ interface Trace {
   model: number;
   tokens: Token[];
   words: Word[];
-  surprise: (Surprise | null)[];
+  token_loss: (TokenLoss | null)[];
   lens: Lens;
   norms: number[][];
 }
@@ -115,37 +117,38 @@ interface Bytes {
   data: Uint8Array;
 }
 
-interface Head {
-  x: number[];
+/** Steps of a block by the names of inspect/taps.py (a test compares them); `resid_pre` is the block's input. */
+interface HeadSteps {
+  resid_pre: number[];
   ln_1: number[];
-  q: number[];
-  k: number[][];
-  v: number[][];
-  scores: number[];
-  scaled: number[];
-  masked: (number | null)[];
-  weights: number[];
+  "attn.q": number[];
+  "attn.k": number[][];
+  "attn.v": number[][];
+  "attn.scores": number[];
+  "attn.scaled": number[];
+  "attn.masked": (number | null)[];
+  "attn.weights": number[];
   unmasked: number[];
-  z: number[];
-  merged: number[];
-  projected: number[];
-  x_mid: number[];
+  "attn.z": number[];
+  "attn.merged": number[];
+  "attn.proj": number[];
+  resid_mid: number[];
 }
 
-interface Mlp {
-  x_mid: number[];
+interface MlpSteps {
+  resid_mid: number[];
   ln_2: number[];
-  pre: number[];
-  post: number[];
-  out: number[];
-  x_out: number[];
+  "mlp.fc": number[];
+  "mlp.gelu": number[];
+  "mlp.proj": number[];
+  resid_post: number[];
 }
 
 interface Intervention {
   logits: Floats;
-  before: Floats;
+  logits_before: Floats;
   kl: number;
-  moved: { id: number; text: string; before: number; after: number }[];
+  changes: { id: number; text: string; before: number; after: number }[];
   lens: Lens;
   kl_per_token: number[];
 }
@@ -169,18 +172,18 @@ type Topic = keyof State | "trace" | "info" | "status" | "intervention" | "secon
 type Child = string | number | Node | null | undefined | false;
 
 /** How the next token is chosen; null: that filter is off. Temperature 0 takes the best one. */
-interface Knobs {
+interface SamplingParams {
   temperature: number;
   topK: number | null;
   topP: number | null;
   minP: number | null;
 }
 
-type KnobName = keyof Knobs;
+type SamplingParam = keyof SamplingParams;
 
 /** What is left after a filter: tokens, and their share of the probability that the temperature gave. */
 interface Cut {
-  name: KnobName;
+  name: SamplingParam;
   count: number;
   mass: number;
 }

@@ -45,8 +45,8 @@ def command(
         raise UserError("--host is empty; is a shell variable unset? Leave it out to listen on 127.0.0.1.")
     try:
         from glassgpt.explorer.app import make_app
-        from glassgpt.http.connections import config
-        from glassgpt.http.guard import is_loopback
+        from glassgpt.http.connection_limits import make_uvicorn_config
+        from glassgpt.http.middleware import is_loopback
     except ModuleNotFoundError as error:
         needed = ("fastapi", "starlette", "orjson", "uvicorn")
         if error.name is None or error.name.partition(".")[0] not in needed:
@@ -66,7 +66,7 @@ def command(
         )
     if text is not None:
         url += "#text=" + quote(text, safe="")
-    serve(config(app), listener, url, open_browser=not no_browser)
+    serve(make_uvicorn_config(app), listener, url, open_browser=not no_browser)
     return 0
 
 

@@ -73,7 +73,7 @@ export function colour(name) {
 /** Each scale is three colours of style.css: nothing, some, much; or below, at and above zero. */
 const SCALES = {
   probability: ["p-0", "p-1", "p-2"],
-  surprise: ["s-0", "s-1", "s-2"],
+  loss: ["s-0", "s-1", "s-2"],
   attention: ["a-0", "a-1", "a-2"],
   diverging: ["d-minus", "d-zero", "d-plus"],
 };
@@ -107,7 +107,7 @@ function inkOn(...parts) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** The colour of a share from 0 to 1. @param {"probability" | "surprise" | "attention"} name @param {number} share */
+/** The colour of a share from 0 to 1. @param {"probability" | "loss" | "attention"} name @param {number} share */
 export function shade(name, share) {
   return shades(name)[Math.round(255 * Math.max(0, Math.min(1, share || 0)))];
 }
@@ -134,8 +134,8 @@ export function pixels(columns, rows, colourOf) {
   return canvas;
 }
 
-/** How surprising a probability is, from 0 (sure) to 1 (16 bits or more). @param {number} p */
-export function surpriseShare(p) {
+/** The loss of a token with this probability, from 0 (certain) to 1 (16 bits or more). @param {number} p */
+export function lossLevel(p) {
   return Math.min(1, -Math.log2(Math.max(p, 1e-30)) / 16);
 }
 

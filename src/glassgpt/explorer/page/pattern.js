@@ -61,7 +61,7 @@ export class GlassPattern extends Drawn {
     this.append(this.box, this.#readout);
     this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
     this.#canvas.addEventListener("click", (event) => this.#point(event, true));
-    this.#canvas.addEventListener("mouseleave", () => this.#tell());
+    this.#canvas.addEventListener("mouseleave", () => this.#notify());
   }
 
   /** @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} least @param {string} label */
@@ -71,7 +71,7 @@ export class GlassPattern extends Drawn {
     this.#least = least;
     this.#canvas.setAttribute("aria-label", label);
     this.draw();
-    this.#tell();
+    this.#notify();
   }
 
   draw() {
@@ -157,11 +157,11 @@ export class GlassPattern extends Drawn {
     if (query < 0 || query >= pattern.tokens.length) return;
     if (choose) store.set({ token: query });
     const key = this.#how === "matrix" ? Math.floor((event.clientX - box.left - left) / cell) : undefined;
-    this.#tell(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
+    this.#notify(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
   }
 
   /** Say who looks at whom; without a pair, where the cursor's token looks most. @param {number} [query] @param {number} [key] */
-  #tell(query, key) {
+  #notify(query, key) {
     const pattern = this.#pattern;
     if (!pattern) return;
     const { weights, tokens } = pattern;

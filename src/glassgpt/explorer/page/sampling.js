@@ -22,13 +22,13 @@ export class Sampler {
     }
     for (let rank = 0; rank < this.size; rank++) this.plain[rank] /= total;
     /** @type {Cut[]} */
-    this.cuts = (/** @type {KnobName[]} */ (["temperature", "topK", "topP", "minP"])).map((name) => ({ name, count: this.size, mass: 1 }));
+    this.cuts = (/** @type {SamplingParam[]} */ (["temperature", "topK", "topP", "minP"])).map((name) => ({ name, count: this.size, mass: 1 }));
     this.kept = this.size;
     this.total = total; // the weight of the kept ones
     this.whole = total; // the weight of all
   }
 
-  /** Apply the settings; afterwards `cuts`, `kept` and `probability` speak of them. @param {Knobs} knobs */
+  /** Apply the settings; afterwards `cuts`, `kept` and `probability` speak of them. @param {SamplingParams} params */
   apply({ temperature, topK, topP, minP }) {
     const { values, weight, size } = this;
     const greedy = temperature === 0;

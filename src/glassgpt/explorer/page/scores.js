@@ -1,4 +1,4 @@
-// <glass-scores>: what one query meets. Columns are tokens; rows go from their keys to the mix of their values.
+// <glass-scores>: one query against every key. Columns are tokens; rows go from their keys to the weighted values.
 
 import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, visible } from "./draw.js";
 import { math } from "./math.js";
@@ -11,7 +11,7 @@ const STRIP = 64;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: Head, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} Shown
+ * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} Shown
  * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
  * @typedef {{formula: string, high: number, cell?: (shown: Shown, key: number) => Score}} Line
  */
@@ -20,15 +20,15 @@ const MARGIN = 8;
 const LINES = [
   { formula: "token j", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
   { formula: "k_j", high: STRIP + 6 },
-  { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head.scores[key], 2) }) },
-  { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head.scaled[key], 2) }) },
-  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head.scaled[key], 2) }) },
+  { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scores"][key], 2) }) },
+  { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scaled"][key], 2) }) },
+  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head["attn.scaled"][key], 2) }) },
   { formula: "softmax", high: 26, cell: ({ weights }, key) => ({ text: percent(weights[key]), ...shade("attention", weights[key]) }) },
   { formula: "a_j v_j", high: STRIP + 6 },
 ];
 
 /** Does the mask keep the query from this key? @param {Shown} shown @param {number} key */
-const isHidden = ({ head, mask }, key) => mask && head.masked[key] === null;
+const isHidden = ({ head, mask }, key) => mask && head["attn.masked"][key] === null;
 
 export class GlassScores extends Drawn {
   /** @type {Shown | null} */ #shown = null;
@@ -53,7 +53,7 @@ export class GlassScores extends Drawn {
       return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label);
     });
     this.#table.append(this.#looked, ...this.#lines);
-    this.box.setAttribute("aria-label", "The query and every key; arrow keys go from key to key");
+    this.box.setAttribute("aria-label", "The query against every key; arrow keys move between keys");
     this.box.append(this.#table);
     this.append(this.box, this.#readout);
     this.box.addEventListener("scroll", () => {
@@ -100,7 +100,7 @@ export class GlassScores extends Drawn {
 
   draw() {
     if (!this.#shown) return;
-    upright(this.#query, this.#shown.head.q);
+    upright(this.#query, this.#shown.head["attn.q"]);
     upright(this.#sum, this.#shown.z);
     this.#columns(true);
   }
@@ -117,8 +117,8 @@ export class GlassScores extends Drawn {
       const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
       this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#picture(formula === "k_j")]));
     });
-    this.#strips(this.#keys, shown, shown.head.k, () => 1);
-    this.#strips(this.#values, shown, shown.head.v, (key) => shown.weights[key]);
+    this.#strips(this.#keys, shown, shown.head["attn.k"], () => 1);
+    this.#strips(this.#values, shown, shown.head["attn.v"], (key) => shown.weights[key]);
   }
 
   /** @param {Shown} shown @param {NonNullable<Line["cell"]>} content */
@@ -158,15 +158,15 @@ export class GlassScores extends Drawn {
     this.#key = key;
     this.#looked.style.left = `${GUTTER + key * PITCH - 2}px`;
     this.#looked.style.width = `${PITCH}px`;
-    const fate = isHidden(shown, key) ? "it lies ahead, so the mask makes it −∞ and its weight 0" : `its share after the softmax is ${percent(weights[key])}`;
+    const fate = isHidden(shown, key) ? "it is a later token, so the mask sets it to −∞ and its weight to 0" : `after the softmax its weight is ${percent(weights[key])}`;
     put(
       this.#readout,
       el("b", {}, visible(tokens[token].text)),
-      " asks ",
+      " attends to ",
       el("b", {}, visible(tokens[key].text)),
       ": ",
       math("q · k"),
-      ` = ${format(head.scores[key])} ÷ ${scale} = ${format(head.scaled[key])}; ${fate}.`,
+      ` = ${format(head["attn.scores"][key])} ÷ ${scale} = ${format(head["attn.scaled"][key])}; ${fate}.`,
     );
   }
 }

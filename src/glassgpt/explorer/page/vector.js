@@ -31,7 +31,7 @@ export class GlassVector extends Drawn {
     put(this, el("div", { class: "about" }, this.#title, this.#facts), this.box);
     this.box.addEventListener("mousemove", (event) => this.#point(event));
     this.box.addEventListener("keydown", (event) => this.#step(event));
-    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#tell());
+    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#notify());
   }
 
   /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {{mark?: [number, number], limit?: number}} [how] */
@@ -41,11 +41,11 @@ export class GlassVector extends Drawn {
     this.values = values;
     this.#mark = mark ?? null;
     this.#limit = limit;
-    this.#tell();
+    this.#notify();
     this.draw();
   }
 
-  #tell() {
+  #notify() {
     const length = Math.sqrt(Array.from(this.values).reduce((sum, value) => sum + value * value, 0));
     const facts = `${this.values.length} numbers, length ${format(length, 2)}`;
     put(this.#facts, facts);

@@ -51,7 +51,7 @@ class GlassCompare extends Panel {
     const body = { ...(ids ? { ids } : { text }), ...pair() };
     const asked = JSON.stringify(body);
     if (asked === this.#asked && this.#found) this.#draw(this.#found);
-    else void this.ask(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
+    else void this.load(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
       [this.#found, this.#asked] = [found, asked];
       this.#draw(found);
     });
@@ -80,7 +80,7 @@ class GlassCompare extends Panel {
   /** @param {Comparison} found */
   #draw(found) {
     const at = Math.min(store.cursor.token, found.a.tokens.length - 1);
-    const [a, b] = [found.a.surprise[at], found.b.surprise[at]];
+    const [a, b] = [found.a.token_loss[at], found.b.token_loss[at]];
     put(this.#said, named(found.a.tokens[at].text),
       a && b ? ` was expected with ${percent(a.p)} by A (number ${a.rank}) and ${percent(b.p)} by B (number ${b.rank}). ` : " is the first token: nobody could expect it. ",
       `What may follow it: KL ${format(found.kl[at])} nats.`);

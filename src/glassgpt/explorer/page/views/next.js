@@ -1,4 +1,4 @@
-// Next words: what the model expects after the cursor's token, what the knobs make of it, and going on from there.
+// Next words: what the model expects after the cursor's token, what the params make of it, and going on from there.
 
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
@@ -6,22 +6,22 @@ import { describe } from "../edits.js";
 import { count, named, Panel, present, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
-import { goOn, promptLength, undo } from "../text.js";
-import { Game } from "./next_game.js";
-import { curve } from "./next_picture.js";
-import { Writer } from "./next_writer.js";
+import { appendTokens, promptLength, undo } from "../text.js";
+import { Game } from "./next-game.js";
+import { curve } from "./next-chart.js";
+import { Writer } from "./next-writer.js";
 
 const SHOWN = 10;
 const DIGITS = [..."1234567890"];
 
-/** The state's numbers as the sampler wants them: a filter that does nothing is off. @returns {Knobs} */
-function knobs() {
+/** The state's numbers as the sampler wants them: a filter that does nothing is off. @returns {SamplingParams} */
+function params() {
   const { temperature, topK, topP, minP } = store.get();
   return { temperature, topK: topK > 0 ? topK : null, topP: topP < 1 ? topP : null, minP: minP > 0 ? minP : null };
 }
 
-/** @type {{name: KnobName, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
-const KNOBS = [
+/** @type {{name: SamplingParam, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
+const SLIDERS = [
   { name: "temperature", label: "Temperature", hint: "below 1 sharpens, above 1 levels", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? "0: always the best" : v.toFixed(2)) },
   { name: "topK", label: "Top-k", hint: "only the best k", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
   { name: "topP", label: "Top-p", hint: "the fewest that reach this share", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) => (v >= 1 ? "off" : v.toFixed(2)) },
@@ -40,21 +40,21 @@ class GlassNext extends Panel {
   #row = ""; // which row of logits the sampler holds
   #title = el("h2");
   #rows = Array.from({ length: SHOWN }, (_, i) => this.#candidate(i));
-  #knobs = KNOBS.map(({ name, label, hint, range }) => {
+  #params = SLIDERS.map(({ name, label, hint, range }) => {
     const left = el("span", { class: "left", id: `left-${name}` });
-    const made = slider(`knob-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
-    return { ...made, left, row: el("div", { class: "knob", title: hint }, made.label, made.says, left, made.input) };
+    const made = slider(`param-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
+    return { ...made, left, row: el("div", { class: "param", title: hint }, made.label, made.says, left, made.input) };
   });
   #picture = el("figure");
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
   #gameButton = el("button", { type: "button", title: "g", onclick: () => this.#play() }, "Play the game");
-  #writer = new Writer(knobs, (words) => put(this.#said, words));
+  #writer = new Writer(params, (words) => put(this.#said, words));
   #game = new Game(this);
   #normal = el("div", {},
     el("div", { class: "next-columns" },
-      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before the knobs")),
-      el("div", {}, this.#knobs.map(({ row }) => row), this.#picture)),
+      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before the params")),
+      el("div", {}, this.#params.map(({ row }) => row), this.#picture)),
     el("div", { class: "acts" },
       el("button", { type: "button", class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Draw a word"),
       el("label", { for: "seed", title: "The same seed draws the same words, here and in `glassgpt generate --seed`" }, "seed"), this.#seed,
@@ -93,8 +93,8 @@ class GlassNext extends Panel {
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();
     if (edits.length > 0 && !store.intervention) return; // it is on its way
-    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?token=${store.cursor.token}`, { slot: "next" });
-    void this.ask(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
+    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
+    void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
       this.sampler = new Sampler(logits.data);
       [this.words, this.#row] = [texts, wanted];
       this.#show();
@@ -117,7 +117,7 @@ class GlassNext extends Panel {
     const sampler = this.sampler;
     if (!sampler) return;
     const state = store.get();
-    sampler.apply(knobs());
+    sampler.apply(params());
     this.#showTitle(sampler);
     const top = Math.max(sampler.probability(0), sampler.plain[0]);
     this.#rows.forEach(({ item, button, word, bar, plain, share }, rank) => {
@@ -130,10 +130,10 @@ class GlassNext extends Panel {
       button.classList.toggle("cut", p === 0);
       button.title = `token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
     });
-    KNOBS.forEach(({ name, say }, i) => {
-      this.#knobs[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));
+    SLIDERS.forEach(({ name, say }, i) => {
+      this.#params[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));
       const { count: n, mass } = sampler.cuts[i];
-      this.#knobs[i].left.textContent = i === 0 ? `${count(sampler.size)} tokens` : `${count(n)} left, ${percent(mass)}`;
+      this.#params[i].left.textContent = i === 0 ? `${count(sampler.size)} tokens` : `${count(n)} left, ${percent(mass)}`;
     });
     this.#seed.value = String(state.seed);
     put(this.#picture, curve(sampler, 300, 108));
@@ -161,7 +161,7 @@ class GlassNext extends Panel {
     if (!this.sampler || !this.fresh || rank >= this.sampler.size) return;
     if (store.get().game) this.#game.choose(rank);
     else if (api.offline) put(this.#said, "An exported page holds one text only. Start `glassgpt explore` to go on.");
-    else goOn([this.sampler.order[rank]]);
+    else appendTokens([this.sampler.order[rank]]);
   }
 
   /** Draw a word by lot, by the number that `glassgpt generate` has for this seed at this place. */
@@ -173,7 +173,7 @@ class GlassNext extends Panel {
     const number = uniform(seed, step);
     const rank = sampler.draw(number);
     put(this.#said, `Seed ${seed}, draw ${step + 1}: the number ${number.toFixed(4)} fell on `, named(this.words[sampler.order[rank]] ?? ""), `, number ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
-    goOn([sampler.order[rank]]);
+    appendTokens([sampler.order[rank]]);
   }
 
   #takeSeed() {

@@ -14,7 +14,7 @@ const shapeOf = (/** @type {TallyRow} */ row) => row.shape.map(count).join(" × 
 /** @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} kinds of matrices, by how their names begin */
 const KINDS = [
   ["wte", "tokens", () => shade("probability", 0.55)],
-  ["wpe", "positions", () => shade("surprise", 0.5)],
+  ["wpe", "positions", () => shade("loss", 0.5)],
   ["attn.", "attention", () => shade("attention", 0.55)],
   ["mlp.", "MLP", () => diverging(0.6, 1)],
   ["lm_head", "head", () => shade("probability", 0.8)],
@@ -42,7 +42,7 @@ class GlassTally extends Panel {
   render() {
     const { model } = store.get();
     if (this.#model === model && this.#tally) this.#draw(this.#tally);
-    else void this.ask(api.get(`/tally?model=${model}`, { slot: "tally" }), (/** @type {Tally} */ tally) => {
+    else void this.load(api.get(`/tally?model=${model}`, { slot: "tally" }), (/** @type {Tally} */ tally) => {
       [this.#tally, this.#model] = [tally, model];
       this.#draw(tally);
       this.#showTable(tally);

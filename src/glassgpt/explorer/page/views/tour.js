@@ -3,8 +3,8 @@
 
 import { el, put } from "../draw.js";
 import { store } from "../store.js";
-import { pictureOfStep } from "../tour_pictures.js";
-import { STEPS } from "../tour_steps.js";
+import { figureOfStep } from "../tour-figures.js";
+import { STEPS } from "../tour-steps.js";
 
 /** @type {Element | null} where the focus was before the tour */
 let opener = null;
@@ -83,7 +83,7 @@ class GlassTour extends HTMLElement {
     if (index < 0) return;
     const { title, text, go: tryThis, picture: label } = STEPS[index];
     put(this.heading, title);
-    put(this.words, pictureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
+    put(this.words, figureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
     this.words.scrollTop = 0;
     this.where.value = String(index);
     this.back.disabled = index === 0;

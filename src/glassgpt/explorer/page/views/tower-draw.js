@@ -29,7 +29,7 @@ export function layout(width, height, tokens, layers) {
   const rows = [];
   /** @param {Row["kind"]} kind @param {number} layer @param {string} name @param {string} title */
   const add = (kind, layer, name, title) => rows.push({ kind, layer, name, title, top: Math.round(6 + rows.length * step), high });
-  add("next", layers, "comes next", "What really came next, coloured by surprise: the vocabulary");
+  add("next", layers, "comes next", "What really came next, coloured by loss: the vocabulary");
   for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `What the model would say after block ${layer}`);
   add("lens", -1, "embedding", "What it would say of the embedding alone");
   add("token", -2, "token", "The text, token by token");

@@ -1,7 +1,7 @@
 // View 2: the tower. Columns are tokens, rows the stack; in each cell what the model would say there.
 
 import { api } from "../api.js";
-import { brief, el, format, percent, put, ramp, shade, short, surpriseShare, svg, visible } from "../draw.js";
+import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
@@ -146,7 +146,7 @@ class GlassTower extends GlassView {
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
     const path = `/trace/${trace.id}/patterns?layer=${layer}`;
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.ask(api.get(path), () => this.#drawCurves());
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
   }
 
   /** What the cursor's head takes from the tokens before. */
@@ -181,12 +181,12 @@ function placeOf({ target }) {
 /** The attention of the cursor's head, as far as it is known by now. @param {Trace} trace @returns {number[]} */
 function weightsOf(trace) {
   const { token, layer, head } = store.cursor;
-  const known = api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&token=${token}`);
+  const known = api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${token}`);
   const pattern = api.peek(`/trace/${trace.id}/patterns?layer=${layer}`);
-  if (known || !pattern || layer < 0) return known && layer >= 0 ? known.weights : [];
+  if (known || !pattern || layer < 0) return known && layer >= 0 ? known["attn.weights"] : [];
   const count = trace.tokens.length;
   const from = (head * count + token) * count;
-  return Array.from(pattern.weights.data.subarray(from, from + count), (weight) => weight / 255);
+  return Array.from(pattern["attn.weights"].data.subarray(from, from + count), (weight) => weight / 255);
 }
 
 /**
@@ -200,10 +200,10 @@ function contentOf(trace, kind, layer, token) {
     return { ...plain, text, detail: String(token), label: `is token ${token}, id ${id}` };
   }
   if (kind === "next") {
-    const surprise = trace.surprise[token + 1];
-    if (!surprise) return { ...plain, text: "?", label: "is the last token: what comes next is open" };
+    const loss = trace.token_loss[token + 1];
+    if (!loss) return { ...plain, text: "?", label: "is the last token: what comes next is open" };
     const { text } = trace.tokens[token + 1];
-    return { ...plain, ...shade("surprise", surpriseShare(surprise.p)), text, detail: brief(surprise.p), label: `was followed by “${visible(text)}”, which had ${percent(surprise.p)}` };
+    return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, which had ${percent(loss.p)}` };
   }
   const lens = store.intervention?.lens ?? trace.lens;
   const row = layer + 1;

@@ -75,4 +75,4 @@ function draw([kind, ...rest]) {
 }
 
 /** The drawing of a step. @param {number} index @param {string} words what it shows */
-export const pictureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, PICTURES[index]().flatMap(draw));
+export const figureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, PICTURES[index]().flatMap(draw));

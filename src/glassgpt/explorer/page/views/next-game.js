@@ -3,7 +3,7 @@
 import { el, percent, put } from "../draw.js";
 import { uniform } from "../sampling.js";
 import { store } from "../store.js";
-import { goOn, promptLength } from "../text.js";
+import { appendTokens, promptLength } from "../text.js";
 
 const ROUNDS = 10;
 const PLACES = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -61,6 +61,6 @@ export class Game {
     const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
     this.#past.push(points);
     put(this.#told, rank === 0 ? `Yes: ${says(0)}, the most of all.` : `You chose ${says(rank)}; the favourite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
-    goOn([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
+    appendTokens([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
   }
 }

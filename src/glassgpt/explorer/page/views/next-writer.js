@@ -4,7 +4,7 @@ import { api, isAbort, messageOf } from "../api.js";
 import { el, percent, put, shade, visible } from "../draw.js";
 import { present } from "../panel.js";
 import { store } from "../store.js";
-import { goOn } from "../text.js";
+import { appendTokens } from "../text.js";
 
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
@@ -13,9 +13,9 @@ export class Writer {
   #output = el("p", { class: "written" });
   element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens, as they come")), this.#output);
 
-  /** @param {() => Knobs} knobs @param {(words: string) => void} say */
-  constructor(knobs, say) {
-    this.knobs = knobs;
+  /** @param {() => SamplingParams} params @param {(words: string) => void} say */
+  constructor(params, say) {
+    this.params = params;
     this.say = say;
   }
 
@@ -28,7 +28,7 @@ export class Writer {
     if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” tokens cannot be written; write a whole number from 1 on.`);
     const at = store.cursor.token;
     const ids = present().trace.tokens.slice(0, at + 1).map((token) => token.id);
-    const { temperature, topK, topP, minP } = this.knobs();
+    const { temperature, topK, topP, minP } = this.params();
     const { seed, model, checkpoint } = store.get();
     const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: wanted };
     const running = (this.#running = new AbortController());
@@ -51,6 +51,6 @@ export class Writer {
     this.#running = null;
     put(this.#button, "Write on");
     this.say(problem || `${added.length} tokens written${running.signal.aborted ? ", then stopped" : ""}. Undo takes them back.`);
-    if (this.element.isConnected) goOn(added, at);
+    if (this.element.isConnected) appendTokens(added, at);
   }
 }

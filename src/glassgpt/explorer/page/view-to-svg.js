@@ -1,4 +1,4 @@
-// A view as a picture: what the page shows of it, as rectangles, text and images of one SVG.
+// A view as an SVG file: rectangles, text and images, as the page shows them.
 
 import { colour, svg } from "./draw.js";
 
@@ -8,7 +8,7 @@ const MARGIN = 12;
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
 
 /** @param {Element} view @returns {string} an SVG file */
-export function pictureOf(view) {
+export function viewToSVG(view) {
   const whole = view.getBoundingClientRect();
   const [x, y, width, height] = [whole.left - MARGIN, whole.top - MARGIN, Math.ceil(whole.width) + 2 * MARGIN, Math.ceil(whole.height) + 2 * MARGIN];
   const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `${x} ${y} ${width} ${height}` });

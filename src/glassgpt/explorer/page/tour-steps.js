@@ -104,7 +104,7 @@ export const STEPS = [
   {
     title: "Choosing one",
     text: [
-      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is drawn by lot, and a few knobs bend the lot.",
+      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is drawn by lot, and a few params bend the lot.",
       "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a share p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
     ],
     go: "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then draw.",
