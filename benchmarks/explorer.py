@@ -64,7 +64,7 @@ INTERACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "cursor to another block": ("layer", {"view": "block"}),
     "another head": ("head", {"view": "block"}),
     "heads, cursor moves": ("token", {"view": "heads"}),
-    "a head taken out": ("edits", {"view": "heads"}),
+    "a head ablated": ("edits", {"view": "heads"}),
     "a candidate appended": ("append", {"view": "next"}),
 }
 

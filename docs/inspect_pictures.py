@@ -1,4 +1,4 @@
-"""The pictures of inspect.md, as a notebook would show them: python docs/inspect_pictures.py"""
+"""Make the figures of inspect.md, as a notebook shows them: python docs/inspect_pictures.py"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_every_block_prints_every_tensor(glassgpt):
 def test_the_illustrated_table_and_why_it_differs(glassgpt):
     answer = glassgpt("info", "gpt2", "--illustrated")
     assert answer.code == 0
-    last = next(line for line in answer.out.splitlines() if line.startswith("all "))
+    last = next(line for line in answer.out.splitlines() if line.startswith("total "))
     assert last.split()[1:] == ["124,439,808", "124,410,624", "29,184"]
     bias = next(line for line in answer.out.splitlines() if "mlp.c_fc.bias" in line)
     assert bias.split()[1:] == ["3,072", "3,072", "768", "2,304"]

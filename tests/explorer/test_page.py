@@ -353,13 +353,14 @@ def test_the_exported_page_works_from_the_disk(visit: Begin, gpt: GPT, tmp_path:
             asked,
         )
         assert np.abs(np.float32(found["attn.weights"]) - trace.attention[layer, head][token]).max() < 1e-6
-        assert np.abs(np.float32(found["z"]) - trace.attn.z[layer, head][token]).max() < 1e-6
-        assert [score is None for score in found["masked"]] == [key > token for key in range(len(trace))]
+        assert np.abs(np.float32(found["attn.z"]) - trace.attn.z[layer, head][token]).max() < 1e-6
+        assert [score is None for score in found["attn.masked"]] == [key > token for key in range(len(trace))]
         mlp = here.js("api.get(`/trace/${store.trace.id}/mlp?layer=${given[0]}&position=${given[2]}`)", asked)
-        assert np.array_equal(np.float32(mlp["post"]), trace.mlp[layer].post[token])
-        assert np.array_equal(np.float32(mlp["x_out"]), trace.residual[layer + 1][token])
+        assert np.array_equal(np.float32(mlp["mlp.gelu"]), trace.mlp.gelu[layer, token])
+        assert np.array_equal(np.float32(mlp["resid_post"]), trace.residual[layer + 1][token])
         pattern = here.js(
-            "api.get(`/trace/${store.trace.id}/patterns?layer=${given[0]}`).then((a) => [...a.weights.data])",
+            "api.get(`/trace/${store.trace.id}/patterns?layer=${given[0]}`)"
+            ".then((a) => [...a['attn.weights'].data])",
             asked,
         )
         exact = np.rint(255 * trace[f"h.{layer}.attn.weights"]).ravel()
