@@ -15,7 +15,7 @@ interface Edit {
   strength?: number;
 }
 
-/** Everything the URL holds. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
+/** Everything in the URL. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
 interface State {
   text: string;
   ids: number[] | null;
@@ -29,9 +29,9 @@ interface State {
   topK: number;
   topP: number;
   minP: number;
-  /** of the draws; the same as in `glassgpt generate --seed` */
+  /** as in `glassgpt generate --seed` */
   seed: number;
-  /** how many tokens were given; the rest was appended here. null: all */
+  /** the number of tokens of the prompt; the rest was appended here. null: all */
   prompt: number | null;
   /** of the cache player; null: the last */
   step: number | null;
@@ -165,13 +165,13 @@ interface ViewEntry {
   key: string;
 }
 
-/** What listeners of the store hear of: a part of the state, or something that was computed. */
+/** What subscribers are notified of: a part of the state, or a result. */
 type Topic = keyof State | "trace" | "info" | "status" | "intervention" | "secondTrace";
 
 /** What can stand inside an element; false, null and undefined leave nothing. */
 type Child = string | number | Node | null | undefined | false;
 
-/** How the next token is chosen; null: that filter is off. Temperature 0 takes the best one. */
+/** Sampling parameters; null: that filter is off. Temperature 0 is greedy. */
 interface SamplingParams {
   temperature: number;
   topK: number | null;
@@ -181,14 +181,14 @@ interface SamplingParams {
 
 type SamplingParam = keyof SamplingParams;
 
-/** What is left after a filter: tokens, and their share of the probability that the temperature gave. */
+/** What a filter keeps: the number of tokens, and their probability after temperature. */
 interface Cut {
   name: SamplingParam;
   count: number;
   mass: number;
 }
 
-/** One step of writing a text (cost.js). Bytes are of keys and values, the rest counts multiplications. */
+/** One step of generation (cost.js). Bytes are of keys and values, the rest counts multiplications. */
 interface CacheStep {
   /** the columns from..to-1 are computed with the cache, 0..to-1 without */
   from: number;
@@ -229,7 +229,7 @@ interface Piece {
   first: boolean;
 }
 
-/** `kl` after each token, A from B, in nats; `p_difference`: B's probability of each token less A's. */
+/** `kl`: KL(A || B) at each position, in nats; `p_difference`: B's probability of each token minus A's. */
 interface Comparison {
   a: Trace;
   b: Trace;
@@ -248,7 +248,7 @@ interface TourStep {
   /** what is lit: a view's name */
   look: string;
   /** what the drawing shows, for those who cannot see it */
-  picture: string;
+  figure: string;
 }
 
 /** A shape of the tour's drawings: its kind, numbers, then a class or a text. */

@@ -49,7 +49,7 @@ class CompareRequest(Schema):
     b: ModelChoice = ModelChoice(model=1)
 
 
-# The types of an edit's fields (inspect/edits.py), with the bounds that a request must keep to.
+# The types of an edit's fields (inspect/edits.py), with the limits of a request.
 EDIT_TYPES: dict[Any, Any] = {
     int: Index,
     float: Annotated[float, Field(ge=-1e6, le=1e6)],
@@ -65,8 +65,8 @@ def _edit_schema(kind: str) -> type[Schema]:
     for name, each in edit_fields(edit).items():
         bounded = EDIT_TYPES.get(each.type, each.type)
         fields[name] = (bounded | None if each.optional else bounded, ... if each.required else each.default)
-    made: type[Schema] = create_model(edit.__name__, __base__=Schema, __doc__=edit.__doc__, **fields)
-    return made
+    schema: type[Schema] = create_model(edit.__name__, __base__=Schema, __doc__=edit.__doc__, **fields)
+    return schema
 
 
 if TYPE_CHECKING:

@@ -188,8 +188,8 @@ def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], lis
 
 def piece_text(data: bytes) -> str:
     """A piece of a word; bytes that are not a whole character as hex, so that they differ."""
-    shown = data.decode("utf-8", "surrogateescape")
-    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in shown)
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
 def attention_scale(gpt: GPT, layer: int) -> float:

@@ -37,9 +37,9 @@ class ApiError(Exception):
 def error_response(
     status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    made = json_response({"error": {"message": message, "field": field}}, status)
-    made.headers.update({} if headers is None else headers)
-    return made
+    response = json_response({"error": {"message": message, "field": field}}, status)
+    response.headers.update({} if headers is None else headers)
+    return response
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -203,11 +203,11 @@ class Activations:
         return prefix
 
     def _capture(self, names: Sequence[str], into: dict[str, Tensor]) -> Tap:
-        wanted = set(names)
+        selected = set(names)
 
         def tap(name: str, x: Tensor) -> Tensor:
             x = self._apply_tap(name, x)
-            if name in wanted:
+            if name in selected:
                 into[name] = x[0]
             return x
 

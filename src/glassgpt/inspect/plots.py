@@ -51,8 +51,10 @@ def plural(count: int, what: str) -> str:
 
 def plot_trace(trace: Trace) -> Figure:
     """The text colored by its loss, and below each token the logit lens."""
-    shown = min(len(trace), MAX_TOKENS)
-    bands = [range(start, min(start + TOKENS_PER_BAND, shown)) for start in range(0, shown, TOKENS_PER_BAND)]
+    n_tokens = min(len(trace), MAX_TOKENS)
+    bands = [
+        range(start, min(start + TOKENS_PER_BAND, n_tokens)) for start in range(0, n_tokens, TOKENS_PER_BAND)
+    ]
     rows = trace.config.n_layer + 1
     side = 84
     figure = Figure(
@@ -94,8 +96,8 @@ def plot_trace(trace: Trace) -> Figure:
                 figure.label(x + CELL / 2, y + 14, text, size=11, room=CELL - 6, anchor="middle", tip=tip)
             y += ROW
         y += 14
-    if shown < len(trace):
-        figure.label(MARGIN, y + 6, f"and {len(trace) - shown:,} more tokens", size=11, color="muted")
+    if n_tokens < len(trace):
+        figure.label(MARGIN, y + 6, f"and {len(trace) - n_tokens:,} more tokens", size=11, color="muted")
         y += 20
     figure.height = y
     return figure
@@ -164,9 +166,9 @@ def add_tokens(
     """
     x = float(MARGIN)
     for t, text in enumerate(texts):
-        shown = visible(text)
-        letters = sum(2 if ord(c) > 0x2E7F else 1 for c in shown)
-        width = 10 + CHAR_WIDTH * max(13 * letters, 10 * len(captions[t]))
+        label = visible(text)
+        columns = sum(2 if ord(c) > 0x2E7F else 1 for c in label)
+        width = 10 + CHAR_WIDTH * max(13 * columns, 10 * len(captions[t]))
         width = min(width, figure.width - 2 * MARGIN)
         if x + width > figure.width - MARGIN:
             x, y = float(MARGIN), y + CHIP + 18
@@ -178,7 +180,7 @@ def add_tokens(
         )
         if t == marked:
             figure.rect(x, y + CHIP - 4, width - 2, 2, "text")
-        figure.label(middle, y + 16, shown, size=13, room=width - 4, anchor="middle", tip=tip)
+        figure.label(middle, y + 16, label, size=13, room=width - 4, anchor="middle", tip=tip)
         figure.label(middle, y + CHIP + 8, captions[t], size=10, color="muted", anchor="middle")
         x += width + 2
     return y + CHIP + 20

@@ -81,10 +81,10 @@ class Figure:
     def label(self, x: float, y: float, text: str, *, room: float | None = None, **more: Any) -> None:
         """Text, truncated to the width `room` if given."""
         size = more.get("size", 12)
-        shown = sanitize(text)
+        cleaned = sanitize(text)
         if room is not None:
-            shown = truncate(shown, int(room / (CHAR_WIDTH * size)))
-        self.marks.append(Label(x, y, shown, **more))
+            cleaned = truncate(cleaned, int(room / (CHAR_WIDTH * size)))
+        self.marks.append(Label(x, y, cleaned, **more))
 
     def grid(self, *args: Any, **more: Any) -> None:
         self.marks.append(Grid(*args, **more))
@@ -208,16 +208,16 @@ def visible(token: str) -> str:
 
 def sanitize(text: str) -> str:
     """On one line, without characters that XML forbids or that change the text direction."""
-    shown = []
+    cleaned = []
     for character in text:
         category = unicodedata.category(character)
         if character < " ":
-            shown.append(chr(0x2400 + ord(character)))  # the symbol for the control character
+            cleaned.append(chr(0x2400 + ord(character)))  # the symbol for the control character
         elif category in ("Cc", "Cs", "Cn", "Zl", "Zp"):
-            shown.append("\ufffd")
+            cleaned.append("\ufffd")
         else:
-            shown.append("·" if category == "Cf" else character)  # Cf: direction marks and others
-    return "".join(shown)
+            cleaned.append("·" if category == "Cf" else character)  # Cf: direction marks and others
+    return "".join(cleaned)
 
 
 def truncate(text: str, room: int) -> str:

@@ -100,8 +100,8 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def make_url(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{port}/"
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}/"
 
 
 def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browser: bool) -> None:

@@ -41,7 +41,7 @@ def command(
     ] = False,
     json: Annotated[bool, flag("print one JSON object with every tensor", default="")] = False,
 ) -> int:
-    """Show the parameters of a model, tensor by tensor, and the memory they take. No weights are downloaded."""
+    """Show a model's parameters, tensor by tensor, and the memory they take. No weights are downloaded."""
     found = find_model(model)
     config = found.config
     counted = tally(config)
@@ -129,9 +129,9 @@ def matrices(counted: Tally, every_block: bool) -> Table:
     """One row per tensor. The blocks are alike, so one stands for all unless --every-block is given."""
     n_layer = counted.config.n_layer
     folded = n_layer > 1 and not every_block
-    roomy = terminal.console().width >= 112
+    wide = terminal.console().width >= 112
     columns = ["tensor", ">shape", *([">one block"] if folded else []), ">parameters", ">fraction", ""]
-    made = terminal.table(*columns, *(["description"] if roomy else []))
+    table = terminal.table(*columns, *(["description"] if wide else []))
 
     def row(name: Text, shape: str, each: int | None, count: int, meaning: str = "", style: str = "") -> None:
         fraction = count / counted.total
@@ -139,7 +139,7 @@ def matrices(counted: Tally, every_block: bool) -> Table:
         if folded:
             cells.append("" if each is None else f"{each:,}")
         cells += [Text(f"{count:,}", style=style), f"{fraction:.1%}", terminal.bar(fraction, 10)]
-        made.add_row(*cells, *([Text(meaning, style="quiet")] if roomy else []))
+        table.add_row(*cells, *([Text(meaning, style="quiet")] if wide else []))
 
     def tensor(line: Line) -> None:
         times = n_layer if folded and line.block is not None else 1
@@ -172,9 +172,9 @@ def matrices(counted: Tally, every_block: bool) -> Table:
             tensor(line)
     if counted.config.tie_word_embeddings:
         row(Text("lm_head"), "", None, 0, "tied to wte: no parameters of its own")
-    made.add_section()
+    table.add_section()
     row(Text("total", style="total"), "", None, counted.total, style="total")
-    return made
+    return table
 
 
 def shape_of(line: Line) -> str:
@@ -184,26 +184,26 @@ def shape_of(line: Line) -> str:
 def memory(counted: Tally) -> Table:
     """The memory of the weights and the KV cache in each dtype."""
     positions = counted.config.n_positions
-    made = terminal.table("memory", ">weights", ">KV cache per token", f">KV cache of {positions:,} tokens")
+    table = terminal.table("memory", ">weights", ">KV cache per token", f">KV cache of {positions:,} tokens")
     for dtype in ("float32", "bfloat16", "int8"):
         # The cache has at least 16 bits per value: an int8 model computes its keys and values in floats.
         per_token = counted.cache_per_token("float32" if dtype == "float32" else "bfloat16")
-        made.add_row(
+        table.add_row(
             dtype,
             terminal.size(counted.memory(dtype)),
             terminal.size(per_token),
             terminal.size(per_token * positions),
         )
-    return made
+    return table
 
 
 def comparison(counted: Tally) -> Table:
     """The published counts beside the article's, one row per tensor."""
-    made = terminal.table("tensor", ">shape", ">published", ">the article", ">difference")
+    table = terminal.table("tensor", ">shape", ">published", ">the article", ">difference")
 
     def row(name: str, shape: str, ours: int, theirs: int, style: str = "") -> None:
         gap = "" if ours == theirs else f"{ours - theirs:,}"
-        made.add_row(
+        table.add_row(
             Text(name, style=style), Text(shape, style="quiet"), Text(f"{ours:,}", style=style),
             Text(f"{theirs:,}", style=style), Text(gap, style="pick"),
         )  # fmt: skip
@@ -221,7 +221,7 @@ def comparison(counted: Tally) -> Table:
         if line not in before:
             row(line.short, shape_of(line), line.count, illustrated_count(line))
     row("total", "", counted.total, ILLUSTRATED_TOTAL, "total")
-    return made
+    return table
 
 
 def difference(counted: Tally) -> Text:

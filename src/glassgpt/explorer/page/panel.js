@@ -1,4 +1,4 @@
-// What views 5 to 8 share: they are made of parts, have keys of their own, and fit the width.
+// The base of views 5 to 8: made of parts, with their own keys, redrawn on resize.
 
 import { colour, el, svg, visible } from "./draw.js";
 import { bind } from "./keys.js";
@@ -15,7 +15,7 @@ export const named = (text) => el("b", { class: "named" }, visible(text));
 export const present = () => ({ trace: /** @type {Trace} */ (store.trace), config: /** @type {ModelConfig} */ (store.config) });
 
 /** A picture that says what it shows. @param {number} width @param {number} height @param {string} words @param {...(Child | Child[])} children */
-export const picture = (width, height, words, ...children) => svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, ...children);
+export const figure = (width, height, words, ...children) => svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, ...children);
 
 /** Small words in a picture. @param {number} x @param {number} y @param {string | number} text @param {Record<string, unknown>} [more] */
 export const label = (x, y, text, more = {}) => svg("text", { x, y, "font-size": 10, fill: colour("soft"), ...more }, text);

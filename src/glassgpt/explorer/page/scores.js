@@ -115,7 +115,7 @@ export class GlassScores extends Drawn {
     this.#range = [first, last];
     LINES.forEach(({ cell, formula }, place) => {
       const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
-      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#picture(formula === "k_j")]));
+      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#figure(formula === "k_j")]));
     });
     this.#strips(this.#keys, shown, shown.head["attn.k"], () => 1);
     this.#strips(this.#values, shown, shown.head["attn.v"], (key) => shown.weights[key]);
@@ -133,7 +133,7 @@ export class GlassScores extends Drawn {
   }
 
   /** @param {boolean} keys */
-  #picture(keys) {
+  #figure(keys) {
     const label = keys ? "the key of each token, as colours" : "the value of each token times its weight, as colours";
     return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, keys ? this.#keys : this.#values);
   }

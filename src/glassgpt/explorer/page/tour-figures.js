@@ -19,7 +19,7 @@ const { box, card, arrow, text, cells, bars, triangle } = /** @type {Pen} */ ({
 const PATTERNS = [(row, column) => column === row - 1, (_row, column) => column === 0, (row, column) => column === row, (row, column) => (row + column) % 2 === 0];
 
 /** @type {(() => Shape[])[]} one for each step */
-const PICTURES = [
+const FIGURES = [
   () => [...card(6, 44, 92, 30, "the sky is"), arrow(100, 59, 124, 59), ...card(128, 34, 62, 50, "model", "hot"), arrow(192, 59, 214, 59),
     ...bars(220, 32, [52, 22, 9], ["blue", "clear", "the"])],
   () => [..."unseen".split("").flatMap((c, i) => card(52 + i * 37, 6, 30, 24, c)), arrow(88, 33, 88, 44), arrow(203, 33, 203, 44),
@@ -75,4 +75,4 @@ function draw([kind, ...rest]) {
 }
 
 /** The drawing of a step. @param {number} index @param {string} words what it shows */
-export const figureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, PICTURES[index]().flatMap(draw));
+export const figureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, FIGURES[index]().flatMap(draw));

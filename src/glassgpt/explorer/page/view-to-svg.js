@@ -49,7 +49,7 @@ function add(root, element, seen) {
   }
 }
 
-/** A slider: its line, and the knob where it stands. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
+/** A slider: its track and its thumb. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
 function slider(root, { min, max, value }, box) {
   const cx = box.left + 8 + ((box.width - 16) * (Number(value) - Number(min))) / (Number(max) - Number(min) || 1);
   const cy = box.top + box.height / 2;

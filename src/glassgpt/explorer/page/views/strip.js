@@ -152,8 +152,8 @@ function cardOf(trace, place) {
   if (loss) {
     facts.probability = `${percent(loss.p)} (${format(bits(loss.p), 1)} bits)`;
     facts.rank = `${loss.rank.toLocaleString("en")} of ${size.toLocaleString("en")}`;
-    facts["entropy before it"] = `${format(loss.entropy / Math.LN2, 2)} bits`;
-  } else facts.probability = "none: nothing came before it";
+    facts["entropy of the prediction"] = `${format(loss.entropy / Math.LN2, 2)} bits`;
+  } else facts.probability = "none: it is the first token";
   return [el("div", { class: "piece" }, visible(token.text)), el("dl", {}, Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
 }
 
@@ -162,8 +162,8 @@ function mergesOf(word) {
   const states = word?.merges ?? [];
   if (!word || states.length === 0) return [];
   const name = `“${visible(word.text)}”`;
-  const alone = states[0].length > 1 ? `No neighbours in ${name} were ever merged` : `${name} is one byte`;
-  const title = states.length > 1 ? `How ${name} was put together: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
+  const alone = states[0].length > 1 ? `${name} has no merges` : `${name} is one byte`;
+  const title = states.length > 1 ? `${name}: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
   const shown = states.length > 12 ? [...states.slice(0, 6), ["…"], ...states.slice(-5)] : states;
   return [el("h3", {}, title), el("ol", {}, shown.map((pieces) => el("li", {}, pieces.map((piece) => el("span", {}, visible(piece))))))];
 }

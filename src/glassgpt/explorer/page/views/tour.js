@@ -81,7 +81,7 @@ class GlassTour extends HTMLElement {
     if (index === this.#shown) return;
     this.#shown = index;
     if (index < 0) return;
-    const { title, text, go: tryThis, picture: label } = STEPS[index];
+    const { title, text, go: tryThis, figure: label } = STEPS[index];
     put(this.heading, title);
     put(this.words, figureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
     this.words.scrollTop = 0;
