@@ -1,4 +1,4 @@
-"""Every number that an endpoint gives is the one that Python gives."""
+"""Every value of a response is the one that Python computes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
+from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
 from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 
@@ -220,7 +221,7 @@ def test_generated_tokens_are_those_of_generate(client: Client, gpt: GPT) -> Non
     assert np.log([event["p"] for event in tokens]) == pytest.approx(expected.logprobs, abs=1e-5)
 
 
-def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
+def test_a_client_that_disconnects_ends_the_generation(gpt: GPT) -> None:
     body = json.dumps({"ids": [1, 2], "max_new_tokens": 1000, "temperature": 1}).encode()
     asked = [{"type": "http.request", "body": body, "more_body": False}]
     written: list[bytes] = []
@@ -250,7 +251,7 @@ def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
     assert written[1].startswith(b"data: {")
 
 
-def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
+def test_checkpoints_of_a_run(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from glassgpt.train.checkpoint.run_folder import STATE, checkpoint_folder, checksum
@@ -283,7 +284,7 @@ def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None
     assert "10, 20" in message
 
 
-def test_a_model_without_a_vocabulary_shows_numbers() -> None:
+def test_a_model_without_a_tokenizer_shows_ids() -> None:
     import torch
 
     from glassgpt.config import Config
@@ -302,7 +303,7 @@ def test_a_model_without_a_vocabulary_shows_numbers() -> None:
         assert (status, field) == (422, "text"), text
 
 
-def test_changing_nothing_changes_nothing(client: Client) -> None:
+def test_no_edits_change_nothing(client: Client) -> None:
     found = client.post("/intervene", id=client.trace()["id"], edits=[])
     assert found["logits"] == found["logits_before"]
     assert found["kl"] == 0
@@ -359,3 +360,13 @@ def test_direct_attribution_sums_to_the_logit(client: Client, gpt: GPT) -> None:
     total = found["embedding"] + np.sum(found["heads"]) + np.sum(found["mlps"]) + found["biases"]
     assert total == pytest.approx(found["total"], abs=1e-4)
     assert found["total"] == pytest.approx(gpt.trace(TEXT).logits[5, 260], abs=1e-4)
+
+
+def test_the_schema_of_an_edit_is_its_dataclass(client: Client) -> None:
+    schemas = client.get("/openapi.json")["components"]["schemas"]
+    for kind, edit in EDIT_KINDS.items():
+        found = schemas[edit.__name__]
+        fields = edit_fields(edit)
+        assert list(found["properties"]) == ["kind", *fields]
+        assert found["required"] == ["kind", *(name for name, each in fields.items() if each.required)]
+        assert found["properties"]["kind"]["const"] == kind

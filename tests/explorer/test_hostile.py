@@ -1,4 +1,4 @@
-"""Requests that no page of ours would send: each gets a 4xx that says why, and the server goes on."""
+"""Requests that the page would never send: each gets a 4xx with a reason, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -283,11 +283,11 @@ def test_not_a_number_is_refused_in_every_number(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "question",
+    "key",
     ["//[", "http://[/model", "/trace {", "/trace/../export {}", "", " ", "?", "/%ff?\xff", "/\x00", "/é é"],
 )
-def test_a_question_that_makes_no_sense_is_left_out_of_an_export(client: Client, question: str) -> None:
-    answer = client.http.post(f"{API}/export", json={"text": "a", "requests": [question]})
+def test_an_invalid_request_is_left_out_of_an_export(client: Client, key: str) -> None:
+    answer = client.http.post(f"{API}/export", json={"text": "a", "requests": [key]})
     assert answer.status_code == 200
     assert answer.text.startswith("<!doctype html>")
 
@@ -309,7 +309,7 @@ def test_two_vocabularies_cannot_be_compared(gpt: GPT) -> None:
     assert "vocabularies" in message
 
 
-def test_a_line_that_is_too_long_is_sent_away() -> None:
+def test_a_full_queue_rejects_requests() -> None:
     done: list[int] = []
     refused: list[int] = []
 
@@ -334,10 +334,10 @@ def test_a_line_that_is_too_long_is_sent_away() -> None:
     assert done == [0, 1, 2, 3, 99]
 
 
-def test_the_oldest_trace_goes_and_says_so(gpt: GPT) -> None:
+def test_the_least_recently_used_trace_is_dropped(gpt: GPT) -> None:
     client = Client(make_app(gpt, max_traces=3))
     ids = [client.trace(text)["id"] for text in ("one", "two", "three")]
-    client.get(f"/trace/{ids[0]}/next", position=0)  # looked at again, so "two" is now the oldest
+    client.get(f"/trace/{ids[0]}/next", position=0)  # used again, so "two" is now the oldest
     client.trace("four")
     client.get(f"/trace/{ids[0]}/next", position=0)
     status, message, field = client.refused("GET", f"{API}/trace/{ids[1]}/next?position=0")
@@ -384,7 +384,7 @@ def test_no_query_breaks_the_server(client: Client, part: str, query: dict[str, 
         refusal(answer)
 
 
-def test_texts_that_are_asked_for_at_once_share_the_places_there_are(gpt: GPT) -> None:
+def test_concurrent_generations_are_limited(gpt: GPT) -> None:
     app = make_app(gpt)
     wanted = GenerateRequest(ids=[1], max_new_tokens=1)
 

@@ -221,10 +221,10 @@ def test_a_training_run_is_a_slider(visit: Begin, gpt: GPT, tmp_path: Path) -> N
         page = visit(url).open(view="compare")
         page.until("document.querySelector('glass-compare svg')")
         assert page.page.locator("#compare-a option:checked").inner_text() == "step 10"
-        page.page.locator("#compare-moment").focus()
+        page.page.locator("#compare-checkpoint").focus()
         page.press("ArrowRight", "ArrowRight")
         assert page.state()["compare"] == {"a": {"checkpoint": 30}, "b": {}}
-        page.until("document.querySelector('#compare-moment + output').textContent === 'step 30'")
+        page.until("document.querySelector('#compare-checkpoint + output').textContent === 'step 30'")
         page.until("document.querySelector('glass-compare .said').textContent.includes('KL 0.000')")
         page.painted().close()  # before the server: what the page still asked for would fail
 

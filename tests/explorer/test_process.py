@@ -86,9 +86,7 @@ def test_a_port_in_use_is_told_in_one_line(server: tuple[subprocess.Popen[str], 
     process = start("--port", port)
     out, err = process.communicate()
     assert (process.returncode, out) == (2, "")
-    assert (
-        err == f"glassgpt: --port {port} is already in use. Use another, or omit --port.\n"
-    )
+    assert err == f"glassgpt: --port {port} is already in use. Use another, or omit --port.\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")

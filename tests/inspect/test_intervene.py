@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -27,8 +28,10 @@ from glassgpt.inspect import (
     Trace,
     edit_from_dict,
 )
+from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.model import GPT2
+from glassgpt.model.divergence import kl_divergence
 
 from .conftest import SMALL, random_model, some_ids
 
@@ -36,7 +39,7 @@ A, B = some_ids(9, seed=1), some_ids(9, seed=2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 40])
-def test_doing_nothing_changes_nothing(gpt: GPT, size: int) -> None:
+def test_no_edits_change_nothing(gpt: GPT, size: int) -> None:
     ids = some_ids(size)
     plain = gpt.trace(ids)
     edits: list[list[Edit]] = [[], [Steer("h.1.resid_post", np.zeros(32))], [Patch("h.0.attn.z", ids)]]
@@ -177,13 +180,13 @@ def test_edits_compose_in_order(gpt: GPT) -> None:
     assert not on_then_off.after.mlp.proj[1].any()
 
 
-def test_a_grown_trace_is_read_afresh(gpt: GPT) -> None:
-    grown = gpt.trace(A[:5])
+def test_an_appended_trace_is_computed_again(gpt: GPT) -> None:
+    appended = gpt.trace(A[:5])
     for token in A[5:]:
-        grown = grown.append(token)
-    assert gpt.intervene(grown).kl == 0
+        appended = appended.append(token)
+    assert gpt.intervene(appended).kl == 0
     np.testing.assert_array_equal(
-        gpt.intervene(grown, Patch("embedding", B)).after.logits, gpt.trace(B).logits
+        gpt.intervene(appended, Patch("embedding", B)).after.logits, gpt.trace(B).logits
     )
     with pytest.raises(UserError, match="has edits"):
         gpt.intervene(A, AblateMLP(1)).after.append(3)
@@ -227,7 +230,7 @@ TINY: dict[str, GPT] = {}
         ),
     ],
 )
-def test_edits_as_plain_data(values: dict[str, Any], edit: Edit) -> None:
+def test_edits_from_dicts(values: dict[str, Any], edit: Edit) -> None:
     assert edit_from_dict(values) == edit
 
 
@@ -254,7 +257,7 @@ def test_a_source_by_its_name(gpt: GPT) -> None:
         ({"kind": "patch", "step": 3, "source": "x"}, "step is 3"),
     ],
 )
-def test_plain_data_that_makes_no_sense(values: Any, says: str) -> None:
+def test_invalid_dicts(values: Any, says: str) -> None:
     with pytest.raises(SettingError, match=re.escape(says)):
         edit_from_dict(values)
 
@@ -283,3 +286,26 @@ def test_plain_data_that_makes_no_sense(values: Any, says: str) -> None:
 def test_edits_that_do_not_fit(gpt: GPT, edit: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
         gpt.intervene(A, edit).logits  # noqa: B018
+
+
+def test_kl_divergence_is_the_definition() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_p, log_q = (torch.randn(5, 40, generator=generator).double().log_softmax(-1) for _ in range(2))
+    expected = torch.nn.functional.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1)
+    torch.testing.assert_close(kl_divergence(log_p, log_q), expected)
+    assert kl_divergence(log_p, log_p).tolist() == [0] * 5
+    excluded = torch.tensor([0.0, -torch.inf])
+    assert kl_divergence(excluded, torch.tensor([0.5, 0.5]).log()).item() == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("kind", EDIT_KINDS)
+def test_the_json_of_an_edit_is_its_dataclass(kind: str) -> None:
+    edit = EDIT_KINDS[kind]
+    names = [each.name for each in dataclasses.fields(edit) if each.name != "reference"]  # type: ignore[arg-type]
+    assert list(edit_fields(edit)) == names
+    examples = {int: 1, str: "ln_f", float: 1.5, Positions: [0, 2], Any: [1, 2]}
+    values = {name: examples.get(each.type, "mean") for name, each in edit_fields(edit).items()}
+    made = edit_from_dict({"kind": kind, **values})
+    assert type(made) is edit
+    for name, value in values.items():
+        assert getattr(made, name) == (tuple(value) if name.endswith("positions") else value)

@@ -1,4 +1,4 @@
-"""Traces: the numbers are the model's, nothing is kept that was not asked for, mistakes are named."""
+"""Traces: the values are the model's, nothing is stored that was not read, mistakes are named."""
 
 from __future__ import annotations
 
@@ -122,18 +122,18 @@ def test_an_empty_text_is_the_beginning_of_a_document(shipped: GPT) -> None:
     np.testing.assert_allclose(trace.p_at().max(), shipped.next("", k=1)[0][1], rtol=1e-4)
 
 
-def test_looking_at_one_layer_keeps_only_that(gpt: GPT) -> None:
+def test_reading_one_layer_caches_only_that(gpt: GPT) -> None:
     trace = gpt.trace(some_ids(40))
     assert trace._activations is not None
-    assert trace._activations._residuals is None, "nothing runs before it is asked for"
+    assert trace._activations._residuals is None, "nothing runs before it is read"
     trace.attention[1, 2]
     assert set(trace._activations._cached) == {"h.1.attn.weights"}
     assert trace._activations.cached_bytes == 4 * 40 * 40 * 4
     trace.token_loss, trace.lens(), trace.norms
-    assert set(trace._activations._cached) == {"h.1.attn.weights"}, "no logits are kept"
+    assert set(trace._activations._cached) == {"h.1.attn.weights"}, "no logits are cached"
 
 
-def test_what_is_kept_is_bounded(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activations, "CACHE_BYTES", 60_000)
     trace = gpt.trace(some_ids(40))
     for layer in range(3):
@@ -156,7 +156,7 @@ def test_a_block_is_run_once_for_several_steps(gpt: GPT, monkeypatch: pytest.Mon
     assert runs == [block]
     assert found["h.1.mlp.gelu"].shape == (5, 128)
     trace.attn.q[1], trace.attn.scores[1]
-    assert len(runs) == 1, "what was read is remembered"
+    assert len(runs) == 1, "what was read is cached"
 
 
 def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
@@ -185,7 +185,7 @@ def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         type(gpt.backend.model), "head", lambda self, x, *rest: rows.append(len(x)) or head(self, x, *rest)
     )
-    longer = trace.append(ids[8]).append(ids[9])  # nobody looks at the one in between
+    longer = trace.append(ids[8]).append(ids[9])
     longer.lens(2), longer.token_loss
     assert sum(rows) <= (3 + 1) * 2 + 3  # two columns of each stream, and the answers before and at them
     for token in ids[10:]:

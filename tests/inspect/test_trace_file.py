@@ -1,4 +1,4 @@
-"""A trace in a file: everything comes back, and a file that lies is refused before it is believed."""
+"""A trace in a file: everything comes back, and an invalid file is rejected."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def about(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any
     return in_header
 
 
-LIES: dict[str, Callable[[dict[str, Any]], object]] = {
+INVALID: dict[str, Callable[[dict[str, Any]], object]] = {
     "no metadata": lambda h: h.pop("__metadata__"),
     "another format": lambda h: h["__metadata__"].update(format="glassgpt trace 9"),
     "not json": lambda h: h["__metadata__"].update(trace="{"),
@@ -140,11 +140,11 @@ LIES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_a_file_that_lies(file: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_header(file: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(FileFormatError) as caught:
-        Trace.load(rewritten(file, tmp_path / "lie.safetensors", LIES[name]))
-    assert "lie.safetensors" in str(caught.value)
+        Trace.load(rewritten(file, tmp_path / "invalid.safetensors", INVALID[name]))
+    assert "invalid.safetensors" in str(caught.value)
     assert len(str(caught.value)) < 1500
 
 

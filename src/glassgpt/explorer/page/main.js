@@ -1,6 +1,6 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
-import { colour, el, forgetColours, put } from "./draw.js";
+import { colour, el, resetColours, put } from "./draw.js";
 import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
@@ -85,7 +85,7 @@ function showView() {
 function showTheme() {
   const { theme } = store.get();
   document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
-  forgetColours();
+  resetColours();
   document.dispatchEvent(new CustomEvent("glass-theme", { detail: colour("ground") }));
 }
 

@@ -17,7 +17,7 @@ export function viewToSVG(view) {
   return new XMLSerializer().serializeToString(root);
 }
 
-/** Draw an element and all in it, as far as it lies in `seen`. @param {SVGElement} root @param {Element} element @param {Box} seen */
+/** Add an element and its children, clipped to `seen`. @param {SVGElement} root @param {Element} element @param {Box} seen */
 function add(root, element, seen) {
   const style = getComputedStyle(element);
   const box = element.getBoundingClientRect();
@@ -56,7 +56,7 @@ function slider(root, { min, max, value }, box) {
   root.append(svg("line", { x1: box.left, x2: box.right, y1: cy, y2: cy, stroke: colour("line-strong"), "stroke-width": 4 }), svg("circle", { cx, cy, r: 7, fill: colour("accent") }));
 }
 
-/** An SVG inside the view, with the colours that the style sheet gives it, cut at what is seen. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
+/** An SVG inside the view, with its computed colours, clipped to the visible part. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
 function copyOf(element, box, place) {
   const copy = /** @type {SVGElement} */ (element.cloneNode(true));
   const shapes = copy.querySelectorAll("*");
@@ -68,7 +68,7 @@ function copyOf(element, box, place) {
   return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
 }
 
-/** Write a text, line by line as it was broken. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
+/** Add a text, line by line as it wraps. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
 function write(root, text, style, seen) {
   const range = document.createRange();
   /** @type {{box: DOMRect, words: string}[]} */

@@ -2,7 +2,7 @@
 
 import { bytesPerToken, steps } from "../cost.js";
 import { colour, el, put, short, svg } from "../draw.js";
-import { count, head, label, line, Panel, figure, present, slider } from "../panel.js";
+import { count, head, label, line, Panel, figure, current, slider } from "../panel.js";
 import { store } from "../store.js";
 import { promptLength } from "../text.js";
 
@@ -21,7 +21,7 @@ function large(n) {
   return unit === 0 ? count(n) : `${(n / 1000 ** unit).toPrecision(3)} ${["", "", "million", "billion", "trillion"][unit]}`;
 }
 
-/** How many columns a picture has room for. @param {number} width */
+/** How many columns fit into a figure. @param {number} width */
 const columns = (width) => Math.max(3, Math.floor((width - 26 + CELL.gap) / (CELL.width + CELL.gap)));
 
 class GlassCache extends Panel {
@@ -58,16 +58,16 @@ class GlassCache extends Panel {
 
   /** The length of the prompt: what was typed, if tokens were appended; else a few, so that there is something to play. */
   get given() {
-    const { length } = present().trace.tokens;
+    const { length } = current().trace.tokens;
     const wanted = store.get().prompt ?? (promptLength() < length ? promptLength() : Math.min(3, length - 1));
     return Math.max(1, Math.min(wanted, length));
   }
 
   get steps() {
-    return steps(present().config, this.given, present().trace.tokens.length);
+    return steps(current().config, this.given, current().trace.tokens.length);
   }
 
-  /** The number of the present step. */
+  /** The index of the current step. */
   get now() {
     const last = this.steps.length - 1;
     return Math.min(store.get().step ?? last, last);
@@ -109,8 +109,8 @@ class GlassCache extends Panel {
   }
 
   render() {
-    const { trace, config } = present();
-    const { steps: all, now, given, room } = this;
+    const { trace, config } = current();
+    const { steps: all, now, given, figureWidth: room } = this;
     const { length } = trace.tokens;
     const step = all[now];
     this.#step.input.max = String(all.length - 1);
@@ -135,7 +135,7 @@ class GlassCache extends Panel {
 
   /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
   #figure(width, title, from, to) {
-    const { trace: { tokens }, config: { n_layer } } = present();
+    const { trace: { tokens }, config: { n_layer } } = current();
     const shown = columns(width);
     const first = Math.max(0, Math.min(to - shown + 1, tokens.length - shown));
     const last = Math.min(tokens.length, first + shown);

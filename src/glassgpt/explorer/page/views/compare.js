@@ -11,10 +11,10 @@ function sources() {
   return [...models.map(({ name }, model) => ({ name, source: model === 0 ? {} : { model } })), ...checkpoints.map(({ name, step }) => ({ name, source: { checkpoint: step } }))];
 }
 
-/** Its place among them, or -1. @param {Source | undefined} source */
+/** Its index among them, or -1. @param {Source | undefined} source */
 const place = (source) => sources().findIndex((one) => JSON.stringify(one.source) === JSON.stringify(source));
 
-/** The two that are compared: as the state says, else both models, else the first checkpoint and the model. */
+/** The two to compare: from the state, else both models, else the first checkpoint and the model. */
 function pair() {
   const { compare } = store.get();
   const all = sources();
@@ -29,14 +29,14 @@ class GlassCompare extends Panel {
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
   #choice = el("div", { class: "acts" });
-  #training = slider("compare-moment", "Checkpoint of A", {}, (i) => store.set({ compare: { ...pair(), a: this.#moments[i].source } }));
+  #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { ...pair(), a: this.#checkpoints[i].source } }));
   #slider = el("div", { class: "acts", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
   #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
   parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
 
-  get #moments() {
+  get #checkpoints() {
     return sources().filter(({ source }) => source.checkpoint !== undefined);
   }
 
@@ -69,12 +69,12 @@ class GlassCompare extends Panel {
     }
     const [a, b] = this.#choice.querySelectorAll("select");
     [a.value, b.value] = [String(place(pair().a)), String(place(pair().b))];
-    const moments = this.#moments;
-    this.#slider.hidden = moments.length < 2;
-    if (moments.length === 0) return;
-    this.#training.input.max = String(moments.length - 1);
-    const now = moments.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
-    this.#training.show(Math.max(0, now), moments[now]?.name ?? "");
+    const checkpoints = this.#checkpoints;
+    this.#slider.hidden = checkpoints.length < 2;
+    if (checkpoints.length === 0) return;
+    this.#training.input.max = String(checkpoints.length - 1);
+    const now = checkpoints.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
+    this.#training.show(Math.max(0, now), checkpoints[now]?.name ?? "");
   }
 
   /** @param {Comparison} found */
@@ -88,11 +88,11 @@ class GlassCompare extends Panel {
     this.#showLens(found, at);
   }
 
-  /** Above, how much likelier B (up) or A (down) held each token; below, how far apart they see what may follow. @param {Comparison} found @param {number} at */
+  /** Above, the difference in probability of each token; below, the KL of the next-token distributions. @param {Comparison} found @param {number} at */
   #bars({ a: { tokens }, kl, p_difference }, at) {
     const left = 34;
-    const column = Math.max(22, Math.min(64, (this.room - left) / tokens.length));
-    const width = Math.max(this.room, left + column * tokens.length);
+    const column = Math.max(22, Math.min(64, (this.figureWidth - left) / tokens.length));
+    const width = Math.max(this.figureWidth, left + column * tokens.length);
     const limit = Math.max(0.05, ...p_difference.map((d) => Math.abs(d ?? 0)));
     const most = Math.max(0.01, ...kl);
     const bars = tokens.map((token, i) => {

@@ -28,15 +28,15 @@ class GlassHeads extends GlassView {
   #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
   #leastSays = el("output", { for: "least" });
   #leastLabel = el("label", { for: "least" }, "Hide below", this.#least, this.#leastSays);
-  /** @type {Map<string, Record<string, number>>} */ #shares = new Map();
+  /** @type {Map<string, Record<string, number>>} */ #kinds = new Map();
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
 
   connectedCallback() {
     super.connectedCallback();
     this.#keys = [
-      bind(["o"], "ablate the head at the cursor, or restore it (in Heads)", () => toggleEdit(ablateHead(present()))),
-      bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(present())),
+      bind(["o"], "ablate the head at the cursor, or restore it (in Heads)", () => toggleEdit(ablateHead(cursorHead()))),
+      bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(cursorHead())),
     ];
   }
 
@@ -97,7 +97,7 @@ class GlassHeads extends GlassView {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    const { layer, head } = present();
+    const { layer, head } = cursorHead();
     store.set({ layer, head: Math.max(0, Math.min((store.config?.n_head ?? 1) - 1, head + by)) });
   }
 
@@ -118,11 +118,11 @@ class GlassHeads extends GlassView {
     this.#from.hidden = !store.secondTrace;
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
     this.#mark();
-    this.#look();
+    this.#showLarge();
   }
 
   /**
-   * Draw the pictures of a grid, block by block from the cursor's on: one request at a time, so that others get through.
+   * Draw the thumbnails of a grid, block by block, starting at the cursor's: one request at a time, so that others get through.
    * @param {HTMLElement} grid @param {Trace} trace @param {boolean} main
    */
   async #fill(grid, trace, main) {
@@ -136,7 +136,7 @@ class GlassHeads extends GlassView {
       const heads = Array.from({ length: n_head }, (_, head) => head);
       put(grid, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
-    const { layer: here } = present();
+    const { layer: here } = cursorHead();
     layers.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
     for (const layer of layers) {
       await this.load(api.get(`/trace/${trace.id}/patterns?layer=${layer}`), ({ "attn.weights": weights }) => {
@@ -154,19 +154,19 @@ class GlassHeads extends GlassView {
     thumbs.forEach((thumb, head) => {
       const own = weights.subarray(head * area, (head + 1) * area);
       const shares = attentionByKind(own, ids);
-      if (main) this.#shares.set(`${layer}.${head}`, shares);
+      if (main) this.#kinds.set(`${layer}.${head}`, shares);
       const kind = mainKind(shares);
       thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, attends to ${kind.says}` : ""}`);
       thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: own, tokens: trace.tokens, token: 0 }, store.get().pattern, thumb.clientWidth - 2);
     });
     if (!main) return;
     this.#mark();
-    if (layer === present().layer) this.#look();
+    if (layer === cursorHead().layer) this.#showLarge();
   }
 
-  /** Mark the cursor, what is edited, and what the filter leaves. */
+  /** Mark the cursor, the edits, and what passes the filter. */
   #mark() {
-    const here = present();
+    const here = cursorHead();
     const { filter } = store.get();
     const hadFocus = this.#grid.contains(document.activeElement);
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".thumb"))) {
@@ -177,7 +177,7 @@ class GlassHeads extends GlassView {
       else thumb.removeAttribute("aria-current");
       thumb.tabIndex = isHere ? 0 : -1;
       if (isHere && hadFocus && main) thumb.focus();
-      thumb.classList.toggle("faint", filter !== "" && (this.#shares.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < THRESHOLD);
+      thumb.classList.toggle("faint", filter !== "" && (this.#kinds.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < THRESHOLD);
       const is = !main ? "" : hasEdit(ablateHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
       if (is) thumb.dataset.is = is;
       else delete thumb.dataset.is;
@@ -185,12 +185,12 @@ class GlassHeads extends GlassView {
   }
 
   /** The head of the cursor, large. */
-  #look() {
+  #showLarge() {
     const { trace } = store;
     if (!trace) return;
-    const place = present();
+    const place = cursorHead();
     const name = `${place.layer}.${place.head}`;
-    const shares = this.#shares.get(name);
+    const shares = this.#kinds.get(name);
     const kind = shares && mainKind(shares);
     put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly attends to ${kind.says}`) : null);
     exchange(this.#edits, editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)));
@@ -203,7 +203,7 @@ class GlassHeads extends GlassView {
 }
 
 /** The head of the cursor; at the embedding, that of block 0. @returns {Place} */
-function present() {
+function cursorHead() {
   const { layer, head } = store.cursor;
   return { layer: Math.max(0, layer), head };
 }

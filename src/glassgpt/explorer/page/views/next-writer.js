@@ -2,7 +2,7 @@
 
 import { api, isAbort, messageOf } from "../api.js";
 import { el, percent, put, shade, visible } from "../draw.js";
-import { present } from "../panel.js";
+import { current } from "../panel.js";
 import { store } from "../store.js";
 import { appendTokens } from "../text.js";
 
@@ -27,7 +27,7 @@ export class Writer {
     const wanted = Number(this.#count.value);
     if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
     const at = store.cursor.token;
-    const ids = present().trace.tokens.slice(0, at + 1).map((token) => token.id);
+    const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
     const { temperature, topK, topP, minP } = this.params();
     const { seed, model, checkpoint } = store.get();
     const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: wanted };

@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
 import { describe } from "../edits.js";
-import { count, named, Panel, present, slider } from "../panel.js";
+import { count, named, Panel, current, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
 import { appendTokens, promptLength, undo } from "../text.js";
@@ -28,7 +28,7 @@ const SLIDERS = [
   { name: "minP", label: "Min-p", hint: "at least this fraction of the top probability", range: { max: 1, step: 0.01 }, say: (v) => (v === 0 ? "off" : v.toFixed(2)) },
 ];
 
-/** The slider of top-k runs through the powers, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
+/** The slider of top-k is logarithmic, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
 const placeOfK = (k, size) => (k === 0 ? 200 : Math.round((199 * Math.log(k)) / Math.log(size)));
 /** @param {number} place @param {number} size */
 const kAtPlace = (place, size) => (place >= 200 ? 0 : Math.round(size ** (place / 199)));
@@ -89,7 +89,7 @@ class GlassNext extends Panel {
     this.#normal.hidden = game;
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
-    const { id, model } = present().trace;
+    const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();
     if (edits.length > 0 && !store.intervention) return; // it is loading
@@ -139,7 +139,7 @@ class GlassNext extends Panel {
     put(this.#figure, curve(sampler, 300, 108));
   }
 
-  /** The token of a rank, for people. @param {number} rank */
+  /** The text of the token at a rank. @param {number} rank */
   word(rank) {
     return visible(this.words[this.sampler?.order[rank] ?? -1] ?? "");
   }
@@ -148,7 +148,7 @@ class GlassNext extends Panel {
   #showTitle(sampler) {
     const { token } = store.cursor;
     const { edits } = store.get();
-    const { tokens } = present().trace;
+    const { tokens } = current().trace;
     const next = tokens[token + 1];
     const changed = edits.length > 0 ? `, with ${edits.map(describe).join(", ")}` : "";
     if (!next) return put(this.#title, "Next token after ", named(tokens[token].text), changed);

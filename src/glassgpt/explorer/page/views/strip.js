@@ -48,7 +48,7 @@ class GlassStrip extends GlassView {
     this.#box.addEventListener("keydown", ({ key }) => key === "Escape" && this.#showCard(-1));
   }
 
-  /** The first change of an edit is a step of history; those after it replace it. */
+  /** The first change of an edit adds a history entry; later ones replace it. */
   #send() {
     clearTimeout(this.#typing);
     const text = this.#field.value;
@@ -58,7 +58,7 @@ class GlassStrip extends GlassView {
     this.#typed = editing;
   }
 
-  /** The text that the store has: of the ids, when tokens were appended. */
+  /** The text of the store; when tokens were appended, that of the ids. */
   #shown() {
     const { text, ids } = store.get();
     return ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
@@ -140,7 +140,7 @@ class GlassStrip extends GlassView {
 }
 
 /**
- * What there is to know about a token: its id and bytes, how surprising it was, and the merges of its word.
+ * The card of a token: its id and bytes, its loss, and the merges of its word.
  * @param {Trace} trace @param {number} place
  */
 function cardOf(trace, place) {

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { colour, diverging, el, put, shade, svg } from "../draw.js";
-import { count, head, label, line, Panel, figure, present, scroll } from "../panel.js";
+import { count, head, label, line, Panel, figure, current, scroll } from "../panel.js";
 import { strips } from "../scale.js";
 import { store } from "../store.js";
 
@@ -11,7 +11,7 @@ const ofOne = (/** @type {TallyRow} */ row) => !inBlock(row) || row.name.startsW
 const shortName = (/** @type {TallyRow} */ row) => row.name.replace(/^h\.\d+\./, "");
 const shapeOf = (/** @type {TallyRow} */ row) => row.shape.map(count).join(" × ");
 
-/** @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} kinds of matrices, by how their names begin */
+/** @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} kinds of matrices, by the prefix of their names */
 const KINDS = [
   ["wte", "tokens", () => shade("probability", 0.55)],
   ["wpe", "positions", () => shade("loss", 0.5)],
@@ -20,7 +20,7 @@ const KINDS = [
   ["lm_head", "head", () => shade("probability", 0.8)],
 ];
 
-/** What fits onto a strip. @param {TallyRow} row @param {number} width @param {number} height */
+/** The longest label that fits on a strip. @param {TallyRow} row @param {number} width @param {number} height */
 function labelFor(row, width, height) {
   const block = shortName(row).startsWith("attn.c_attn") ? `${row.name.split(".")[1]}: ` : "";
   const full = block + shortName(row).replace(".weight", "");
@@ -52,8 +52,8 @@ class GlassTally extends Panel {
 
   /** @param {Tally} tally */
   #draw({ rows, total }) {
-    const width = this.room;
-    const { pieces, height, perPixel } = strips(rows, present().config.n_embd, width - 2);
+    const width = this.figureWidth;
+    const { pieces, height, perPixel } = strips(rows, current().config.n_embd, width - 2);
     const edge = { stroke: colour("ink"), "stroke-opacity": 0.25 };
     const kinds = KINDS.filter(([start]) => rows.some((row) => shortName(row).startsWith(start)));
     const drawn = pieces.map(({ row, x, y, width: w, height: h, first }) => {
@@ -71,7 +71,7 @@ class GlassTally extends Panel {
 
   /** @param {Tally} tally */
   #showTable({ rows, total }) {
-    const { n_layer } = present().config;
+    const { n_layer } = current().config;
     const each = rows.filter(ofOne).map((row) => line(shortName(row), [el("td", { class: "words" }, row.meaning ?? ""), shapeOf(row), count(row.count)], inBlock(row) ? "inside" : ""));
     const one = rows.filter((row) => row.name.startsWith("h.0.")).reduce((sum, row) => sum + row.count, 0);
     const sum = (/** @type {string} */ name, /** @type {number} */ n) => line(name, [el("td", { class: "words" }), "", count(n)], "sum");

@@ -190,7 +190,7 @@ function weightsOf(trace) {
 }
 
 /**
- * What stands in a cell: the token itself, what the model would say there, or what really came next.
+ * The content of a cell: the token, the logit lens, or the actual next token.
  * @param {Trace} trace @param {string} kind @param {number} layer @param {number} token
  */
 function contentOf(trace, kind, layer, token) {
