@@ -29,12 +29,12 @@ class GlassCache extends Panel {
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
   #play = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.play() }, "Play");
   #step = slider("cache-step", "Step", {}, (step) => this.#go(step));
-  #given = slider("cache-prompt", "Given as the prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
+  #given = slider("cache-prompt", "Prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
   #figures = el("div", { class: "cache-figures" });
   #numbers = el("table", { class: "figures" });
 
   parts = [
-    el("h2", {}, "Writing with a memory"),
+    el("h2", {}, "Generation with a KV cache"),
     el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
