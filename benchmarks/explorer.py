@@ -1,20 +1,20 @@
-"""How quick the Explorer is, in a real Chromium on this machine.
+"""The speed of the Explorer, in a real Chromium on this machine.
 
     python benchmarks/explorer.py [--case default:32] [--case gpt2:32] [--case gpt2:512] [--rounds 7]
 
 A case is a model and a number of tokens: `default` is the shipped model, a published size (gpt2, ...) has
-random weights (speed does not depend on them). Server and browser share the machine. Counted are medians:
+random weights (speed does not depend on them). Server and browser run on this machine. Medians of:
 
-    trace          the server's answer to a text it has not seen
-    first paint    from the click on a link to the first picture, by the browser's own clock
-    ready          from the click to the tower with its numbers
-    interactions   from the event to the frame in which its result is drawn, answers of the server included
-    sliders        the page's own work for one movement: script, style and layout
+    trace          the server's response to a new text
+    first paint    from the click on a link to the first paint, by the browser's clock
+    ready          from the click to the tower with all values
+    interactions   from the event to the frame that shows its result, including the server
+    sliders        the page's work for one movement: script, style and layout
 
-Beside the time on the clock stands the work: CPU seconds of the page's main thread and of the server. On
-a calm machine the clock comes near it; where other programs run, it tells what the Explorer itself takes.
+Beside the wall time it reports CPU seconds of the page's main thread and of the server, which other
+programs on the machine disturb less.
 
-A table for people with the goal beside each figure, then one line of JSON. It needs Chromium and playwright.
+Prints a table with the goal of each figure, then one line of JSON. Needs Chromium and playwright.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.explorer.browser import NoBrowser, launched, served
 GOALS = {"trace": 1.0, "first paint": 1.0, "ready": 1.0, "interaction": 0.050, "slider": 0.016}
 GPT2_READY = 2.5
 
-# In the page: how many answers are awaited, and a way to wait for the frame that shows them.
+# In the page: the number of pending responses, and a way to wait for the frame that shows them.
 WATCH = """
 window.pending = 0;
 const plain = window.fetch;
@@ -64,7 +64,7 @@ INTERACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "cursor to another block": ("layer", {"view": "block"}),
     "another head": ("head", {"view": "block"}),
     "heads, cursor moves": ("token", {"view": "heads"}),
-    "a head taken out": ("edits", {"view": "heads"}),
+    "a head ablated": ("edits", {"view": "heads"}),
     "a candidate appended": ("append", {"view": "next"}),
 }
 
@@ -77,7 +77,7 @@ def opened(name: str) -> GPT:
 
 
 def some_text(gpt: GPT, tokens: int, seed: int) -> str:
-    """A text of about so many tokens; for a model without a vocabulary its ids."""
+    """A text of that many tokens; for a model without a tokenizer, ids."""
     if gpt.tokenizer is None:
         generator = torch.Generator().manual_seed(seed)
         return " ".join(
@@ -118,7 +118,7 @@ def interaction(page: Any, kind: str, round: int) -> float:
                 token: { token: (7 * round + 3) % last },
                 layer: { layer: (store.cursor.layer + 1) % n_layer },
                 head: { head: (store.cursor.head + 1) % n_head },
-                edits: { edits: [{ kind: "head", layer: round % n_layer, head: 0, how: "zero" }] },
+                edits: { edits: [{ kind: "ablate_head", layer: round % n_layer, head: 0, how: "zero" }] },
               }[kind]);
               await shown();
               return (performance.now() - start) / 1000;
@@ -133,7 +133,7 @@ def slider(page: Any, round: int) -> float:
     return float(
         page.evaluate(
             """async (round) => {
-              const input = document.getElementById(round % 2 ? "knob-temperature" : "knob-topP");
+              const input = document.getElementById(round % 2 ? "param-temperature" : "param-topP");
               input.value = String(0.3 + 0.05 * round);
               const start = performance.now();
               input.dispatchEvent(new Event("input", { bubbles: true }));

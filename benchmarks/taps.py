@@ -1,11 +1,11 @@
-"""What taps cost when nobody listens: the model as it is beside a copy out of whose source they were cut.
+"""The cost of taps when none is used: the model against a copy with the taps removed from its source.
 
     python benchmarks/taps.py [--size gpt2] [--rounds 40]
 
 The copy is made from the text of gpt2.py: every `show(tap, name, x)` becomes `x`, every `within(...)` becomes
-None, and the branch for a listening tap is gone. Both have the same weights (random ones: speed does not
-depend on them) and take turns on one thread of the CPU; counted is CPU time, which others disturb least.
-A table for people, then one line of JSON.
+None, and the branch for a tap is removed. Both have the same random weights (speed does not depend on
+them) and take turns on one thread of the CPU; measured is CPU time, which other programs disturb least.
+Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from glassgpt.model import Cache, gpt2
 READ = 64  # tokens of the forward pass, and already in the cache at the decode step
 
 
-class Cut(ast.NodeTransformer):
-    """Takes the taps out of a module's source, and counts them."""
+class RemoveTaps(ast.NodeTransformer):
+    """Removes the taps from a module's source, and counts them."""
 
     def __init__(self) -> None:
-        self.cut = 0
+        self.removed = 0
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name not in ("show", "within"):
             return node
-        self.cut += 1
+        self.removed += 1
         return node.args[2] if name == "show" else ast.Constant(None)
 
     def visit_If(self, node: ast.If) -> ast.If | list[ast.stmt]:
         self.generic_visit(node)
         if ast.unparse(node.test) != "tap is None":
             return node
-        self.cut += 1
+        self.removed += 1
         return node.body
 
 
 def without_taps() -> types.ModuleType:
-    """The module gpt2.py as it would be if it had never had a tap."""
-    cut = Cut()
-    tree = ast.fix_missing_locations(cut.visit(ast.parse(inspect.getsource(gpt2))))
+    """The module gpt2.py without taps."""
+    remover = RemoveTaps()
+    tree = ast.fix_missing_locations(remover.visit(ast.parse(inspect.getsource(gpt2))))
     # The definitions of show and within stay behind, unused; so does step_by_step, which is never called.
     used = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in ("show", "within")]
-    if used or cut.cut < 20:
-        raise SystemExit(f"the taps of gpt2.py were not found as expected: {cut.cut} cut, {len(used)} left")
+    if used or remover.removed < 20:
+        raise SystemExit(f"unexpected taps in gpt2.py: {remover.removed} removed, {len(used)} left")
     module = types.ModuleType("gpt2_without_taps")
     exec(compile(tree, "gpt2_without_taps.py", "exec"), module.__dict__)
     return module
@@ -92,30 +92,30 @@ def main() -> None:
     rows = {}
     with torch.inference_mode():
         for case, make in ((f"forward of {READ} tokens", forward), ("one decode step", decode)):
-            ways = {"with taps": make(model, ids), "taps cut out": make(bare, ids)}
-            if not torch.equal(*(run() for run in ways.values())):
+            variants = {"with taps": make(model, ids), "taps removed": make(bare, ids)}
+            if not torch.equal(*(run() for run in variants.values())):
                 raise SystemExit(f"{case}: the copy computes something else")
-            times: dict[str, list[float]] = {way: [] for way in ways}
+            times: dict[str, list[float]] = {way: [] for way in variants}
             for turn in range(options.rounds):
-                for way in sorted(ways, reverse=turn % 2 == 1):  # neither is always first
+                for way in sorted(variants, reverse=turn % 2 == 1):  # neither is always first
                     begun = time.thread_time()
-                    ways[way]()
+                    variants[way]()
                     times[way].append(1000 * (time.thread_time() - begun))
             medians = {way: statistics.median(values) for way, values in times.items()}
             rows[case] = {
                 "with_taps_ms": medians["with taps"],
-                "cut_out_ms": medians["taps cut out"],
-                "ratio": medians["with taps"] / medians["taps cut out"],
+                "removed_ms": medians["taps removed"],
+                "ratio": medians["with taps"] / medians["taps removed"],
                 # How far two halves of the same contestant differ: what the ratio cannot be finer than.
-                "noise": statistics.median(times["taps cut out"][::2])
-                / statistics.median(times["taps cut out"][1::2]),
+                "noise": statistics.median(times["taps removed"][::2])
+                / statistics.median(times["taps removed"][1::2]),
             }
 
     print(f"{options.size}, {options.rounds} rounds, one thread, CPU time; the same logits bit for bit")
-    print(f"{'':24} {'with taps':>12} {'cut out':>12} {'ratio':>8} {'noise':>8}")
+    print(f"{'':24} {'with taps':>12} {'removed':>12} {'ratio':>8} {'noise':>8}")
     for case, row in rows.items():
         print(
-            f"{case:24} {row['with_taps_ms']:9.2f} ms {row['cut_out_ms']:9.2f} ms {row['ratio']:8.3f} "
+            f"{case:24} {row['with_taps_ms']:9.2f} ms {row['removed_ms']:9.2f} ms {row['ratio']:8.3f} "
             f"{row['noise']:8.3f}"
         )
     print(json.dumps({"benchmark": "taps", "size": options.size, "torch": torch.__version__, "rows": rows}))

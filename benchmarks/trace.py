@@ -1,12 +1,12 @@
-"""How long it takes to look inside: traces, interventions and attributions, on one thread.
+"""The time of traces, interventions and attributions, on one thread.
 
     python benchmarks/trace.py [--case default:32] [--case gpt2:32] [--case gpt2:512] [--rounds 5]
 
 A case is a model and a number of tokens: `default` is the shipped model, a published size (gpt2, ...) has
-random weights (speed does not depend on them). The rows are questions one asks; the first begins with a new
-trace and pays for its forward pass, the others go on from one. Beside them, taking turns, the first row by
-hand with transformers: a forward pass that gives out attentions and hidden states, and each hidden state
-through the last norm and the head. A table for people, then one line of JSON.
+random weights (speed does not depend on them). The first row starts with a new trace and includes
+its forward pass, the others use an existing one. Interleaved with them, the first row by hand with
+transformers: a forward pass with attentions and hidden states, and each hidden state through the final
+LayerNorm and the head. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ def opened(name: str) -> GPT:
     return GPT(TorchBackend(GPT2(Config.named(name)).eval().requires_grad_(False)), name=name)
 
 
-def questions(gpt: GPT, ids: list[int]) -> dict[str, Callable[[], object]]:
-    held = gpt.trace(ids)
-    held.lens(), held.surprise, held.norms
+def make_tasks(gpt: GPT, ids: list[int]) -> dict[str, Callable[[], object]]:
+    base = gpt.trace(ids)
+    base.lens(), base.token_loss, base.norms
     shorter = gpt.trace(ids[:-1])
     shorter.append(ids[-1]).norms  # noqa: B018
 
     def tower() -> None:
         trace = gpt.trace(ids)
-        trace.surprise, trace.lens(), trace.norms
+        trace.token_loss, trace.lens(), trace.norms
 
     middle = gpt.config.n_layer // 2
 
     def edited() -> None:
-        done = gpt.intervene(held, AblateHead(middle, 0))
+        done = gpt.intervene(base, AblateHead(middle, 0))
         done.logits, done.kl, done.lens()
 
     names = [f"h.{middle}.{step}" for step in ("attn.q", "attn.k", "attn.v", "attn.scores", "attn.weights")]
 
     def block() -> None:
-        held._live._kept.clear()  # type: ignore[union-attr]  # as if it had not been asked before
-        held.read(*names)
+        base._activations._cached.clear()  # type: ignore[union-attr]  # as if it had not been read before
+        base.read(*names)
 
     found: dict[str, Callable[[], object]] = {
-        "surprise, lens and norms": tower,
-        "one block, opened": block,
-        "next words at the end": lambda: held.logits_at(-1),
+        "token loss, lens and norms": tower,
+        "inside one block": block,
+        "next-token logits": lambda: base.logits_at(-1),
         "one more token": lambda: shorter.append(ids[-1]).logits_at(-1),
-        "a head off: answer, KL, lens": edited,
+        "ablate a head: logits, KL, lens": edited,
     }
     if len(ids) <= 64:
-        found["direct attribution"] = lambda: gpt.attribute(held, 5, "direct")
-        found["integrated gradients"] = lambda: gpt.attribute(held, 5)
+        found["direct logit attribution"] = lambda: gpt.attribute(base, 5, "direct_logit_attribution")
+        found["integrated gradients"] = lambda: gpt.attribute(base, 5)
     return found
 
 
@@ -107,7 +107,7 @@ def main() -> None:
         ids = torch.randint(
             0, gpt.config.vocab_size, (int(tokens),), generator=torch.Generator().manual_seed(1)
         )
-        rows = questions(gpt, ids.tolist())
+        rows = make_tasks(gpt, ids.tolist())
         rows["(transformers, by hand)"] = by_hand(gpt, ids.tolist())
         rounds = options.rounds if int(tokens) <= 64 else max(1, options.rounds // 2)
         times: dict[str, list[float]] = {row: [] for row in rows}

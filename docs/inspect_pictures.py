@@ -1,4 +1,4 @@
-"""The pictures of inspect.md, as a notebook would show them: python docs/inspect_pictures.py"""
+"""Make the figures of inspect.md, as a notebook shows them: python docs/inspect_pictures.py"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     trace.attention.to_svg(HERE / "inspect_attention.svg")
     gpt.intervene(prompt, AblateHead(8, 6)).to_svg(HERE / "inspect_intervene.svg")
     gpt.attribute(prompt, " foot").to_svg(HERE / "inspect_integrated.svg")
-    gpt.attribute(prompt, " foot", "direct").to_svg(HERE / "inspect_direct.svg")
+    gpt.attribute(prompt, " foot", "direct_logit_attribution").to_svg(HERE / "inspect_direct.svg")
 
 
 if __name__ == "__main__":

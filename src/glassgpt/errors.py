@@ -30,8 +30,8 @@ class SettingError(UserError, ValueError):
     """A setting out of range, such as temperature -1."""
 
 
-class PlaceError(UserError, IndexError):
-    """A layer, head, position, neuron or step that this model or this text does not have."""
+class StepIndexError(UserError, IndexError):
+    """A step, layer, head, neuron or position that this model or text does not have."""
 
 
 class NonFiniteLossError(UserError):

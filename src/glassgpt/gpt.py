@@ -27,7 +27,7 @@ from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.attribute import DirectLogit, TokenScores
+    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
@@ -202,18 +202,18 @@ class GPT:
             return self.backend.logits(rows)
 
     def trace(self, text: Prompt) -> Trace:
-        """The inside of the model for a text (or token ids): attention, residual stream, logit lens, ..."""
+        """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
         from glassgpt.inspect.trace import Trace
 
-        return Trace.of(self, self._ids(text))
+        return Trace.from_tokens(self, self._ids(text))
 
     def intervene(
         self, text: Prompt | Trace, edits: Edit | Sequence[Edit] = (), position: int = -1
     ) -> Intervention:
-        """The text once more with changes inside: heads switched off, activations patched, a vector added.
+        """Run the text with edits to the forward pass: ablation, activation patching, steering vectors.
 
         Edits are `AblateHead`, `AblateNeuron`, `AblateAttention`, `AblateMLP`, `AblateBlock`, `Patch`,
-        `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the answers at `position`.
+        `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the predictions at `position`.
         """
         from glassgpt.inspect.intervene import intervene
 
@@ -223,14 +223,13 @@ class GPT:
         self,
         text: Prompt | Trace,
         target: str | int | None = None,
-        method: str = "integrated",
+        method: str = "integrated_gradients",
         position: int = -1,
-    ) -> TokenScores | DirectLogit:
-        """What the score of `target` as the next token is owed to; left out, it is the likeliest one.
+    ) -> TokenAttribution | DirectLogitAttribution:
+        """What the logit of `target` as the next token comes from; by default, of the most likely token.
 
-        To which tokens of the text: `gradient` (times input), `integrated` (gradients, with the
-        completeness gap) or `rollout` (of attention). To which heads and MLPs: `direct`, a sum that is the
-        logit.
+        To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
+        `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
         """
         from glassgpt.inspect.attribute import attribute
 

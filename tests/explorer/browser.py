@@ -65,10 +65,10 @@ def served(app: Any, limits: Any = None) -> Iterator[str]:
     import uvicorn
 
     from glassgpt.cli.commands.explore import listen
-    from glassgpt.http.connections import config
+    from glassgpt.http.connection_limits import make_uvicorn_config
 
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(config(app, limits))
+    server = uvicorn.Server(make_uvicorn_config(app, limits))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -9,13 +9,13 @@ const { rows, uniforms } = JSON.parse(readFileSync(process.env.CASES, "utf8"));
 test("tokens, probabilities and draws are those of the Python sampler", () => {
   for (const { logits, cases } of rows) {
     const sampler = new Sampler(new Float32Array(logits.map((x) => x ?? -Infinity)));
-    for (const { knobs, ids, probabilities, draws } of cases) {
-      sampler.apply(knobs);
-      assert.equal(sampler.kept, ids.length, JSON.stringify(knobs));
+    for (const { params, ids, probabilities, draws } of cases) {
+      sampler.apply(params);
+      assert.equal(sampler.kept, ids.length, JSON.stringify(params));
       assert.deepEqual([...sampler.order.subarray(0, sampler.kept)], ids);
       probabilities.forEach((p, rank) => assert.ok(Math.abs(sampler.probability(rank) - p) < 1e-12));
       assert.equal(sampler.probability(sampler.kept), 0);
-      for (const [u, token] of draws) assert.equal(sampler.order[sampler.draw(u)], token, JSON.stringify(knobs));
+      for (const [u, token] of draws) assert.equal(sampler.order[sampler.draw(u)], token, JSON.stringify(params));
     }
   }
 });
@@ -28,7 +28,7 @@ test("each filter says how much it left", () => {
   assert.ok(Math.abs(sampler.plain.reduce((a, b) => a + b) - 1) < 1e-12);
 });
 
-test("settings leave no trace: the same knobs give the same numbers again", () => {
+test("settings leave no trace: the same params give the same numbers again", () => {
   const sampler = new Sampler(new Float32Array(rows[0].logits.map((x) => x ?? -Infinity)));
   const all = { temperature: 1, topK: null, topP: null, minP: null };
   const before = [...sampler.apply(all).weight];

@@ -1,4 +1,4 @@
-"""Every number that an endpoint gives is the one that Python gives."""
+"""Every value of a response is the one that Python computes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
+from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
 from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 
@@ -42,10 +43,10 @@ def test_a_trace_is_the_python_trace(client: Client, gpt: GPT) -> None:
     assert [token["id"] for token in found["tokens"]] == trace.tokens == gpt.encode(TEXT)
     assert "".join(token["text"] for token in found["tokens"]) == found["text"] == TEXT
     assert bytes(byte for token in found["tokens"] for byte in token["bytes"]) == TEXT.encode()
-    assert found["surprise"][0] is None
+    assert found["token_loss"][0] is None
     for name in ("p", "rank", "entropy"):
-        here = np.array([each[name] for each in found["surprise"][1:]], np.float32)
-        assert np.array_equal(here, getattr(trace.surprise, name)[1:])
+        here = np.array([each[name] for each in found["token_loss"][1:]], np.float32)
+        assert np.array_equal(here, getattr(trace.token_loss, name)[1:])
     lens = trace.lens()
     assert found["lens"]["ids"] == lens.ids.tolist()
     assert found["lens"]["texts"] == lens.texts.tolist()
@@ -88,13 +89,13 @@ def test_appending_equals_a_fresh_trace(client: Client, gpt: GPT) -> None:
     for found, expected in (
         (here["lens"]["p"], fresh.lens().p),
         (here["norms"], fresh.norms),
-        ([each["p"] for each in here["surprise"][1:]], fresh.surprise.p[1:]),
+        ([each["p"] for each in here["token_loss"][1:]], fresh.token_loss.p[1:]),
     ):
         assert np.abs(np.float32(found) - expected).max() <= APPENDED * np.abs(expected).max()
-    logits = array(client.get(f"/trace/{here['id']}/next", token=len(ids) - 1)["logits"])
+    logits = array(client.get(f"/trace/{here['id']}/next", position=len(ids) - 1)["logits"])
     assert np.abs(logits - fresh.logits[-1]).max() <= APPENDED * np.abs(fresh.logits[-1]).max()
-    head = client.get(f"/trace/{here['id']}/head", layer=3, head=2, token=len(ids) - 1)
-    assert np.abs(np.float32(head["weights"]) - fresh.attention[3, 2][-1]).max() <= APPENDED
+    head = client.get(f"/trace/{here['id']}/head", layer=3, head=2, position=len(ids) - 1)
+    assert np.abs(np.float32(head["attn.weights"]) - fresh.attention[3, 2][-1]).max() <= APPENDED
 
 
 def test_branches_of_one_text_do_not_mix(client: Client, gpt: GPT) -> None:
@@ -109,49 +110,48 @@ def test_branches_of_one_text_do_not_mix(client: Client, gpt: GPT) -> None:
 def test_patterns_are_the_attention(client: Client, gpt: GPT) -> None:
     id, trace = client.trace()["id"], gpt.trace(TEXT)
     for layer in range(gpt.config.n_layer):
-        found = array(client.get(f"/trace/{id}/patterns", layer=layer)["weights"])
+        found = array(client.get(f"/trace/{id}/patterns", layer=layer)["attn.weights"])
         assert np.array_equal(found, np.rint(255 * trace[f"h.{layer}.attn.weights"]))
 
 
 def test_a_head_step_by_step(client: Client, gpt: GPT) -> None:
     id, trace = client.trace()["id"], gpt.trace(TEXT)
     layer, head, token = 2, 1, 3
-    found = client.get(f"/trace/{id}/head", layer=layer, head=head, token=token)
+    found = client.get(f"/trace/{id}/head", layer=layer, head=head, position=token)
     expected = {
-        "x": trace.residual[layer][token],
+        "resid_pre": trace.residual[layer][token],
         "ln_1": trace.ln_1[layer][token],
-        "q": trace.q[layer, head][token],
-        "k": trace.k[layer, head],
-        "v": trace.v[layer, head],
-        "scores": trace.scores[layer, head][token],
-        "scaled": trace.scaled[layer, head][token],
-        "weights": trace.attention[layer, head][token],
-        "z": trace.z[layer, head][token],
-        "merged": trace.merged[layer][token],
-        "projected": trace.projected[layer][token],
-        "x_mid": trace.residual_mid[layer][token],
+        "attn.q": trace.attn.q[layer, head][token],
+        "attn.k": trace.attn.k[layer, head],
+        "attn.v": trace.attn.v[layer, head],
+        "attn.scores": trace.attn.scores[layer, head][token],
+        "attn.scaled": trace.attn.scaled[layer, head][token],
+        "attn.weights": trace.attn.weights[layer, head][token],
+        "attn.z": trace.attn.z[layer, head][token],
+        "attn.merged": trace.attn.merged[layer][token],
+        "attn.proj": trace.attn.proj[layer][token],
+        "resid_mid": trace.resid_mid[layer][token],
     }
     for name, values in expected.items():
         assert np.array_equal(np.float32(found[name]), values), name
     seen = token + 1
-    assert found["masked"][:seen] == found["scaled"][:seen]
-    assert found["masked"][seen:] == [None] * (len(trace) - seen)
+    assert found["attn.masked"][:seen] == found["attn.scaled"][:seen]
+    assert found["attn.masked"][seen:] == [None] * (len(trace) - seen)
     assert sum(found["unmasked"]) == pytest.approx(1, abs=1e-6)
     assert min(found["unmasked"]) > 0
-    assert set(found) == {*expected, "masked", "unmasked"}
+    assert set(found) == {*expected, "attn.masked", "unmasked"}
 
 
 def test_an_mlp_step_by_step(client: Client, gpt: GPT) -> None:
     id, trace = client.trace()["id"], gpt.trace(TEXT)
-    found = client.get(f"/trace/{id}/mlp", layer=1, token=5)
-    pre, post, out = trace.mlp[1]
+    found = client.get(f"/trace/{id}/mlp", layer=1, position=5)
     expected = {
-        "x_mid": trace.residual_mid[1],
+        "resid_mid": trace.resid_mid[1],
         "ln_2": trace.ln_2[1],
-        "pre": pre,
-        "post": post,
-        "out": out,
-        "x_out": trace.residual[2],
+        "mlp.fc": trace.mlp.fc[1],
+        "mlp.gelu": trace.mlp.gelu[1],
+        "mlp.proj": trace.mlp.proj[1],
+        "resid_post": trace.resid_post[1],
     }
     assert set(found) == set(expected)
     for name, values in expected.items():
@@ -161,7 +161,7 @@ def test_an_mlp_step_by_step(client: Client, gpt: GPT) -> None:
 def test_next_is_the_whole_distribution(client: Client, gpt: GPT) -> None:
     id, trace = client.trace()["id"], gpt.trace(TEXT)
     for token in range(len(trace)):
-        found = array(client.get(f"/trace/{id}/next", token=token)["logits"])
+        found = array(client.get(f"/trace/{id}/next", position=token)["logits"])
         assert np.array_equal(found, trace.logits[token])
     p = np.exp(found - found.max(), dtype=np.float64)
     best = np.argsort(-p)[:10]
@@ -191,7 +191,7 @@ def test_two_models_on_one_text(client: Client, gpt: GPT, other: GPT) -> None:
     assert found["kl"] == pytest.approx(kl, rel=1e-6, abs=1e-9)
     assert min(found["kl"]) > 0
     assert found["p_difference"][0] is None
-    assert np.array_equal(np.float32(found["p_difference"][1:]), (b.surprise.p - a.surprise.p)[1:])
+    assert np.array_equal(np.float32(found["p_difference"][1:]), (b.token_loss.p - a.token_loss.p)[1:])
 
 
 def test_a_model_compared_with_itself_is_the_same(client: Client) -> None:
@@ -215,13 +215,13 @@ def test_generated_tokens_are_those_of_generate(client: Client, gpt: GPT) -> Non
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line]
     expected = gpt.generate(ids, **settings)
     *tokens, last = events
-    assert last == {"done": True, "why": "length", "seed": 3}
+    assert last == {"done": True, "finish_reason": "length", "seed": 3}
     assert [event["token"] for event in tokens] == expected.tokens
     assert [event["text"] for event in tokens] == [gpt.decode([token]) for token in expected.tokens]
     assert np.log([event["p"] for event in tokens]) == pytest.approx(expected.logprobs, abs=1e-5)
 
 
-def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
+def test_a_client_that_disconnects_ends_the_generation(gpt: GPT) -> None:
     body = json.dumps({"ids": [1, 2], "max_new_tokens": 1000, "temperature": 1}).encode()
     asked = [{"type": "http.request", "body": body, "more_body": False}]
     written: list[bytes] = []
@@ -251,7 +251,7 @@ def test_a_reader_who_leaves_ends_the_writing(gpt: GPT) -> None:
     assert written[1].startswith(b"data: {")
 
 
-def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None:
+def test_checkpoints_of_a_run(gpt: GPT, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from glassgpt.files import file_crc32
@@ -286,7 +286,7 @@ def test_checkpoints_of_a_run_can_be_looked_at(gpt: GPT, tmp_path: Path) -> None
     assert "10, 20" in message
 
 
-def test_a_model_without_a_vocabulary_shows_numbers() -> None:
+def test_a_model_without_a_tokenizer_shows_ids() -> None:
     import torch
 
     from glassgpt.config import Config
@@ -305,59 +305,70 @@ def test_a_model_without_a_vocabulary_shows_numbers() -> None:
         assert (status, field) == (422, "text"), text
 
 
-def test_changing_nothing_changes_nothing(client: Client) -> None:
+def test_no_edits_change_nothing(client: Client) -> None:
     found = client.post("/intervene", id=client.trace()["id"], edits=[])
-    assert found["logits"] == found["before"]
+    assert found["logits"] == found["logits_before"]
     assert found["kl"] == 0
     assert set(found["kl_per_token"]) == {0}
-    assert found["moved"] == []
+    assert found["changes"] == []
     assert found["lens"] == client.trace()["lens"]
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        {"kind": "head", "layer": 1, "head": 2, "how": "zero"},
-        {"kind": "head", "layer": 1, "head": 2, "how": "mean", "positions": [2, 3]},
-        {"kind": "neuron", "layer": 3, "neuron": 300, "how": "zero"},
-        {"kind": "attn", "layer": 0, "how": "mean"},
-        {"kind": "mlp", "layer": 2, "how": "zero"},
-        {"kind": "block", "layer": 1, "how": "zero"},
-        {"kind": "steer", "layer": 2, "token": 260, "strength": 0.5},
+        {"kind": "ablate_head", "layer": 1, "head": 2, "how": "zero"},
+        {"kind": "ablate_head", "layer": 1, "head": 2, "how": "mean", "positions": [2, 3]},
+        {"kind": "ablate_neuron", "layer": 3, "neuron": 300, "how": "zero"},
+        {"kind": "ablate_attention", "layer": 0, "how": "mean"},
+        {"kind": "ablate_mlp", "layer": 2, "how": "zero"},
+        {"kind": "ablate_block", "layer": 1, "how": "zero"},
+        {"kind": "steer_token", "layer": 2, "token": 260, "strength": 0.5},
     ],
 )
 def test_an_edit_does_what_python_does(client: Client, gpt: GPT, edit: dict[str, object]) -> None:
-    found = client.post("/intervene", id=client.trace()["id"], edits=[edit], token=6)
+    found = client.post("/intervene", id=client.trace()["id"], edits=[edit], position=6)
     expected = gpt.intervene(TEXT, [edit], position=6)
     assert np.array_equal(array(found["logits"]), expected.logits)
-    assert np.array_equal(array(found["before"]), expected.logits_before)
+    assert np.array_equal(array(found["logits_before"]), expected.logits_before)
     assert found["kl"] == pytest.approx(expected.kl)
     assert found["kl"] > 0
     assert np.array_equal(np.float32(found["kl_per_token"]), expected.kl_per_token)
-    assert [each["id"] for each in found["moved"]] == [each.id for each in expected.moved(10)]
+    assert [each["id"] for each in found["changes"]] == [each.id for each in expected.top_changes(10)]
     assert found["lens"]["ids"] == expected.lens().ids.tolist()
 
 
 def test_a_whole_patch_is_the_other_text(client: Client, gpt: GPT) -> None:
     here, there = client.trace("The cat sat on the"), client.trace("The dog ran to the")
     assert len(here["tokens"]) == len(there["tokens"])
-    edit = {"kind": "patch", "tap": "h.1.resid_post", "source": there["id"]}
+    edit = {"kind": "patch", "step": "h.1.resid_post", "source": there["id"]}
     found = client.post("/intervene", id=here["id"], edits=[edit])
     assert np.array_equal(array(found["logits"]), gpt.trace("The dog ran to the").logits[-1])
 
 
-@pytest.mark.parametrize("method", ["gradient", "integrated", "rollout"])
+@pytest.mark.parametrize("method", ["input_x_gradient", "integrated_gradients", "attention_rollout"])
 def test_attribution_to_tokens_is_pythons(client: Client, gpt: GPT, method: str) -> None:
-    body = {"id": client.trace()["id"], "token": 5, "target": 260, "method": method}
+    body = {"id": client.trace()["id"], "position": 5, "target": 260, "method": method}
     found, expected = client.post("/attribute", **body), gpt.attribute(TEXT, 260, method, 5)
     assert found["scores"] == pytest.approx(expected.scores.tolist(), rel=1e-4, abs=1e-6)
-    assert (found["gap"] is None) == (method != "integrated")
+    assert (found["convergence_delta"] is None) == (method != "integrated_gradients")
     assert len(found["scores"]) == len(client.trace()["tokens"])
 
 
 def test_direct_attribution_sums_to_the_logit(client: Client, gpt: GPT) -> None:
-    found = client.post("/attribute", id=client.trace()["id"], token=5, target=260, method="direct")
-    assert np.array_equal(np.float32(found["heads"]), gpt.attribute(TEXT, 260, "direct", 5).heads)
-    total = found["embedding"] + np.sum(found["heads"]) + np.sum(found["mlps"]) + found["rest"]
+    method = "direct_logit_attribution"
+    found = client.post("/attribute", id=client.trace()["id"], position=5, target=260, method=method)
+    assert np.array_equal(np.float32(found["heads"]), gpt.attribute(TEXT, 260, method, 5).heads)
+    total = found["embedding"] + np.sum(found["heads"]) + np.sum(found["mlps"]) + found["biases"]
     assert total == pytest.approx(found["total"], abs=1e-4)
     assert found["total"] == pytest.approx(gpt.trace(TEXT).logits[5, 260], abs=1e-4)
+
+
+def test_the_schema_of_an_edit_is_its_dataclass(client: Client) -> None:
+    schemas = client.get("/openapi.json")["components"]["schemas"]
+    for kind, edit in EDIT_KINDS.items():
+        found = schemas[edit.__name__]
+        fields = edit_fields(edit)
+        assert list(found["properties"]) == ["kind", *fields]
+        assert found["required"] == ["kind", *(name for name, each in fields.items() if each.required)]
+        assert found["properties"]["kind"]["const"] == kind

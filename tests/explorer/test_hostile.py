@@ -1,4 +1,4 @@
-"""Requests that no page of ours would send: each gets a 4xx that says why, and the server goes on."""
+"""Requests that the page would never send: each gets a 4xx with a reason, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glassgpt.explorer.app import BODY_LIMIT, make_app
-from glassgpt.explorer.routes.generate import MOST_WRITERS
-from glassgpt.explorer.schemas import GenerateWanted
+from glassgpt.explorer.app import MAX_BODY_BYTES, make_app
+from glassgpt.explorer.routes.generate import MAX_GENERATIONS, generate
+from glassgpt.explorer.schemas import GenerateRequest
 from glassgpt.gpt import GPT
-from glassgpt.http.errors import Refusal
-from glassgpt.http.guard import Guard, same_origin
+from glassgpt.http.errors import ApiError
+from glassgpt.http.middleware import SecurityMiddleware, same_origin
 from glassgpt.http.worker import Worker
 from tests.explorer.conftest import API, TEXT, Client, refusal
 
@@ -56,11 +56,11 @@ def test_this_machines_own_names_are_answered(client: Client, host: str) -> None
 def test_a_server_for_the_network_answers_to_addresses_and_its_own_name() -> None:
     import socket
 
-    guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
-    assert guard.is_ours("192.168.1.7:8124")
-    assert guard.is_ours(socket.gethostname())
-    assert guard.is_ours("[fe80::1]")
-    assert not guard.is_ours("rebound.example")
+    guard = SecurityMiddleware(None, host="0.0.0.0")  # type: ignore[arg-type]
+    assert guard.is_allowed_host("192.168.1.7:8124")
+    assert guard.is_allowed_host(socket.gethostname())
+    assert guard.is_allowed_host("[fe80::1]")
+    assert not guard.is_allowed_host("rebound.example")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "file://", ""])
@@ -79,7 +79,7 @@ def test_another_sites_page_is_refused_even_without_an_origin(client: Client) ->
 
 
 def test_every_answer_carries_the_policy(client: Client) -> None:
-    for path in ("/", "/main.js", f"{API}/model", "/nothing", f"{API}/trace/x/next?token=0"):
+    for path in ("/", "/main.js", f"{API}/model", "/nothing", f"{API}/trace/x/next?position=0"):
         answer = client.http.get(path)
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -117,11 +117,11 @@ def test_files_have_their_types_and_nothing_else_is_served(client: Client) -> No
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Client) -> None:
-    large = json.dumps({"text": "a" * BODY_LIMIT})
+    large = json.dumps({"text": "a" * MAX_BODY_BYTES})
     assert client.refused("POST", f"{API}/trace", content=large, headers=JSON)[0] == 413
 
     def drip() -> Any:
-        for _ in range(BODY_LIMIT // 1000 + 2):
+        for _ in range(MAX_BODY_BYTES // 1000 + 2):
             yield b"a" * 1000
 
     assert client.refused("POST", f"{API}/trace", content=drip(), headers=JSON)[0] == 413
@@ -182,14 +182,14 @@ def test_a_form_is_not_json(client: Client) -> None:
 def test_an_error_names_the_field(client: Client) -> None:
     id = client.trace()["id"]
     for path, field in (
-        (f"/trace/{id}/head?layer=99&head=0&token=0", "layer"),
-        (f"/trace/{id}/head?layer=0&head=99&token=0", "head"),
-        (f"/trace/{id}/head?layer=0&head=0&token=99", "token"),
-        (f"/trace/{id}/head?layer=0&head=0", "token"),
-        (f"/trace/{id}/mlp?layer=-1&token=0", "layer"),
+        (f"/trace/{id}/head?layer=99&head=0&position=0", "layer"),
+        (f"/trace/{id}/head?layer=0&head=99&position=0", "head"),
+        (f"/trace/{id}/head?layer=0&head=0&position=99", "position"),
+        (f"/trace/{id}/head?layer=0&head=0", "position"),
+        (f"/trace/{id}/mlp?layer=-1&position=0", "layer"),
         (f"/trace/{id}/patterns?layer=x", "layer"),
-        (f"/trace/{id}/next?token=1e3", "token"),
-        ("/trace/0123456789abcdef/next?token=0", "id"),
+        (f"/trace/{id}/next?position=1e3", "position"),
+        ("/trace/0123456789abcdef/next?position=0", "id"),
         ("/vocabulary?model=2", "model"),
     ):
         status, message, named = client.refused("GET", API + path)
@@ -205,21 +205,21 @@ def test_an_error_names_the_field(client: Client) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        {"kind": "head", "layer": 0},
-        {"kind": "head", "layer": 9, "head": 0},
-        {"kind": "head", "layer": 0, "head": 9},
-        {"kind": "neuron", "layer": 0, "neuron": 10**6},
+        {"kind": "ablate_head", "layer": 0},
+        {"kind": "ablate_head", "layer": 9, "head": 0},
+        {"kind": "ablate_head", "layer": 0, "head": 9},
+        {"kind": "ablate_neuron", "layer": 0, "neuron": 10**6},
         {"kind": "nothing"},
         {},
         5,
         None,
-        {"kind": "mlp", "layer": "0"},
-        {"kind": "mlp", "layer": 0, "how": "double"},
-        {"kind": "patch", "tap": "h.0.attn.z", "source": "gone"},
-        {"kind": "steer", "layer": 0, "token": 10**6},
-        {"kind": "steer", "layer": 0, "token": 1, "strength": 1e9},
-        {"kind": "head", "layer": 0, "head": 0, "positions": [99]},
-        {"kind": "block", "layer": True},
+        {"kind": "ablate_mlp", "layer": "0"},
+        {"kind": "ablate_mlp", "layer": 0, "how": "double"},
+        {"kind": "patch", "step": "h.0.attn.z", "source": "gone"},
+        {"kind": "steer_token", "layer": 0, "token": 10**6},
+        {"kind": "steer_token", "layer": 0, "token": 1, "strength": 1e9},
+        {"kind": "ablate_head", "layer": 0, "head": 0, "positions": [99]},
+        {"kind": "ablate_block", "layer": True},
     ],
 )
 def test_an_edit_that_makes_no_sense_is_refused(client: Client, edit: Any) -> None:
@@ -230,7 +230,7 @@ def test_an_edit_that_makes_no_sense_is_refused(client: Client, edit: Any) -> No
 @pytest.mark.parametrize("tap", ["nowhere", "logits", "h.0", "h.99.attn.z", "", "h.0.attn.scores", "../../x"])
 def test_a_patch_that_does_not_fit_is_refused(client: Client, tap: str) -> None:
     source = client.trace("A text of another length, and longer than the first")["id"]
-    body = {"id": client.trace()["id"], "edits": [{"kind": "patch", "tap": tap, "source": source}]}
+    body = {"id": client.trace()["id"], "edits": [{"kind": "patch", "step": tap, "source": source}]}
     assert client.refused("POST", f"{API}/intervene", json=body)[0] in (400, 422)
 
 
@@ -262,7 +262,7 @@ def test_a_generation_that_makes_no_sense_is_refused(client: Client, wrong: dict
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"token": 99}, "token"),
+        ({"position": 99}, "position"),
         ({"target": 99999}, "target"),
         ({"method": "guess"}, "method"),
         ({"id": "x"}, "id"),
@@ -271,7 +271,7 @@ def test_a_generation_that_makes_no_sense_is_refused(client: Client, wrong: dict
 def test_an_attribution_that_makes_no_sense_is_refused(
     client: Client, wrong: dict[str, Any], field: str
 ) -> None:
-    body = {"id": client.trace()["id"], "token": 1, "target": 2} | wrong
+    body = {"id": client.trace()["id"], "position": 1, "target": 2} | wrong
     assert client.refused("POST", f"{API}/attribute", json=body)[2] == field
 
 
@@ -283,11 +283,11 @@ def test_not_a_number_is_refused_in_every_number(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "question",
+    "key",
     ["//[", "http://[/model", "/trace {", "/trace/../export {}", "", " ", "?", "/%ff?\xff", "/\x00", "/é é"],
 )
-def test_a_question_that_makes_no_sense_is_left_out_of_an_export(client: Client, question: str) -> None:
-    answer = client.http.post(f"{API}/export", json={"text": "a", "questions": [question]})
+def test_an_invalid_request_is_left_out_of_an_export(client: Client, key: str) -> None:
+    answer = client.http.post(f"{API}/export", json={"text": "a", "requests": [key]})
     assert answer.status_code == 200
     assert answer.text.startswith("<!doctype html>")
 
@@ -309,18 +309,18 @@ def test_two_vocabularies_cannot_be_compared(gpt: GPT) -> None:
     assert "vocabularies" in message
 
 
-def test_a_line_that_is_too_long_is_sent_away() -> None:
+def test_a_full_queue_rejects_requests() -> None:
     done: list[int] = []
     refused: list[int] = []
 
     async def ask(worker: Worker, gate: threading.Event, number: int) -> None:
         try:
             await worker.run(lambda: (gate.wait(60), done.append(number)))
-        except Refusal as error:
-            refused.append(error.status)
+        except ApiError as error:
+            refused.append(error.status_code)
 
     async def crowd() -> None:
-        worker, gate = Worker(waiting=3), threading.Event()
+        worker, gate = Worker(max_queue=3), threading.Event()
         async with anyio.create_task_group() as group:
             for number in range(9):
                 group.start_soon(ask, worker, gate, number)
@@ -334,13 +334,13 @@ def test_a_line_that_is_too_long_is_sent_away() -> None:
     assert done == [0, 1, 2, 3, 99]
 
 
-def test_the_oldest_trace_goes_and_says_so(gpt: GPT) -> None:
-    client = Client(make_app(gpt, most_traces=3))
+def test_the_least_recently_used_trace_is_dropped(gpt: GPT) -> None:
+    client = Client(make_app(gpt, max_traces=3))
     ids = [client.trace(text)["id"] for text in ("one", "two", "three")]
-    client.get(f"/trace/{ids[0]}/next", token=0)  # looked at again, so "two" is now the oldest
+    client.get(f"/trace/{ids[0]}/next", position=0)  # used again, so "two" is now the oldest
     client.trace("four")
-    client.get(f"/trace/{ids[0]}/next", token=0)
-    status, message, field = client.refused("GET", f"{API}/trace/{ids[1]}/next?token=0")
+    client.get(f"/trace/{ids[0]}/next", position=0)
+    status, message, field = client.refused("GET", f"{API}/trace/{ids[1]}/next?position=0")
     assert (status, field) == (404, "id")
     assert "again" in message
 
@@ -351,7 +351,8 @@ values = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    "text ids model checkpoint token id edits kind layer head how target method a b hash questions".split()
+    "text ids model checkpoint token position id edits kind layer head how target method a b hash "
+    "requests".split()
 )
 PATHS = st.sampled_from(
     ["/trace", "/intervene", "/generate", "/compare", "/export", "/attribute", "/trace/ID/append"]
@@ -371,7 +372,7 @@ def test_no_json_breaks_the_server(client: Client, path: str, body: Any) -> None
 @given(
     part=st.sampled_from(["head", "mlp", "patterns", "next", "nothing"]),
     query=st.dictionaries(
-        st.sampled_from(["layer", "head", "token", "x"]),
+        st.sampled_from(["layer", "head", "position", "x"]),
         st.integers() | st.floats() | st.text(max_size=9),
         max_size=4,
     ),
@@ -383,13 +384,14 @@ def test_no_query_breaks_the_server(client: Client, part: str, query: dict[str, 
         refusal(answer)
 
 
-def test_texts_that_are_asked_for_at_once_share_the_places_there_are(gpt: GPT) -> None:
+def test_concurrent_generations_are_limited(gpt: GPT) -> None:
     app = make_app(gpt)
-    generate = next(route.endpoint for route in app.routes if getattr(route, "path", "") == f"{API}/generate")
-    wanted = GenerateWanted(ids=[1], max_new_tokens=1)
+    wanted = GenerateRequest(ids=[1], max_new_tokens=1)
 
     async def ask() -> list[Any]:
-        return await asyncio.gather(*(generate(wanted) for _ in range(8)), return_exceptions=True)
+        return await asyncio.gather(
+            *(generate(wanted, app.state.explorer) for _ in range(8)), return_exceptions=True
+        )
 
     answers = asyncio.run(ask())
-    assert sum(isinstance(answer, Refusal) for answer in answers) == 8 - MOST_WRITERS
+    assert sum(isinstance(answer, ApiError) for answer in answers) == 8 - MAX_GENERATIONS

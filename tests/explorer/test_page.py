@@ -134,7 +134,7 @@ def test_every_control_can_be_reached_and_seen_by_tab(visit: Begin) -> None:
             break
         seen.append(found[0])
         assert found[1], f"the focus on {found[0]} cannot be seen"
-    assert {"skip", "text", "tab-next", "knob-temperature", "seed"} <= set(seen)
+    assert {"skip", "text", "tab-next", "param-temperature", "seed"} <= set(seen)
     assert seen.count("candidate") == 10
 
 
@@ -148,7 +148,11 @@ def test_axe_finds_nothing(visit: Begin, theme: str) -> None:
     # The second text brings a second grid, an edit the ribbon, the tour its card.
     states: list[dict[str, Any]] = [{"view": view} for view in VIEWS]
     states += [
-        {"view": "heads", "second": "The dog ran to the", "edits": [{"kind": "head", "layer": 1, "head": 2}]}
+        {
+            "view": "heads",
+            "second": "The dog ran to the",
+            "edits": [{"kind": "ablate_head", "layer": 1, "head": 2}],
+        }
     ]
     states += [{"view": "block", "layer": -1}, {"view": "next", "game": True}, {"tour": 0, "view": "block"}]
     page.page.evaluate(source)
@@ -204,7 +208,7 @@ def test_a_link_restores_everything(visit: Begin, gpt: GPT) -> None:
     page.js(
         "store.set({ token: 3, layer: 2, head: 1, view: 'heads', temperature: 0.7, topK: 12, topP: 0.9,"
         "minP: 0.02, theme: 'dark', pattern: 'lines', second: 'The dog ran to the',"
-        "edits: [{ kind: 'head', layer: 1, head: 2, how: 'zero' }] })"
+        "edits: [{ kind: 'ablate_head', layer: 1, head: 2, how: 'zero' }] })"
     )
     page.ready()
     page.js("store.flush()")
@@ -340,22 +344,23 @@ def test_the_exported_page_works_from_the_disk(visit: Begin, gpt: GPT, tmp_path:
         "[...document.querySelectorAll('glass-block section glass-vector')].map((v) => [...v.values])"
     )
     assert np.array_equal(np.float32(values[0]), trace.residual[2][4])
-    assert np.array_equal(np.float32(values[2]), trace.q[2, 1][4])
+    assert np.array_equal(np.float32(values[2]), trace.attn.q[2, 1][4])
     # What the file does not carry is computed from what it does, in JavaScript's float64.
     for layer, head, token in ((0, 0, 0), (3, 3, 2), (1, 2, len(trace) - 1)):
         asked = [layer, head, token]
         found = here.js(
-            "api.get(`/trace/${store.trace.id}/head?layer=${given[0]}&head=${given[1]}&token=${given[2]}`)",
+            "api.get(`/trace/${store.trace.id}/head?layer=${given[0]}&head=${given[1]}&position=${given[2]}`)",
             asked,
         )
-        assert np.abs(np.float32(found["weights"]) - trace.attention[layer, head][token]).max() < 1e-6
-        assert np.abs(np.float32(found["z"]) - trace.z[layer, head][token]).max() < 1e-6
-        assert [score is None for score in found["masked"]] == [key > token for key in range(len(trace))]
-        mlp = here.js("api.get(`/trace/${store.trace.id}/mlp?layer=${given[0]}&token=${given[2]}`)", asked)
-        assert np.array_equal(np.float32(mlp["post"]), trace.mlp[layer].post[token])
-        assert np.array_equal(np.float32(mlp["x_out"]), trace.residual[layer + 1][token])
+        assert np.abs(np.float32(found["attn.weights"]) - trace.attention[layer, head][token]).max() < 1e-6
+        assert np.abs(np.float32(found["attn.z"]) - trace.attn.z[layer, head][token]).max() < 1e-6
+        assert [score is None for score in found["attn.masked"]] == [key > token for key in range(len(trace))]
+        mlp = here.js("api.get(`/trace/${store.trace.id}/mlp?layer=${given[0]}&position=${given[2]}`)", asked)
+        assert np.array_equal(np.float32(mlp["mlp.gelu"]), trace.mlp.gelu[layer, token])
+        assert np.array_equal(np.float32(mlp["resid_post"]), trace.residual[layer + 1][token])
         pattern = here.js(
-            "api.get(`/trace/${store.trace.id}/patterns?layer=${given[0]}`).then((a) => [...a.weights.data])",
+            "api.get(`/trace/${store.trace.id}/patterns?layer=${given[0]}`)"
+            ".then((a) => [...a['attn.weights'].data])",
             asked,
         )
         exact = np.rint(255 * trace[f"h.{layer}.attn.weights"]).ravel()

@@ -1,4 +1,4 @@
-"""The page as files: small, and it names no place outside itself."""
+"""The page's files: small, without URLs of other hosts, and with the names of inspect's steps and edits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 
 import glassgpt
+from glassgpt.explorer.routes.export import EXPORTED_STEPS
+from glassgpt.explorer.routes.trace import ATTENTION_STEPS, HEAD_STEPS, MLP_STEPS
+from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
+from glassgpt.inspect.taps import BLOCK_STEPS
 
 PAGE = Path(glassgpt.__file__).parent / "explorer" / "page"
 FILES = sorted(path for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))
@@ -31,3 +35,40 @@ def test_it_names_no_other_place() -> None:
     for path in FILES:
         named = set(re.findall(r"(?:https?:)?//[\w-]+\.[\w./-]+", code(path.read_text("utf-8"))))
         assert named <= {"http://www.w3.org/2000/svg"}, path.name
+
+
+def interface(name: str) -> dict[str, str]:
+    """The members of an interface of page.d.ts and their types."""
+    text = (PAGE.parent / "page.d.ts").read_text("utf-8")
+    body = re.search(rf"interface {name} {{(.*?)\n}}", text, re.DOTALL)
+    assert body is not None
+    return dict(re.findall(r'^  "?([\w.]+)"?\??: (.*);$', body[1], re.MULTILINE))
+
+
+def test_file_names_are_kebab_case() -> None:
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*\.\w+", path.name) for path in FILES)
+
+
+def test_steps_have_the_names_of_the_taps() -> None:
+    assert set(interface("HeadSteps")) == {*HEAD_STEPS, *ATTENTION_STEPS, "resid_pre", "unmasked"}
+    assert list(interface("MlpSteps")) == MLP_STEPS
+    assert set(HEAD_STEPS) | set(ATTENTION_STEPS) | set(MLP_STEPS) == set(BLOCK_STEPS)
+    assert set(EXPORTED_STEPS) < set(BLOCK_STEPS)
+    for path in FILES:
+        if path.suffix == ".js":
+            named = set(re.findall(r'"((?:attn|mlp)\.(?!c_)\w+|resid_\w+)"', path.read_text("utf-8")))
+            assert named <= {*BLOCK_STEPS, "resid_pre"}, path.name
+
+
+def test_edits_are_those_of_inspect() -> None:
+    fields = interface("Edit")
+    assert re.findall(r'"(\w+)"', fields.pop("kind")) == list(EDIT_KINDS)
+    assert set(fields) == {name for edit in EDIT_KINDS.values() for name in edit_fields(edit)}
+    made = {
+        kind
+        for path in FILES
+        if path.suffix == ".js"
+        for kind in re.findall(r'kind: "(\w+)", (?:layer|step)', path.read_text("utf-8"))
+    }
+    assert made <= set(EDIT_KINDS)
+    assert len(made) == 5

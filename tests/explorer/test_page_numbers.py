@@ -17,7 +17,10 @@ from tests.explorer.conftest import TEXT
 Begin = Callable[..., Visit]
 
 # In the order in which an opened block shows them.
-VECTORS = "x ln_1 q k v z merged projected x_mid ln_2 post out x_out".split()
+VECTORS = [
+    "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid",
+    "ln_2", "mlp.gelu", "mlp.proj", "resid_post",
+]  # fmt: skip
 
 
 def brief(p: float) -> str:
@@ -76,7 +79,7 @@ def test_the_tower_shows_the_lens(visit: Begin, gpt: GPT) -> None:
             assert any(percent(each) in said for each in (p, p * (1 + 1e-6), p * (1 - 1e-6)))
     for token in range(len(trace) - 1):
         cell = page.page.locator(f"#cell-next-{gpt.config.n_layer}-{token}")
-        assert close(cell.locator(".how").inner_text(), float(trace.surprise.p[token + 1]), brief)
+        assert close(cell.locator(".how").inner_text(), float(trace.token_loss.p[token + 1]), brief)
     page.press("Home", "ArrowRight", "ArrowUp", "ArrowUp")
     assert f"{trace.norms[3, 1]:.2f}" in page.page.locator("glass-tower").inner_text()
 
@@ -100,31 +103,17 @@ def test_an_opened_block_holds_the_traces_vectors(
     visit: Begin, gpt: GPT, layer: int, head: int, token: int
 ) -> None:
     page, trace = visit().open(TEXT, view="block", layer=layer, head=head, token=token), gpt.trace(TEXT)
-    _, post, out = trace.mlp[layer]
-    expected = {
-        "x": trace.residual[layer],
-        "ln_1": trace.ln_1[layer],
-        "q": trace.q[layer, head],
-        "k": trace.k[layer, head],
-        "v": trace.v[layer, head],
-        "z": trace.z[layer, head],
-        "merged": trace.merged[layer],
-        "projected": trace.projected[layer],
-        "x_mid": trace.residual_mid[layer],
-        "ln_2": trace.ln_2[layer],
-        "post": post,
-        "out": out,
-        "x_out": trace.residual[layer + 1],
-    }
-    for name, values in vectors(page).items():
-        assert np.array_equal(values, expected[name][token]), name
+    for step, values in vectors(page).items():
+        expected = trace.residual[layer] if step == "resid_pre" else trace[f"h.{layer}.{step}"]
+        expected = expected[head] if expected.ndim == 3 else expected
+        assert np.array_equal(values, expected[token]), step
     weights = score_line(page, 5)
     row = trace.attention[layer, head][token]
     assert len(weights) == len(trace)
     assert all(close(text, float(p), percent) for text, p in zip(weights, row, strict=True))
     masked = score_line(page, 4)
     assert [text == "−∞" for text in masked] == [key > token for key in range(len(trace))]
-    neuron = int(np.argmax(np.abs(post[token])))
+    neuron = int(np.argmax(np.abs(trace.mlp.gelu[layer, token])))
     assert f"neuron {neuron}" in page.texts("glass-block .neurons li")[0]
 
 
@@ -132,7 +121,7 @@ def test_without_the_mask_a_token_sees_what_follows(visit: Begin, gpt: GPT) -> N
     page, trace = visit().open(TEXT, view="block", layer=1, head=1, token=2), gpt.trace(TEXT)
     page.page.locator("#mask").uncheck()
     page.painted()
-    scaled = trace.scaled[1, 1][2].astype(np.float64)
+    scaled = trace.attn.scaled[1, 1][2].astype(np.float64)
     p = np.exp(scaled - scaled.max())
     p /= p.sum()
     assert all(close(text, float(each), percent) for text, each in zip(score_line(page, 5), p, strict=True))
@@ -145,7 +134,7 @@ def test_candidates_are_the_likeliest_tokens_and_sum_to_one(visit: Begin, gpt: G
     assert all(
         close(text, p, percent) for text, (_, p) in zip(page.texts(".candidate .share"), best, strict=True)
     )
-    for knobs in (
+    for params in (
         {},
         {"temperature": 0.7},
         {"topK": 40},
@@ -153,13 +142,13 @@ def test_candidates_are_the_likeliest_tokens_and_sum_to_one(visit: Begin, gpt: G
         {"minP": 0.05},
         {"temperature": 1.7, "topK": 9},
     ):
-        page.js("store.set(given)", {"temperature": 1, "topK": 0, "topP": 1, "minP": 0} | knobs)
+        page.js("store.set(given)", {"temperature": 1, "topK": 0, "topP": 1, "minP": 0} | params)
         page.painted()
         total = page.js(
             "(() => { const { sampler } = document.querySelector('glass-next'); let sum = 0;"
             "for (let i = 0; i < sampler.size; i++) sum += sampler.probability(i); return sum; })()"
         )
-        assert total == pytest.approx(1, abs=1e-9), knobs
+        assert total == pytest.approx(1, abs=1e-9), params
 
 
 def test_the_third_candidate_is_appended_through_the_cache(visit: Begin, gpt: GPT) -> None:
@@ -190,7 +179,7 @@ def test_taking_a_head_out_and_back_again(visit: Begin, gpt: GPT) -> None:
     assert np.array_equal(np.float32(before[0]), gpt.trace(TEXT).logits[-1])
     page.page.locator('glass-heads .thumb[data-layer="1"][data-head="2"]').first.click(modifiers=["Shift"])
     found = page.until("store.intervention && [store.intervention.kl, [...store.intervention.logits.data]]")
-    expected = gpt.intervene(TEXT, [{"kind": "head", "layer": 1, "head": 2}])
+    expected = gpt.intervene(TEXT, [{"kind": "ablate_head", "layer": 1, "head": 2}])
     assert found[0] == pytest.approx(expected.kl)
     assert np.array_equal(np.float32(found[1]), expected.logits)
     assert f"{expected.kl:.4f} nats" in page.page.locator("glass-edits").inner_text()
@@ -218,16 +207,17 @@ def test_a_model_that_others_traced(visit: Begin, browser: Any, shared: Path) ->
         assert page.ids() == ids
         found = vectors(page)
         for name, theirs in {
-            "x": "x", "ln_1": "ln1", "merged": "y", "projected": "yProj", "x_mid": "attnResid",
-            "ln_2": "ln2", "post": "gelu", "out": "mlp", "x_out": "block0",
+            "resid_pre": "x", "ln_1": "ln1", "attn.merged": "y", "attn.proj": "yProj",
+            "resid_mid": "attnResid",
+            "ln_2": "ln2", "mlp.gelu": "gelu", "mlp.proj": "mlp", "resid_post": "block0",
         }.items():  # fmt: skip
             values = expected[theirs][0, 5].numpy()
             assert np.abs(found[name] - values).max() <= 2e-5 * np.abs(values).max(), name
         for name in ("q", "k", "v"):
             values = expected[name][0, 1, 5].numpy()
-            assert np.abs(found[name] - values).max() <= 2e-5 * np.abs(values).max(), name
+            assert np.abs(found[f"attn.{name}"] - values).max() <= 2e-5 * np.abs(values).max(), name
         logits = page.js(
-            "api.get(`/trace/${store.trace.id}/next?token=10`).then((answer) => [...answer.logits.data])"
+            "api.get(`/trace/${store.trace.id}/next?position=10`).then((answer) => [...answer.logits.data])"
         )
         assert np.allclose(logits, expected["lm_head"][0, 10].numpy(), atol=1e-5)
         page.page.goto("about:blank")

@@ -1,4 +1,4 @@
-"""Next words, the cache player, the tally and compare, in a real browser: their numbers are Python's."""
+"""Next token, the cache player, the tally and compare, in a real browser: their numbers are Python's."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_text_grows_by_digits_and_is_taken_back(visit: Begin, gpt: GPT) -> None:
     assert grown(page, n + 2).ids() == [*ids, gpt.next_ids(ids, 3)[2][0], second]
     page.page.go_back()
     grown(page, n + 1)
-    page.page.locator("#knob-temperature").fill("0.5")
+    page.page.locator("#param-temperature").fill("0.5")
     press(page, "Undo")
     assert grown(page, n).ids() == ids
-    assert page.state()["temperature"] == 0.5  # undoing the text leaves the knobs alone
+    assert page.state()["temperature"] == 0.5  # undoing the text leaves the sampling parameters alone
     page.press("u")  # what was not appended here can be taken back, too
     assert grown(page, n - 1).ids() == ids[:-1]
 
@@ -58,22 +58,22 @@ def test_a_pick_in_the_middle_goes_on_from_there(visit: Begin, gpt: GPT) -> None
     grown(page, len(ids))
     came = gpt.decode([ids[4]]).replace(" ", "·")
     rank = [i for i, _ in gpt.next_ids(ids[:4], gpt.config.vocab_size)].index(ids[4])
-    assert f"came {came} : number {rank + 1:,}" in page.texts("glass-next h2")[0].replace("  ", " ").replace(
+    assert f"came {came} : rank {rank + 1:,}" in page.texts("glass-next h2")[0].replace("  ", " ").replace(
         f"{came}:", f"{came} :"
     )
     page.press("1")
     assert grown(page, 5).ids() == [*ids[:4], gpt.next_ids(ids[:4], 1)[0][0]]
 
 
-def test_knobs_cut_as_the_python_sampler_does(visit: Begin, gpt: GPT) -> None:
+def test_sampling_parameters_cut_as_the_python_sampler_does(visit: Begin, gpt: GPT) -> None:
     page = visit().open(view="next")
     grown(page, len(gpt.encode(TEXT)))
-    page.page.locator("#knob-temperature").focus()
+    page.page.locator("#param-temperature").focus()
     page.press(*["ArrowLeft"] * 4)
-    page.page.locator("#knob-minP").focus()
+    page.page.locator("#param-minP").focus()
     page.press(*["ArrowRight"] * 3)
-    page.page.locator("#knob-topK").fill("80")
-    page.page.locator("#knob-topP").fill("0.9")
+    page.page.locator("#param-topK").fill("80")
+    page.page.locator("#param-topP").fill("0.9")
     page.painted()
     found = page.js(
         """(() => {
@@ -104,10 +104,10 @@ def test_a_seed_draws_the_words_of_the_command_line(visit: Begin, gpt: GPT) -> N
     ids = gpt.encode(TEXT)
     for n in range(3):
         grown(page, len(ids) + n)
-        press(page, "Draw a word")
+        press(page, "Sample a token")
     expected = gpt.generate(TEXT, seed=11, temperature=0.9, top_k=50, max_new_tokens=3, ignore_eot=True)
     assert grown(page, len(ids) + 3).ids()[len(ids) :] == list(expected.tokens)
-    assert "Seed 11, draw 3: " in page.texts(".said")[0]
+    assert "Seed 11, step 3: " in page.texts(".said")[0]
 
 
 def test_writing_on_streams_what_generate_writes(visit: Begin, gpt: GPT) -> None:
@@ -115,7 +115,7 @@ def test_writing_on_streams_what_generate_writes(visit: Begin, gpt: GPT) -> None
     ids = gpt.encode(TEXT)
     grown(page, len(ids))
     page.page.locator("#write-count").fill("6")
-    press(page, "Write on")
+    press(page, "Generate")
     expected = gpt.generate(TEXT, seed=3, temperature=0.8, top_k=40, max_new_tokens=6)
     assert grown(page, len(ids) + 6).ids()[len(ids) :] == list(expected.tokens)
     press(page, "Undo")  # one step takes all of it back
@@ -146,10 +146,10 @@ def test_the_cache_player_counts_real_bytes(visit: Begin, gpt: GPT) -> None:
     n = len(gpt.encode(TEXT))
     per_token = tally(gpt.config).cache_per_token()
     assert page.texts(".cache-said") == [
-        f"Step {n - 3} of {n - 3}: column {n} goes up; {n - 1} are remembered."
+        f"Step {n - 3} of {n - 3}: column {n} is computed; {n - 1} are cached."
     ]
     rows = page.texts("glass-cache tbody tr")
-    assert f"{per_token:,} B a token" in rows[4]
+    assert f"{per_token:,} B per token" in rows[4]
     assert f"{per_token * n / 1000:.1f} kB" in rows[4]
     assert f"{per_token * (n - 1) / 1000:.1f} kB" in rows[2]  # spared by this step
     assert f"{per_token * sum(range(4, n)) / 1000:.1f} kB" in rows[3]  # and by all of them
@@ -205,8 +205,8 @@ def test_compare_shows_pythons_kl(visit: Begin, gpt: GPT, other: GPT) -> None:
     p, q = (log_softmax(np.float64(trace.logits[5])) for trace in (a, b))
     said = page.texts("glass-compare .said")[0]
     assert f"KL {float((np.exp(p) * (p - q)).sum()):.3f} nats" in said
-    assert f"by A (number {int(a.surprise.rank[5])})" in said
-    assert f"by B (number {int(b.surprise.rank[5])})" in said
+    assert f"in A (rank {int(a.token_loss.rank[5])})" in said
+    assert f"in B (rank {int(b.token_loss.rank[5])})" in said
     top = page.js(
         "[...document.querySelectorAll('glass-compare tbody tr:first-child code')].map(c => c.textContent)"
     )
@@ -221,10 +221,10 @@ def test_a_training_run_is_a_slider(visit: Begin, gpt: GPT, tmp_path: Path) -> N
         page = visit(url).open(view="compare")
         page.until("document.querySelector('glass-compare svg')")
         assert page.page.locator("#compare-a option:checked").inner_text() == "step 10"
-        page.page.locator("#compare-moment").focus()
+        page.page.locator("#compare-checkpoint").focus()
         page.press("ArrowRight", "ArrowRight")
         assert page.state()["compare"] == {"a": {"checkpoint": 30}, "b": {}}
-        page.until("document.querySelector('#compare-moment + output').textContent === 'step 30'")
+        page.until("document.querySelector('#compare-checkpoint + output').textContent === 'step 30'")
         page.until("document.querySelector('glass-compare .said').textContent.includes('KL 0.000')")
         page.painted().close()  # before the server: what the page still asked for would fail
 

@@ -49,7 +49,7 @@ def expected(logits: np.ndarray, given: dict[str, float | int], uniforms: np.nda
     drawn = draw_tokens(np.tile(logits, (len(uniforms), 1)), column, uniforms).tokens
     names = {"temperature": "temperature", "top_k": "topK", "top_p": "topP", "min_p": "minP"}
     return {
-        "knobs": {js: given.get(python) for python, js in names.items()},
+        "params": {js: given.get(python) for python, js in names.items()},
         "ids": [i for i, _ in found],
         "probabilities": [p for _, p in found],
         "draws": [[float(u), int(t)] for u, t in zip(uniforms, drawn, strict=True)],

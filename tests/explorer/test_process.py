@@ -86,9 +86,7 @@ def test_a_port_in_use_is_told_in_one_line(server: tuple[subprocess.Popen[str], 
     process = start("--port", port)
     out, err = process.communicate()
     assert (process.returncode, out) == (2, "")
-    assert (
-        err == f"glassgpt: --port {port} is in use by another program. Choose another, or leave --port out.\n"
-    )
+    assert err == f"glassgpt: --port {port} is already in use. Use another, or omit --port.\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
@@ -106,9 +104,9 @@ def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--port", "70000"], "--port 70000 is no port"),
-        (["--host", "203.0.113.7"], "--host 203.0.113.7 is no address of this machine"),
-        (["--host", "no such host"], "is no address of this machine"),
+        (["--port", "70000"], "--port 70000 is not a valid port"),
+        (["--host", "203.0.113.7"], "--host 203.0.113.7 is not an address of this machine"),
+        (["--host", "no such host"], "is not an address of this machine"),
         (["--host", ""], "--host is empty; is a shell variable unset?"),
         (["--model", "nowhere/at/all"], "does not exist"),
         ([""], "the prompt is empty"),
@@ -135,5 +133,5 @@ def test_who_lets_the_network_in_is_told_so(
 
     monkeypatch.setattr(explore, "serve", lambda app, listener, url, open_browser: listener.close())
     assert main(["explore", "--model", SHIPPED, "--no-browser", "--host", host, "--port", "0"]) == 0
-    said = f"warning: with --host {host} everybody who reaches this machine over the network can read"
+    said = f"warning: with --host {host} anyone who can reach this machine over the network can use"
     assert (said in capsys.readouterr().err) == warned

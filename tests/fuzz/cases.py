@@ -272,7 +272,7 @@ def make_requests(rng: random.Random, id: str) -> Iterator[tuple[str, str, bytes
         "intervene": {"id": id, "edits": EDITS},
         "attribute": {"id": id, "token": 1, "target": 3, "method": "gradient"},
         "generate": {"ids": [1, 2], "max_new_tokens": 3, "seed": 1},
-        "export": {"text": "A", "hash": "", "questions": []},
+        "export": {"text": "A", "hash": "", "requests": []},
         "nosuch": {},
     }  # fmt: skip
     for _ in range(40):

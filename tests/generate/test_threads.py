@@ -96,7 +96,7 @@ def test_a_real_model_writes_and_is_traced_at_the_same_time(switching):
 
     def traced(text):
         trace = gpt.trace(text)
-        return trace.logits_at().tolist(), trace.attention[0, 1].tolist(), trace.surprise.rank[1:].tolist()
+        return trace.logits_at().tolist(), trace.attention[0, 1].tolist(), trace.token_loss.rank[1:].tolist()
 
     asked = [
         call
@@ -121,7 +121,7 @@ def test_one_trace_may_be_asked_by_many_threads(switching):
     def questions(trace):
         return [
             *(lambda t=t: trace.append(t).logits_at().tolist() for t in tokens),
-            *(lambda: trace.surprise.rank[1:].tolist() for _ in range(4)),
+            *(lambda: trace.token_loss.rank[1:].tolist() for _ in range(4)),
             *(lambda layer=layer: trace.attention[layer, 0].tolist() for layer in (0, 1)),
         ]
 

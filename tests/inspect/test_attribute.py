@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassgpt.errors import PlaceError, SettingError
+from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import DirectLogit, TokenScores
+from glassgpt.inspect import DirectLogitAttribution, TokenAttribution
 from glassgpt.model import TorchBackend
 
 from .conftest import SMALL, random_model, some_ids, weights_of
@@ -35,8 +35,8 @@ def logit_of(gpt: GPT, ids: list[int], rows: np.ndarray, target: int) -> float:
 
 def test_gradient_times_input_is_the_slope(gpt: GPT) -> None:
     rows = weights_of(gpt)["wte.weight"][IDS].astype(np.float64)
-    found = gpt.attribute(IDS, 33, "gradient")
-    assert isinstance(found, TokenScores)
+    found = gpt.attribute(IDS, 33, "input_x_gradient")
+    assert isinstance(found, TokenAttribution)
     for t in (0, 5, 11):
         up, down = rows.copy(), rows.copy()
         up[t] *= 1 + 1e-5
@@ -48,8 +48,8 @@ def test_gradient_times_input_is_the_slope(gpt: GPT) -> None:
 
 def test_integrated_gradients_are_the_integral(gpt: GPT) -> None:
     found = gpt.attribute(IDS, 33)
-    assert isinstance(found, TokenScores)
-    assert found.method == "integrated"
+    assert isinstance(found, TokenAttribution)
+    assert found.method == "integrated_gradients"
     rows = weights_of(gpt)["wte.weight"][IDS].astype(np.float64)
     assert found.baseline == pytest.approx(logit_of(gpt, IDS, 0 * rows, 33), abs=1e-4)
     model = copy.deepcopy(gpt.backend.model).double()
@@ -70,18 +70,18 @@ def test_integrated_gradients_are_the_integral(gpt: GPT) -> None:
 @given(
     seed=st.integers(0, 3), size=st.integers(1, 24), target=st.integers(0, 100), loud=st.sampled_from([1, 4])
 )
-def test_the_completeness_gap_is_below_one_percent(seed: int, size: int, target: int, loud: int) -> None:
+def test_the_convergence_delta_is_below_one_percent(seed: int, size: int, target: int, loud: int) -> None:
     gpt = MODELS.setdefault(seed + 10 * loud, random_model(seed=seed, noise=0.1 * loud))
     found = gpt.attribute(some_ids(size, seed), target)
-    assert isinstance(found, TokenScores)
+    assert isinstance(found, TokenAttribution)
     assert found.baseline is not None
-    assert found.gap is not None
+    assert found.convergence_delta is not None
     difference = found.logit - found.baseline
     assert abs(found.scores.sum(dtype=np.float64) - difference) == pytest.approx(
-        found.gap * abs(difference), rel=1e-6
+        found.convergence_delta * abs(difference), rel=1e-6
     )
     if abs(difference) > 1e-3:  # below, the scores' own float32 is coarser than a percent of it
-        assert found.gap < 0.01
+        assert found.convergence_delta < 0.01
 
 
 @settings(max_examples=30, deadline=None)
@@ -91,8 +91,8 @@ def test_the_completeness_gap_is_below_one_percent(seed: int, size: int, target:
 def test_direct_attribution_sums_to_the_logit(seed: int, size: int, target: int, loud: int) -> None:
     gpt = MODELS.setdefault(seed + 10 * loud, random_model(seed=seed, noise=0.1 * loud))
     ids = some_ids(size, seed)
-    found = gpt.attribute(ids, target, "direct")
-    assert isinstance(found, DirectLogit)
+    found = gpt.attribute(ids, target, "direct_logit_attribution")
+    assert isinstance(found, DirectLogitAttribution)
     logit = gpt.trace(ids).logits[-1, target]
     assert abs(found.total - logit) < 1e-4
     assert found.logit == logit
@@ -101,25 +101,29 @@ def test_direct_attribution_sums_to_the_logit(seed: int, size: int, target: int,
 def test_direct_attribution_part_by_part(gpt: GPT) -> None:
     w = {name: values.astype(np.float64) for name, values in weights_of(gpt).items()}
     position = 7
-    found = gpt.attribute(IDS, 50, "direct", position=position)
-    assert isinstance(found, DirectLogit)
+    found = gpt.attribute(IDS, 50, "direct_logit_attribution", position=position)
+    assert isinstance(found, DirectLogitAttribution)
     seen = forward(w, SMALL, IDS)
     x = seen["h.2.resid_post"][position]
     scale = 1 / np.sqrt(x.var() + 1e-5)
 
-    def share(part: np.ndarray) -> float:
+    def contribution(part: np.ndarray) -> float:
         return float(((part - part.mean()) * scale * w["ln_f.weight"]) @ w["wte.weight"][50])
 
     for layer in range(3):
         out = w[f"h.{layer}.attn.c_proj.weight"].reshape(4, 8, 32)
         for head in range(4):
             part = seen[f"h.{layer}.attn.z"][head, position] @ out[head]
-            assert found.heads[layer, head] == pytest.approx(share(part), abs=1e-5)
-        assert found.mlps[layer] == pytest.approx(share(seen[f"h.{layer}.mlp.proj"][position]), abs=1e-5)
-        assert found.attn_bias[layer] == pytest.approx(share(w[f"h.{layer}.attn.c_proj.bias"]), abs=1e-5)
-    assert found.token == pytest.approx(share(w["wte.weight"][IDS[position]]), abs=1e-5)
-    assert found.place == pytest.approx(share(w["wpe.weight"][position]), abs=1e-5)
-    assert found.norm_bias == pytest.approx(w["ln_f.bias"] @ w["wte.weight"][50], abs=1e-5)
+            assert found.heads[layer, head] == pytest.approx(contribution(part), abs=1e-5)
+        assert found.mlps[layer] == pytest.approx(
+            contribution(seen[f"h.{layer}.mlp.proj"][position]), abs=1e-5
+        )
+        assert found.attn_bias[layer] == pytest.approx(
+            contribution(w[f"h.{layer}.attn.c_proj.bias"]), abs=1e-5
+        )
+    assert found.wte == pytest.approx(contribution(w["wte.weight"][IDS[position]]), abs=1e-5)
+    assert found.wpe == pytest.approx(contribution(w["wpe.weight"][position]), abs=1e-5)
+    assert found.ln_f_bias == pytest.approx(w["ln_f.bias"] @ w["wte.weight"][50], abs=1e-5)
     assert found.total == pytest.approx(seen["logits"][position, 50], abs=1e-5)
 
 
@@ -135,18 +139,18 @@ def test_a_stream_as_loud_as_the_published_ones() -> None:
     assert trace.norms[-1].min() > 4000
     assert trace.logits.max() < -80
     for target in (3, 50, 99):
-        direct = gpt.attribute(trace, target, "direct")
-        assert isinstance(direct, DirectLogit)
+        direct = gpt.attribute(trace, target, "direct_logit_attribution")
+        assert isinstance(direct, DirectLogitAttribution)
         assert abs(direct.total - trace.logits[-1, target]) < 1e-4
         found = gpt.attribute(trace, target)
-        assert isinstance(found, TokenScores)
-        assert found.gap is not None
-        assert found.gap < 0.01
+        assert isinstance(found, TokenAttribution)
+        assert found.convergence_delta is not None
+        assert found.convergence_delta < 0.01
 
 
 def test_rollout(gpt: GPT) -> None:
-    found = gpt.attribute(IDS, 3, "rollout", position=8)
-    assert isinstance(found, TokenScores)
+    found = gpt.attribute(IDS, 3, "attention_rollout", position=8)
+    assert isinstance(found, TokenAttribution)
     seen = forward(weights_of(gpt), SMALL, IDS)
     product = np.eye(12)
     for layer in range(3):
@@ -155,47 +159,47 @@ def test_rollout(gpt: GPT) -> None:
     assert found.scores.sum() == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("method", ["gradient", "integrated", "rollout"])
+@pytest.mark.parametrize("method", ["input_x_gradient", "integrated_gradients", "attention_rollout"])
 def test_what_comes_later_does_not_count(gpt: GPT, method: str) -> None:
     found = gpt.attribute(IDS, 3, method, position=4)
-    assert isinstance(found, TokenScores)
+    assert isinstance(found, TokenAttribution)
     assert found.scores.shape == (12,)
     assert not found.scores[5:].any()
     short = gpt.attribute(IDS[:5], 3, method)
-    assert isinstance(short, TokenScores)
+    assert isinstance(short, TokenAttribution)
     np.testing.assert_allclose(found.scores[:5], short.scores, atol=1e-5)
 
 
 def test_half_precision_is_computed_in_float32(gpt: GPT) -> None:
     half = GPT(TorchBackend(copy.deepcopy(gpt.backend.model).bfloat16()))
-    direct = half.attribute(IDS, 9, "direct")
-    assert isinstance(direct, DirectLogit)
+    direct = half.attribute(IDS, 9, "direct_logit_attribution")
+    assert isinstance(direct, DirectLogitAttribution)
     assert abs(direct.total - direct.logit) < 1e-4
     found = half.attribute(IDS, 9)
-    assert isinstance(found, TokenScores)
-    assert found.gap is not None
-    assert found.gap < 0.01
+    assert isinstance(found, TokenAttribution)
+    assert found.convergence_delta is not None
+    assert found.convergence_delta < 0.01
 
 
 def test_targets(shipped: GPT) -> None:
     text = "The old house stood at the"
-    likeliest = shipped.attribute(text, method="rollout")
+    likeliest = shipped.attribute(text, method="attention_rollout")
     best = likeliest.trace.vocabulary.text(likeliest.target)
     assert best == shipped.next(text, 1)[0][0]
-    assert shipped.attribute(text, best, "rollout").target == likeliest.target
+    assert shipped.attribute(text, best, "attention_rollout").target == likeliest.target
     beyond = shipped.config.vocab_size
     named: list[tuple[Any, str]] = [
-        ("a door, that is", "tokens. Name one token"), ("", "0 tokens"), (-1, "-1 is no token id"),
-        (True, "True is no token id"), (beyond, f"0 to {beyond - 1}"), (1.5, "1.5 is no"),
+        ("a door, that is", "tokens. Pass one token"), ("", "0 tokens"), (-1, "-1 is not a token id"),
+        (True, "True is not a token id"), (beyond, f"0 to {beyond - 1}"), (1.5, "1.5 is not"),
     ]  # fmt: skip
     for target, says in named:
         with pytest.raises(SettingError, match=says):
             shipped.attribute(text, target)
     with pytest.raises(
-        SettingError, match="method 'lime' is not one of gradient, integrated, rollout, direct"
+        SettingError, match="method 'lime' is not one of input_x_gradient, integrated_gradients, "
     ):
         shipped.attribute(text, 5, "lime")
-    with pytest.raises(PlaceError, match="position 6"):
+    with pytest.raises(StepIndexError, match="position 6"):
         shipped.attribute(text, 5, position=6)
 
 
@@ -208,10 +212,10 @@ def test_the_shipped_and_the_golden_model(shipped: GPT, shared: Path) -> None:
         (nano, expected["idx"][0].int().tolist()),
     ):
         for target in (0, 1, 2):
-            direct = gpt.attribute(text, target, "direct")
-            assert isinstance(direct, DirectLogit)
+            direct = gpt.attribute(text, target, "direct_logit_attribution")
+            assert isinstance(direct, DirectLogitAttribution)
             assert abs(direct.total - gpt.trace(text).logits[-1, target]) < 1e-4
             integrated = gpt.attribute(text, target)
-            assert isinstance(integrated, TokenScores)
-            assert integrated.gap is not None
-            assert integrated.gap < 0.01
+            assert isinstance(integrated, TokenAttribution)
+            assert integrated.convergence_delta is not None
+            assert integrated.convergence_delta < 0.01

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glassgpt.gpt import GPT
-from glassgpt.inspect import AblateHead, DirectLogit, Patch, SteerToken, TokenScores
+from glassgpt.inspect import AblateHead, DirectLogitAttribution, Patch, SteerToken, TokenAttribution
 from glassgpt.model import TorchBackend
 from glassgpt.model.torch_backend import arrange
 
@@ -32,7 +32,7 @@ def test_traces(gpt: GPT, dtype: torch.dtype, allowed: float) -> None:
     for name in ("h.0.attn.weights", "h.1.mlp.gelu", "h.2.resid_post", "ln_f", "logits"):
         size = max(1.0, float(np.abs(here[name]).max()))
         np.testing.assert_allclose(there[name], here[name], atol=allowed * size, rtol=0, err_msg=name)
-    np.testing.assert_allclose(there.surprise.p[1:], here.surprise.p[1:], atol=allowed)
+    np.testing.assert_allclose(there.token_loss.p[1:], here.token_loss.p[1:], atol=allowed)
     np.testing.assert_allclose(there.lens(3).p, here.lens(3).p, atol=allowed)
     np.testing.assert_allclose(there.append(5).logits_at(), gpt.trace([*A, 5]).logits_at(), atol=20 * allowed)
 
@@ -44,10 +44,10 @@ def test_interventions_and_attributions(gpt: GPT, dtype: torch.dtype) -> None:
     patched = there.intervene(A, Patch("h.1.resid_post", B)).after.logits
     np.testing.assert_array_equal(patched, there.trace(B).logits)
     assert there.intervene(A, [AblateHead(0, 1, "mean"), SteerToken(1, 4, 1.0)]).kl > 0
-    direct = there.attribute(A, 7, "direct")
-    assert isinstance(direct, DirectLogit)
+    direct = there.attribute(A, 7, "direct_logit_attribution")
+    assert isinstance(direct, DirectLogitAttribution)
     assert abs(direct.total - direct.logit) < 1e-4
     found = there.attribute(A, 7)
-    assert isinstance(found, TokenScores)
-    assert found.gap is not None
-    assert found.gap < 0.01
+    assert isinstance(found, TokenAttribution)
+    assert found.convergence_delta is not None
+    assert found.convergence_delta < 0.01

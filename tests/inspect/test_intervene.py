@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassgpt.config import Config
-from glassgpt.errors import PlaceError, SettingError, UserError
+from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import (
     AblateAttention,
@@ -27,8 +28,10 @@ from glassgpt.inspect import (
     Trace,
     edit_from_dict,
 )
-from glassgpt.inspect.taps import BLOCK_STEPS, all_steps
+from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
+from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.model import GPT2
+from glassgpt.model.divergence import kl_divergence
 
 from .conftest import SMALL, random_model, some_ids
 
@@ -36,18 +39,21 @@ A, B = some_ids(9, seed=1), some_ids(9, seed=2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 40])
-def test_doing_nothing_changes_nothing(gpt: GPT, size: int) -> None:
+def test_no_edits_change_nothing(gpt: GPT, size: int) -> None:
     ids = some_ids(size)
     plain = gpt.trace(ids)
     edits: list[list[Edit]] = [[], [Steer("h.1.resid_post", np.zeros(32))], [Patch("h.0.attn.z", ids)]]
-    for done in [Trace.of(gpt, ids, lambda name, x: x), *(gpt.intervene(ids, edit).after for edit in edits)]:
-        for name in all_steps(SMALL):
+    for done in [
+        Trace.from_tokens(gpt, ids, lambda name, x: x),
+        *(gpt.intervene(ids, edit).after for edit in edits),
+    ]:
+        for name in list_steps(SMALL):
             np.testing.assert_array_equal(done[name], plain[name], err_msg=name)
         np.testing.assert_array_equal(done.lens(3).p, plain.lens(3).p)
     nothing = gpt.intervene(ids)
     assert nothing.kl == 0
     assert not nothing.kl_per_token.any()
-    assert nothing.moved() == []
+    assert nothing.top_changes() == []
     np.testing.assert_array_equal(nothing.logits, nothing.logits_before)
 
 
@@ -88,8 +94,8 @@ def test_patching_positions(gpt: GPT) -> None:
     np.testing.assert_array_equal(gpt.intervene(A, elsewhere).after.residual[2][4], source.residual[2][0])
     longer = some_ids(20, seed=5)
     np.testing.assert_array_equal(
-        gpt.intervene(A, Patch("h.0.mlp.gelu", longer, positions=(1,))).after.mlp[0].post[1],
-        gpt.trace(longer).mlp[0].post[1],
+        gpt.intervene(A, Patch("h.0.mlp.gelu", longer, positions=(1,))).after.mlp.gelu[0, 1],
+        gpt.trace(longer).mlp.gelu[0, 1],
     )
 
 
@@ -132,10 +138,10 @@ def test_edits_are_what_they_say(gpt: GPT, edit: Edit, steps: dict[str, Any]) ->
     assert done.kl == pytest.approx((p * np.log(p / q)).sum(), rel=1e-3, abs=1e-6)
     assert done.kl_per_token.shape == (9,)
     assert done.kl > 1e-6
-    moved = done.moved(5)
+    changes = done.top_changes(5)
     change = np.abs(p - q)
-    assert [m.id for m in moved] == np.argsort(-change)[:5].tolist()
-    assert moved[0].after == pytest.approx(q[moved[0].id])
+    assert [m.id for m in changes] == np.argsort(-change)[:5].tolist()
+    assert changes[0].after == pytest.approx(q[changes[0].id])
     np.testing.assert_allclose(
         done.lens().p[-1], [row.max() for row in softmax(done.after.logits)], rtol=1e-4
     )
@@ -154,8 +160,8 @@ def test_an_ablated_block_hands_its_stream_on(gpt: GPT) -> None:
 
 def test_the_mean_of_another_text(gpt: GPT) -> None:
     done = gpt.intervene(A, AblateHead(1, 0, "mean", reference=B))
-    expected = gpt.trace(B).z[1, 0].mean(0)
-    np.testing.assert_allclose(done.after.z[1, 0], np.tile(expected, (9, 1)), rtol=1e-6)
+    expected = gpt.trace(B).attn.z[1, 0].mean(0)
+    np.testing.assert_allclose(done.after.attn.z[1, 0], np.tile(expected, (9, 1)), rtol=1e-6)
 
 
 def test_steering_towards_a_token_raises_it(gpt: GPT) -> None:
@@ -171,18 +177,18 @@ def test_edits_compose_in_order(gpt: GPT) -> None:
     off_then_on = gpt.intervene(A, [AblateMLP(1), Patch("h.1.mlp.proj", A)])
     np.testing.assert_array_equal(off_then_on.after.logits, off_then_on.before.logits)
     on_then_off = gpt.intervene(A, [Patch("h.1.mlp.proj", A), AblateMLP(1)])
-    assert not on_then_off.after.mlp[1].out.any()
+    assert not on_then_off.after.mlp.proj[1].any()
 
 
-def test_a_grown_trace_is_read_afresh(gpt: GPT) -> None:
-    grown = gpt.trace(A[:5])
+def test_an_appended_trace_is_computed_again(gpt: GPT) -> None:
+    appended = gpt.trace(A[:5])
     for token in A[5:]:
-        grown = grown.append(token)
-    assert gpt.intervene(grown).kl == 0
+        appended = appended.append(token)
+    assert gpt.intervene(appended).kl == 0
     np.testing.assert_array_equal(
-        gpt.intervene(grown, Patch("embedding", B)).after.logits, gpt.trace(B).logits
+        gpt.intervene(appended, Patch("embedding", B)).after.logits, gpt.trace(B).logits
     )
-    with pytest.raises(UserError, match="has edits in it"):
+    with pytest.raises(UserError, match="has edits"):
         gpt.intervene(A, AblateMLP(1)).after.append(3)
 
 
@@ -211,47 +217,47 @@ TINY: dict[str, GPT] = {}
 @pytest.mark.parametrize(
     ("values", "edit"),
     [
-        ({"kind": "head", "layer": 2, "head": 3, "how": "mean"}, AblateHead(2, 3, "mean")),
-        ({"kind": "head", "layer": 2, "head": 3, "positions": [1]}, AblateHead(2, 3, positions=(1,))),
-        ({"kind": "neuron", "layer": 0, "neuron": 9, "how": "zero"}, AblateNeuron(0, 9)),
-        ({"kind": "attn", "layer": 1, "how": "zero"}, AblateAttention(1)),
-        ({"kind": "mlp", "layer": 1, "how": "mean"}, AblateMLP(1, "mean")),
-        ({"kind": "block", "layer": 1}, AblateBlock(1)),
-        ({"kind": "steer", "layer": 1, "token": 5, "strength": 2}, SteerToken(1, 5, 2.0)),
+        ({"kind": "ablate_head", "layer": 2, "head": 3, "how": "mean"}, AblateHead(2, 3, "mean")),
+        ({"kind": "ablate_head", "layer": 2, "head": 3, "positions": [1]}, AblateHead(2, 3, positions=(1,))),
+        ({"kind": "ablate_neuron", "layer": 0, "neuron": 9, "how": "zero"}, AblateNeuron(0, 9)),
+        ({"kind": "ablate_attention", "layer": 1, "how": "zero"}, AblateAttention(1)),
+        ({"kind": "ablate_mlp", "layer": 1, "how": "mean"}, AblateMLP(1, "mean")),
+        ({"kind": "ablate_block", "layer": 1}, AblateBlock(1)),
+        ({"kind": "steer_token", "layer": 1, "token": 5, "strength": 2}, SteerToken(1, 5, 2.0)),
         (
-            {"kind": "patch", "tap": "h.0.attn.z", "source": [1, 2], "head": 1, "positions": [0, 1]},
+            {"kind": "patch", "step": "h.0.attn.z", "source": [1, 2], "head": 1, "positions": [0, 1]},
             Patch("h.0.attn.z", [1, 2], 1, (0, 1)),
         ),
     ],
 )
-def test_edits_as_plain_data(values: dict[str, Any], edit: Edit) -> None:
+def test_edits_from_dicts(values: dict[str, Any], edit: Edit) -> None:
     assert edit_from_dict(values) == edit
 
 
 def test_a_source_by_its_name(gpt: GPT) -> None:
     trace = gpt.trace(B)
-    edit = edit_from_dict({"kind": "patch", "tap": "embedding", "source": "t1"}, {"t1": trace})
+    edit = edit_from_dict({"kind": "patch", "step": "embedding", "source": "t1"}, {"t1": trace})
     np.testing.assert_array_equal(gpt.intervene(A, edit).after.logits, trace.logits)
     with pytest.raises(SettingError, match="'t2'"):
-        edit_from_dict({"kind": "patch", "tap": "embedding", "source": "t2"}, {"t1": trace})
+        edit_from_dict({"kind": "patch", "step": "embedding", "source": "t2"}, {"t1": trace})
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({}, "kind None"),
-        ("head", "kind 'head' is not known"),
-        ({"kind": "head", "layer": 1}, "needs 'head'"),
-        ({"kind": "head", "layer": 1, "head": 1.5}, "head is 1.5"),
-        ({"kind": "head", "layer": True, "head": 1}, "layer is True"),
-        ({"kind": "head", "layer": 1, "head": 1, "how": "half"}, "how is 'half'"),
-        ({"kind": "head", "layer": 1, "head": 1, "neuron": 4}, "has no 'neuron'"),
-        ({"kind": "mlp", "layer": 1, "positions": ["a"]}, "positions is ['a']"),
-        ({"kind": "steer", "layer": 1, "token": 1, "strength": float("nan")}, "strength is nan"),
-        ({"kind": "patch", "tap": 3, "source": "x"}, "tap is 3"),
+        ({}, "unknown kind of edit None"),
+        ("head", "unknown kind of edit 'head'"),
+        ({"kind": "ablate_head", "layer": 1}, "needs 'head'"),
+        ({"kind": "ablate_head", "layer": 1, "head": 1.5}, "head is 1.5"),
+        ({"kind": "ablate_head", "layer": True, "head": 1}, "layer is True"),
+        ({"kind": "ablate_head", "layer": 1, "head": 1, "how": "half"}, "how is 'half'"),
+        ({"kind": "ablate_head", "layer": 1, "head": 1, "neuron": 4}, "has no 'neuron'"),
+        ({"kind": "ablate_mlp", "layer": 1, "positions": ["a"]}, "positions is ['a']"),
+        ({"kind": "steer_token", "layer": 1, "token": 1, "strength": float("nan")}, "strength is nan"),
+        ({"kind": "patch", "step": 3, "source": "x"}, "step is 3"),
     ],
 )
-def test_plain_data_that_makes_no_sense(values: Any, says: str) -> None:
+def test_invalid_dicts(values: Any, says: str) -> None:
     with pytest.raises(SettingError, match=re.escape(says)):
         edit_from_dict(values)
 
@@ -259,24 +265,47 @@ def test_plain_data_that_makes_no_sense(values: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "error", "says"),
     [
-        (AblateHead(3, 0), PlaceError, "layer 3"),
-        (AblateHead(0, 4), PlaceError, "head 4 is not there: this goes from 0 to 3"),
-        (AblateNeuron(0, 128), PlaceError, "neuron 128 is not there: this goes from 0 to 127"),
-        (AblateMLP(0, positions=(9,)), PlaceError, "position 9"),
+        (AblateHead(3, 0), StepIndexError, "layer 3"),
+        (AblateHead(0, 4), StepIndexError, "head 4 is out of range. Use 0 to 3"),
+        (AblateNeuron(0, 128), StepIndexError, "neuron 128 is out of range. Use 0 to 127"),
+        (AblateMLP(0, positions=(9,)), StepIndexError, "position 9"),
         (AblateMLP(0, "most"), SettingError, "how is 'most'"),  # type: ignore[arg-type]
-        (Patch("h.0.resid", B), PlaceError, "'h.0.resid' is not a step"),
-        (Patch("logits", B), PlaceError, "logits are the answer itself"),
-        (Patch("ln_f", B, head=1), PlaceError, "not divided into heads"),
-        (Patch("ln_f", B[:4]), SettingError, "9 tokens and the source of the patch 4"),
+        (Patch("h.0.resid", B), StepIndexError, "'h.0.resid' is not a step"),
+        (Patch("logits", B), StepIndexError, "logits are the output"),
+        (Patch("ln_f", B, head=1), StepIndexError, "ln_f has no heads"),
+        (Patch("ln_f", B[:4]), SettingError, "9 tokens, but the source of the patch has 4"),
         (Patch("ln_f", B, positions=(1, 2), source_positions=(1,)), SettingError, "does not fit"),
         (Patch("h.0.attn.scores", some_ids(12), positions=(1,)), SettingError, "does not fit"),
         (Steer("ln_f", [1.0, 2.0]), SettingError, "shape (2,)"),
         (Steer("ln_f", np.zeros(32), float("inf")), SettingError, "strength is inf"),
-        (SteerToken(0, 101), PlaceError, "token id 101"),
-        ("head", SettingError, "is no edit"),
-        ([3], SettingError, "3 is no edit"),
+        (SteerToken(0, 101), StepIndexError, "token id 101"),
+        ("head", SettingError, "is not an edit"),
+        ([3], SettingError, "3 is not an edit"),
     ],
 )
 def test_edits_that_do_not_fit(gpt: GPT, edit: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
         gpt.intervene(A, edit).logits  # noqa: B018
+
+
+def test_kl_divergence_is_the_definition() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_p, log_q = (torch.randn(5, 40, generator=generator).double().log_softmax(-1) for _ in range(2))
+    expected = torch.nn.functional.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1)
+    torch.testing.assert_close(kl_divergence(log_p, log_q), expected)
+    assert kl_divergence(log_p, log_p).tolist() == [0] * 5
+    excluded = torch.tensor([0.0, -torch.inf])
+    assert kl_divergence(excluded, torch.tensor([0.5, 0.5]).log()).item() == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("kind", EDIT_KINDS)
+def test_the_json_of_an_edit_is_its_dataclass(kind: str) -> None:
+    edit = EDIT_KINDS[kind]
+    names = [each.name for each in dataclasses.fields(edit) if each.name != "reference"]  # type: ignore[arg-type]
+    assert list(edit_fields(edit)) == names
+    examples = {int: 1, str: "ln_f", float: 1.5, Positions: [0, 2], Any: [1, 2]}
+    values = {name: examples.get(each.type, "mean") for name, each in edit_fields(edit).items()}
+    made = edit_from_dict({"kind": kind, **values})
+    assert type(made) is edit
+    for name, value in values.items():
+        assert getattr(made, name) == (tuple(value) if name.endswith("positions") else value)

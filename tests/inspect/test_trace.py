@@ -1,9 +1,10 @@
-"""Traces: the numbers are the model's, nothing is kept that was not asked for, mistakes are named."""
+"""Traces: the values are the model's, nothing is stored that was not read, mistakes are named."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 import torch
 
 from glassgpt.config import Config
-from glassgpt.errors import PlaceError, SettingError, UserError
+from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import activations as live
-from glassgpt.inspect.taps import all_steps
+from glassgpt.inspect import activations
+from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.inspect.trace import Trace
 from glassgpt.model import TorchBackend
 
@@ -36,7 +37,7 @@ def test_every_step_equals_plain_numpy(config: Config, count: int) -> None:
     ids = some_ids(count, config=config)
     expected = forward(weights_of(gpt), config, ids)
     trace = gpt.trace(ids)
-    assert set(all_steps(config)) == set(expected)
+    assert set(list_steps(config)) == set(expected)
     for name, values in expected.items():
         # Float32 against float64: some dozen roundings of numbers of this size.
         scale = max(1.0, np.abs(values[np.isfinite(values)]).max())
@@ -46,43 +47,36 @@ def test_every_step_equals_plain_numpy(config: Config, count: int) -> None:
 
 def test_attributes_are_the_steps(gpt: GPT) -> None:
     trace = gpt.trace(some_ids(9))
-    for attribute, step in {
-        "attention": "weights", "q": "q", "k": "k", "v": "v", "z": "z",
-        "scores": "scores", "scaled": "scaled", "masked": "masked",
-    }.items():  # fmt: skip
-        view = getattr(trace, attribute)
-        np.testing.assert_array_equal(view[2, 3], trace[f"h.2.attn.{step}"][3])
-        np.testing.assert_array_equal(view[-1], trace[f"h.2.attn.{step}"])
-        np.testing.assert_array_equal(view[1, -1, 4], trace[f"h.1.attn.{step}"][-1, 4])
-        assert len(view) == 3
-        assert len(list(view)) == 3
-    for attribute, step in {
-        "ln_1": "ln_1", "ln_2": "ln_2", "merged": "attn.merged", "projected": "attn.proj",
-        "residual_mid": "resid_mid",
-    }.items():  # fmt: skip
-        np.testing.assert_array_equal(getattr(trace, attribute)[1], trace[f"h.1.{step}"])
+    for step, dims in BLOCK_STEPS.items():
+        index = attrgetter(step)(trace)
+        np.testing.assert_array_equal(index[-1], trace[f"h.2.{step}"])
+        np.testing.assert_array_equal(index[1, -1, 4], trace[f"h.1.{step}"][-1, 4])
+        if dims.startswith("H"):
+            np.testing.assert_array_equal(index[2, 3], trace[f"h.2.{step}"][3])
+        assert len(index) == 3
+        assert len(list(index)) == 3
+        assert step in repr(index)
+    np.testing.assert_array_equal(trace.attention[2], trace["h.2.attn.weights"])
     np.testing.assert_array_equal(trace.residual[0], trace["embedding"])
     np.testing.assert_array_equal(trace.residual[3], trace["h.2.resid_post"])
     assert len(trace.residual) == 4
-    for values, step in zip(trace.mlp[1], ("fc", "gelu", "proj"), strict=True):
-        np.testing.assert_array_equal(values, trace[f"h.1.mlp.{step}"])
     np.testing.assert_allclose(trace.attention[0].sum(-1), 1, atol=1e-6)
-    assert np.isneginf(trace.masked[0, 0][0, 1:]).all()
+    assert np.isneginf(trace.attn.masked[0, 0][0, 1:]).all()
 
 
-def test_surprise_lens_and_norms(gpt: GPT) -> None:
+def test_token_loss_lens_and_norms(gpt: GPT) -> None:
     ids = some_ids(11, seed=3)
     weights = weights_of(gpt)
     seen = forward(weights, SMALL, ids)
     trace = gpt.trace(ids)
     p = softmax(seen["logits"])
-    surprise = trace.surprise
-    assert np.isnan([surprise.p[0], surprise.rank[0], surprise.entropy[0]]).all()
+    loss = trace.token_loss
+    assert np.isnan([loss.p[0], loss.rank[0], loss.entropy[0]]).all()
     for t in range(1, len(ids)):
-        assert surprise.p[t] == pytest.approx(p[t - 1, ids[t]], rel=1e-4)
-        assert surprise.rank[t] == 1 + (p[t - 1] > p[t - 1, ids[t]]).sum()
-        assert surprise.entropy[t] == pytest.approx(-(p[t - 1] * np.log(p[t - 1])).sum(), rel=1e-4)
-    assert surprise.nats[1] == pytest.approx(-np.log(p[0, ids[1]]), rel=1e-4)
+        assert loss.p[t] == pytest.approx(p[t - 1, ids[t]], rel=1e-4)
+        assert loss.rank[t] == 1 + (p[t - 1] > p[t - 1, ids[t]]).sum()
+        assert loss.entropy[t] == pytest.approx(-(p[t - 1] * np.log(p[t - 1])).sum(), rel=1e-4)
+    assert loss.nats[1] == pytest.approx(-np.log(p[0, ids[1]]), rel=1e-4)
     lens, top = trace.lens(), trace.lens(5)
     streams = [seen["embedding"], *(seen[f"h.{i}.resid_post"] for i in range(3))]
     for i, stream in enumerate(streams):
@@ -99,10 +93,10 @@ def test_surprise_lens_and_norms(gpt: GPT) -> None:
 
 
 def test_one_position_has_the_bits_of_all(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "ROWS", 4)
+    monkeypatch.setattr(activations, "CHUNK", 4)
     import glassgpt.inspect.trace as room
 
-    monkeypatch.setattr(room, "ROWS", 4)
+    monkeypatch.setattr(room, "CHUNK", 4)
     ids = some_ids(11)
     for position in range(-11, 11):
         row = gpt.trace(ids).logits_at(position)
@@ -128,25 +122,25 @@ def test_an_empty_text_is_the_beginning_of_a_document(shipped: GPT) -> None:
     np.testing.assert_allclose(trace.p_at().max(), shipped.next("", k=1)[0][1], rtol=1e-4)
 
 
-def test_looking_at_one_layer_keeps_only_that(gpt: GPT) -> None:
+def test_reading_one_layer_caches_only_that(gpt: GPT) -> None:
     trace = gpt.trace(some_ids(40))
-    assert trace._live is not None
-    assert trace._live._streams is None, "nothing runs before it is asked for"
+    assert trace._activations is not None
+    assert trace._activations._residuals is None, "nothing runs before it is read"
     trace.attention[1, 2]
-    assert set(trace._live._kept) == {"h.1.attn.weights"}
-    assert trace._live.kept_bytes == 4 * 40 * 40 * 4
-    trace.surprise, trace.lens(), trace.norms
-    assert set(trace._live._kept) == {"h.1.attn.weights"}, "no logits are kept"
+    assert set(trace._activations._cached) == {"h.1.attn.weights"}
+    assert trace._activations.cached_bytes == 4 * 40 * 40 * 4
+    trace.token_loss, trace.lens(), trace.norms
+    assert set(trace._activations._cached) == {"h.1.attn.weights"}, "no logits are cached"
 
 
-def test_what_is_kept_is_bounded(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "KEPT_BYTES", 60_000)
+def test_the_cache_is_bounded(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "CACHE_BYTES", 60_000)
     trace = gpt.trace(some_ids(40))
     for layer in range(3):
-        for view in (trace.scores, trace.attention, trace.q):
-            view[layer]
-            assert trace._live is not None
-            assert trace._live.kept_bytes <= 60_000
+        for index in (trace.attn.scores, trace.attention, trace.attn.q):
+            index[layer]
+            assert trace._activations is not None
+            assert trace._activations.cached_bytes <= 60_000
 
 
 def test_a_block_is_run_once_for_several_steps(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +155,8 @@ def test_a_block_is_run_once_for_several_steps(gpt: GPT, monkeypatch: pytest.Mon
     found = trace.read("h.1.attn.q", "h.1.mlp.gelu", "h.1.attn.scores", "ln_f", "wte")
     assert runs == [block]
     assert found["h.1.mlp.gelu"].shape == (5, 128)
-    trace.q[1], trace.scores[1]
-    assert len(runs) == 1, "what was read is remembered"
+    trace.attn.q[1], trace.attn.scores[1]
+    assert len(runs) == 1, "what was read is cached"
 
 
 def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
@@ -172,12 +166,12 @@ def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
     for token in ids[5:]:
         trace = trace.append(token)
     fresh = gpt.trace(ids)
-    for name in all_steps(SMALL):
+    for name in list_steps(SMALL):
         values = fresh[name]
         scale = max(1.0, np.abs(values[np.isfinite(values)]).max())
         np.testing.assert_allclose(trace[name], values, atol=5e-6 * scale, rtol=0, err_msg=name)
     np.testing.assert_array_equal(trace.lens().ids, fresh.lens().ids)
-    np.testing.assert_allclose(trace.surprise.p[1:], fresh.surprise.p[1:], rtol=1e-4)
+    np.testing.assert_allclose(trace.token_loss.p[1:], fresh.token_loss.p[1:], rtol=1e-4)
     other = sibling.append(9)
     np.testing.assert_allclose(other.logits, gpt.trace([*ids[:5], 7, 8, 9]).logits, atol=2e-5)
 
@@ -185,14 +179,14 @@ def test_appending_equals_a_fresh_trace(gpt: GPT) -> None:
 def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = some_ids(12)
     trace = gpt.trace(ids[:8])
-    trace.lens(2), trace.surprise
+    trace.lens(2), trace.token_loss
     rows = []
     head = type(gpt.backend.model).head
     monkeypatch.setattr(
         type(gpt.backend.model), "head", lambda self, x, *rest: rows.append(len(x)) or head(self, x, *rest)
     )
-    longer = trace.append(ids[8]).append(ids[9])  # nobody looks at the one in between
-    longer.lens(2), longer.surprise
+    longer = trace.append(ids[8]).append(ids[9])
+    longer.lens(2), longer.token_loss
     assert sum(rows) <= (3 + 1) * 2 + 3  # two columns of each stream, and the answers before and at them
     for token in ids[10:]:
         longer = longer.append(token)
@@ -200,38 +194,38 @@ def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.Mo
     for k in (None, 1, 2):
         np.testing.assert_array_equal(longer.lens(k).ids, fresh.lens(k).ids)
         np.testing.assert_allclose(longer.lens(k).p, fresh.lens(k).p, rtol=1e-4)
-    for ours, theirs in zip(vars(longer.surprise).values(), vars(fresh.surprise).values(), strict=True):
+    for ours, theirs in zip(vars(longer.token_loss).values(), vars(fresh.token_loss).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)
     assert longer.lens(4).ids.shape == (4, 12, 4)
-    assert len(trace.surprise.p) == 8, "the shorter one is as it was"
+    assert len(trace.token_loss.p) == 8, "the shorter one is as it was"
     assert trace.lens().ids.shape == (4, 8)
 
 
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda t: t.attention[3, 0], "layer 3 is not there: this goes from 0 to 2"),
+        (lambda t: t.attention[3, 0], "layer 3 is out of range. Use 0 to 2"),
         (lambda t: t.attention[-4, 0], "layer -4"),
-        (lambda t: t.q[0, 4], "head 4 is not there: this goes from 0 to 3"),
-        (lambda t: t.q[0, 1, 6], "does not fit attn.q"),
-        (lambda t: t.residual[4], "residual 4 is not there: this goes from 0 to 3"),
-        (lambda t: t.mlp[True], "layer True is not a whole number"),
-        (lambda t: t.attention["x", 0], "layer 'x' is not a whole number"),
-        (lambda t: t.attention[:, 0], "one layer at a time"),
+        (lambda t: t.attn.q[0, 4], "head 4 is out of range. Use 0 to 3"),
+        (lambda t: t.attn.q[0, 1, 6], "does not fit attn.q"),
+        (lambda t: t.residual[4], "residual 4 is out of range. Use 0 to 3"),
+        (lambda t: t.mlp.fc[True], "layer True is not an integer"),
+        (lambda t: t.attention["x", 0], "layer 'x' is not an integer"),
+        (lambda t: t.attention[:, 0], "read one layer at a time"),
         (lambda t: t["h.9.ln_1"], "layer 9"),
         (lambda t: t["h.0.attn.Q"], "'h.0.attn.Q' is not a step"),
-        (lambda t: t.logits_at(6), "position 6 is not there: this goes from 0 to 5"),
+        (lambda t: t.logits_at(6), "position 6 is out of range. Use 0 to 5"),
     ],
 )
 def test_index_mistakes(gpt: GPT, ask: Callable[[Trace], object], says: str) -> None:
-    with pytest.raises(PlaceError, match=re.escape(says)) as caught:
+    with pytest.raises(StepIndexError, match=re.escape(says)) as caught:
         ask(gpt.trace(some_ids(6)))
     assert isinstance(caught.value, IndexError)
     assert "\n" not in str(caught.value)
 
 
 def test_other_mistakes(gpt: GPT) -> None:
-    with pytest.raises(SettingError, match="49 tokens, and this model reads at most 48"):
+    with pytest.raises(SettingError, match="49 tokens, more than this model's context of 48"):
         gpt.trace([1] * 49)
     with pytest.raises(SettingError, match="token id 101"):
         gpt.trace([101])
@@ -239,9 +233,9 @@ def test_other_mistakes(gpt: GPT) -> None:
         gpt.trace("text")
     with pytest.raises(SettingError, match="k is 0"):
         gpt.trace([1]).lens(0)
-    with pytest.raises(SettingError, match="no token id"):
+    with pytest.raises(SettingError, match="not a token id"):
         gpt.trace([1]).append(-1)
-    with pytest.raises(SettingError, match="fills all 48"):
+    with pytest.raises(SettingError, match="fills this model's context of 48"):
         gpt.trace([1] * 48).append(1)
 
 

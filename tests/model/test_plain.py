@@ -150,7 +150,7 @@ def test_what_a_logit_is_owed_to_counts_loras_corrections() -> None:
     merged = plain()
     merged.load_state_dict(merged_state(lora))
     found, wanted = (
-        GPT(TorchBackend(model)).attribute(range(5, 15), target=7, method="direct")
+        GPT(TorchBackend(model)).attribute(range(5, 15), target=7, method="direct_logit_attribution")
         for model in (lora, merged)
     )
     np.testing.assert_allclose(found.heads, wanted.heads, **NEAR)
@@ -158,17 +158,19 @@ def test_what_a_logit_is_owed_to_counts_loras_corrections() -> None:
 
 
 def test_a_page_that_would_compute_another_attention_is_refused() -> None:
-    from glassgpt.explorer.routes.export import carried_json  # here: a machine with a GPU may have no fastapi
-    from glassgpt.http.errors import Refusal
+    from glassgpt.explorer.routes.export import (
+        activations_json,  # here: a machine with a GPU may have no fastapi
+    )
+    from glassgpt.http.errors import ApiError
 
     for make, allowed in ((with_lora, True), (lambda: another_attention(plain(), Normed), False)):
         gpt = GPT(TorchBackend(make()))
         held = SimpleNamespace(gpt=gpt, trace=gpt.trace(range(5, 9)), id="x")
         if allowed:
-            assert len(carried_json(held)["layers"]) == 3
+            assert len(activations_json(held)["layers"]) == 3
         else:
-            with pytest.raises(Refusal, match="attention"):
-                carried_json(held)
+            with pytest.raises(ApiError, match="attention"):
+                activations_json(held)
 
 
 # Its blocks by our kernels; its attention by another way; its last block for few tokens; recorded as a whole.

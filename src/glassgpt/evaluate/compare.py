@@ -15,6 +15,7 @@ from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.threads import map_over_threads
 from glassgpt.evaluate.windows import Window
 from glassgpt.model import TorchBackend
+from glassgpt.model.divergence import kl_divergence
 
 
 def compare_distributions(
@@ -55,6 +56,6 @@ def _agree(a: Scorer, b: Scorer, row: Window) -> tuple[float, float]:
         some = slice(start, start + a.limits.chunk)
         p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
         q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
-        divergence += float((p.exp() * (p - q)).sum(dim=-1).clamp(min=0).cpu().sum(dtype=torch.float64))
+        divergence += float(kl_divergence(p, q).cpu().sum(dtype=torch.float64))
         same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())
     return divergence, same

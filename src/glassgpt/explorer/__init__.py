@@ -1,5 +1,5 @@
-"""The Explorer: a page that shows a token's journey, and the small server behind it.
+"""The Explorer: a page that shows every step of the forward pass, and the small server behind it.
 
-`models` (which models are open), `traces` (texts that were run through them), `shapes` (what a request may
-say), `app` (the endpoints), `export` (the page with its answers in one file), `page/` (the browser's part).
+`models` (the open models), `traces` (a cache of traced texts), `schemas` (request bodies), `dependencies`
+(what routes have in common), `routes/` (the endpoints), `app` (all together), `page/` (the browser's part).
 """

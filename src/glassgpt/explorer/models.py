@@ -1,4 +1,4 @@
-"""The models a server has open: one, or two to compare, and the checkpoints of a training run."""
+"""The models of a server: one, or two to compare, and the checkpoints of a training run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from glassgpt.errors import FileFormatError
 from glassgpt.generate.engine import n_tokens
 from glassgpt.gpt import GPT
-from glassgpt.http.errors import Refusal
+from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
 
-CHECKPOINTS_OPEN = 3  # a slider goes back and forth between neighbours
+MAX_OPEN_CHECKPOINTS = 3  # a slider moves between neighbors
 
 
 class Model:
-    """A model, how its tokens look, and the other states of it that a training run kept."""
+    """A model, the texts of its tokens, and the checkpoints of its training run."""
 
     def __init__(self, gpt: GPT) -> None:
         self.gpt = gpt
-        self.folders = checkpoints_of(gpt.name)
+        self.checkpoints = find_checkpoints(gpt.name)
         self._open: OrderedDict[int, GPT] = OrderedDict()
 
     @property
@@ -30,28 +30,28 @@ class Model:
         return self.gpt.tokenizer  # type: ignore[return-value]  # what weights/ reads is always one of these
 
     def at(self, step: int | None) -> GPT:
-        """The model as it is, or as it was after a step of its training."""
+        """The model, or one of its checkpoints."""
         if step is None:
             return self.gpt
-        if step not in self.folders:
-            known = ", ".join(map(str, self.folders))
-            there = f"There are: {known}." if known else "This model is no training run."
-            raise Refusal(404, f"There is no checkpoint of step {step}. {there}", "checkpoint")
+        if step not in self.checkpoints:
+            known = ", ".join(map(str, self.checkpoints))
+            there = f"Available steps: {known}." if known else "This model is not a training run."
+            raise ApiError(404, f"There is no checkpoint for step {step}. {there}", "checkpoint")
         if step not in self._open:
-            self._open[step] = open_checkpoint(self.gpt, self.folders[step])
-            while len(self._open) > CHECKPOINTS_OPEN:
+            self._open[step] = open_checkpoint(self.gpt, self.checkpoints[step])
+            while len(self._open) > MAX_OPEN_CHECKPOINTS:
                 self._open.popitem(last=False)
         self._open.move_to_end(step)
         return self._open[step]
 
     @property
     def n_tokens(self) -> int:
-        """How many ids stand for something; a model may have more rows, to make a round number."""
+        """How many ids stand for text; a vocabulary may be padded to a round number."""
         return n_tokens(self.gpt.backend, self.tokenizer)
 
     @cached_property
     def texts(self) -> list[str]:
-        """Every token for the eye; where there is no vocabulary, its number."""
+        """Every token as text; without a tokenizer, its id."""
         return [self._text(token) for token in range(self.n_tokens)]
 
     def text(self, token: int) -> str:
@@ -65,15 +65,15 @@ class Model:
         if self.tokenizer is None:
             return None
         data = self.tokenizer.token_bytes(token)
-        return data if data else None  # nothing for a gap in the vocabulary
+        return data if data else None  # empty for a gap in the vocabulary
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; for a model without a vocabulary the text is the numbers themselves."""
+        """The ids of a text; for a model without a tokenizer, the text is a list of ids."""
         if self.tokenizer is not None:
             return self.tokenizer.encode(text)
         words = text.replace(",", " ").split()
         if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
-            raise Refusal(422, "This model has no vocabulary: write token ids, such as 0 1 2.", "text")
+            raise ApiError(422, "This model has no tokenizer. Enter token ids, such as 0 1 2.", "text")
         return [int(word) for word in words]
 
     def decode(self, ids: list[int]) -> str:
@@ -88,28 +88,28 @@ class Model:
             "name": self.gpt.name,
             "config": {name: getattr(config, name) for name in names},
             "parameters": config.n_parameters,
-            "has_vocabulary": self.tokenizer is not None,
+            "has_tokenizer": self.tokenizer is not None,
         }
 
 
 @dataclass
 class Models:
-    """What `model` and `checkpoint` of a request mean."""
+    """The models, by the `model` of a request."""
 
     all: list[Model]
 
     def __getitem__(self, number: int) -> Model:
         if number >= len(self.all):
-            raise Refusal(
+            raise ApiError(
                 404,
-                f"There is no model {number}. A second one is opened with: glassgpt explore --compare MODEL",
+                f"There is no model {number}. To open a second one: glassgpt explore --compare MODEL",
                 "model",
             )
         return self.all[number]
 
 
-def checkpoints_of(name: str) -> dict[int, Path]:
-    """The states that a training run kept, by step."""
+def find_checkpoints(name: str) -> dict[int, Path]:
+    """The checkpoints of a training run, by step."""
     if not (Path(name) / "checkpoints").is_dir():
         return {}
     from glassgpt.train.checkpoint.run_folder import list_checkpoints
@@ -118,7 +118,7 @@ def checkpoints_of(name: str) -> dict[int, Path]:
 
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
-    """The same model with the weights of another moment."""
+    """The same model with the weights of a checkpoint."""
     import torch
 
     from glassgpt.model import GPT2, TorchBackend

@@ -1,19 +1,21 @@
-// What the page's modules hand to each other, and what the server answers; known in all of them without an import.
+// The types of the page's modules and of the server's responses, global to all of them.
 
+/** As in inspect/edits.py; a test compares the two. */
 interface Edit {
-  kind: "head" | "neuron" | "attn" | "mlp" | "block" | "patch" | "steer";
+  kind: "ablate_head" | "ablate_neuron" | "ablate_attention" | "ablate_mlp" | "ablate_block" | "patch" | "steer_token";
   layer?: number;
   head?: number;
   neuron?: number;
   how?: "zero" | "mean";
-  tap?: string;
+  step?: string;
   source?: string;
   positions?: number[];
+  source_positions?: number[];
   token?: number;
   strength?: number;
 }
 
-/** Everything the URL holds. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
+/** Everything in the URL. `layer` is a block's number from 0, as in Python; -1 is the embedding. */
 interface State {
   text: string;
   ids: number[] | null;
@@ -27,9 +29,9 @@ interface State {
   topK: number;
   topP: number;
   minP: number;
-  /** of the draws; the same as in `glassgpt generate --seed` */
+  /** as in `glassgpt generate --seed` */
   seed: number;
-  /** how many tokens were given; the rest was appended here. null: all */
+  /** the number of tokens of the prompt; the rest was appended here. null: all */
   prompt: number | null;
   /** of the cache player; null: the last */
   step: number | null;
@@ -83,7 +85,7 @@ interface Word {
   merges: string[][];
 }
 
-interface Surprise {
+interface TokenLoss {
   p: number;
   rank: number;
   entropy: number;
@@ -100,7 +102,7 @@ interface Trace {
   model: number;
   tokens: Token[];
   words: Word[];
-  surprise: (Surprise | null)[];
+  token_loss: (TokenLoss | null)[];
   lens: Lens;
   norms: number[][];
 }
@@ -115,37 +117,38 @@ interface Bytes {
   data: Uint8Array;
 }
 
-interface Head {
-  x: number[];
+/** Steps of a block by the names of inspect/taps.py (a test compares them); `resid_pre` is the block's input. */
+interface HeadSteps {
+  resid_pre: number[];
   ln_1: number[];
-  q: number[];
-  k: number[][];
-  v: number[][];
-  scores: number[];
-  scaled: number[];
-  masked: (number | null)[];
-  weights: number[];
+  "attn.q": number[];
+  "attn.k": number[][];
+  "attn.v": number[][];
+  "attn.scores": number[];
+  "attn.scaled": number[];
+  "attn.masked": (number | null)[];
+  "attn.weights": number[];
   unmasked: number[];
-  z: number[];
-  merged: number[];
-  projected: number[];
-  x_mid: number[];
+  "attn.z": number[];
+  "attn.merged": number[];
+  "attn.proj": number[];
+  resid_mid: number[];
 }
 
-interface Mlp {
-  x_mid: number[];
+interface MlpSteps {
+  resid_mid: number[];
   ln_2: number[];
-  pre: number[];
-  post: number[];
-  out: number[];
-  x_out: number[];
+  "mlp.fc": number[];
+  "mlp.gelu": number[];
+  "mlp.proj": number[];
+  resid_post: number[];
 }
 
 interface Intervention {
   logits: Floats;
-  before: Floats;
+  logits_before: Floats;
   kl: number;
-  moved: { id: number; text: string; before: number; after: number }[];
+  changes: { id: number; text: string; before: number; after: number }[];
   lens: Lens;
   kl_per_token: number[];
 }
@@ -162,30 +165,30 @@ interface ViewEntry {
   key: string;
 }
 
-/** What listeners of the store hear of: a part of the state, or something that was computed. */
+/** What subscribers are notified of: a part of the state, or a result. */
 type Topic = keyof State | "trace" | "info" | "status" | "intervention" | "secondTrace";
 
 /** What can stand inside an element; false, null and undefined leave nothing. */
 type Child = string | number | Node | null | undefined | false;
 
-/** How the next token is chosen; null: that filter is off. Temperature 0 takes the best one. */
-interface Knobs {
+/** Sampling parameters; null: that filter is off. Temperature 0 is greedy. */
+interface SamplingParams {
   temperature: number;
   topK: number | null;
   topP: number | null;
   minP: number | null;
 }
 
-type KnobName = keyof Knobs;
+type SamplingParam = keyof SamplingParams;
 
-/** What is left after a filter: tokens, and their share of the probability that the temperature gave. */
+/** What a filter keeps: the number of tokens, and their probability after temperature. */
 interface Cut {
-  name: KnobName;
+  name: SamplingParam;
   count: number;
   mass: number;
 }
 
-/** One step of writing a text (cost.js). Bytes are of keys and values, the rest counts multiplications. */
+/** One step of generation (cost.js). Bytes are of keys and values, the rest counts multiplications. */
 interface CacheStep {
   /** the columns from..to-1 are computed with the cache, 0..to-1 without */
   from: number;
@@ -226,7 +229,7 @@ interface Piece {
   first: boolean;
 }
 
-/** `kl` after each token, A from B, in nats; `p_difference`: B's probability of each token less A's. */
+/** `kl`: KL(A || B) at each position, in nats; `p_difference`: B's probability of each token minus A's. */
 interface Comparison {
   a: Trace;
   b: Trace;
@@ -245,7 +248,7 @@ interface TourStep {
   /** what is lit: a view's name */
   look: string;
   /** what the drawing shows, for those who cannot see it */
-  picture: string;
+  figure: string;
 }
 
 /** A shape of the tour's drawings: its kind, numbers, then a class or a text. */

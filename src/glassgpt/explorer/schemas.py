@@ -1,108 +1,94 @@
-"""What a request may say. A field that is unknown, of the wrong kind or out of range is refused by name."""
+"""The request bodies. A field that is unknown, of the wrong type or out of range is rejected by name."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-# Checked before a text is cut into tokens; forty characters a token are more than any language has.
-MOST_CHARACTERS = 20_000
-MOST_IDS = 4_096  # the exact limit depends on the model, and is told by name
+from glassgpt.inspect.attribute import METHODS
+from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
+
+# Checked before a text is tokenized; no language needs forty characters per token.
+MAX_CHARACTERS = 20_000
+MAX_IDS = 4_096  # the exact limit depends on the model; its error names it
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Place = Annotated[int, Field(ge=0, lt=2**31)]
-Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Ids = Annotated[list[TokenId], Field(max_length=MOST_IDS)]
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Ids = Annotated[list[TokenId], Field(max_length=MAX_IDS)]
+TraceId = Annotated[str, Field(max_length=40)]
 
 
-class Shape(BaseModel):
+class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Which(Shape):
-    """A model, and perhaps a moment of its training."""
+class ModelChoice(Schema):
+    """A model, and perhaps a checkpoint of its training run."""
 
     model: Annotated[int, Field(ge=0, le=1)] = 0
-    checkpoint: Place | None = None
+    checkpoint: Index | None = None
 
 
-class TraceWanted(Which):
+class TraceRequest(ModelChoice):
     text: Text | None = None
     ids: Ids | None = None
 
 
-class AppendWanted(Shape):
+class AppendRequest(Schema):
     token: TokenId
 
 
-class CompareWanted(Shape):
+class CompareRequest(Schema):
     text: Text | None = None
     ids: Ids | None = None
-    a: Which = Which(model=0)
-    b: Which = Which(model=1)
+    a: ModelChoice = ModelChoice(model=0)
+    b: ModelChoice = ModelChoice(model=1)
 
 
-How = Literal["zero", "mean"]
-Places = Annotated[list[Place], Field(max_length=MOST_IDS)]
+# The types of an edit's fields (inspect/edits.py), with the limits of a request.
+EDIT_TYPES: dict[Any, Any] = {
+    int: Index,
+    float: Annotated[float, Field(ge=-1e6, le=1e6)],
+    str: Annotated[str, Field(max_length=60)],
+    Positions: Annotated[list[Index], Field(max_length=MAX_IDS)],
+    Any: TraceId,  # the source of a patch
+}
 
 
-class EditShape(Shape):
-    positions: Places | None = None  # where in the text; everywhere if left out
+def _edit_schema(kind: str) -> type[Schema]:
+    edit = EDIT_KINDS[kind]
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
+    for name, each in edit_fields(edit).items():
+        bounded = EDIT_TYPES.get(each.type, each.type)
+        fields[name] = (bounded | None if each.optional else bounded, ... if each.required else each.default)
+    schema: type[Schema] = create_model(edit.__name__, __base__=Schema, __doc__=edit.__doc__, **fields)
+    return schema
 
 
-class HeadEdit(EditShape):
-    kind: Literal["head"]
-    layer: Place
-    head: Place
-    how: How = "zero"
+if TYPE_CHECKING:
+    EditSchema = Schema
+else:
+    EditSchema = Annotated[reduce(or_, map(_edit_schema, EDIT_KINDS)), Field(discriminator="kind")]
 
 
-class NeuronEdit(EditShape):
-    kind: Literal["neuron"]
-    layer: Place
-    neuron: Place
-    how: How = "zero"
+class InterveneRequest(Schema):
+    id: TraceId
+    edits: Annotated[list[EditSchema], Field(max_length=256)] = []
+    position: Index | None = None
 
 
-class PartEdit(EditShape):
-    kind: Literal["attn", "mlp", "block"]
-    layer: Place
-    how: How = "zero"
-
-
-class PatchEdit(EditShape):
-    kind: Literal["patch"]
-    tap: Annotated[str, Field(max_length=60)]
-    source: Annotated[str, Field(max_length=40)]
-    head: Place | None = None
-    source_positions: Places | None = None
-
-
-class SteerEdit(EditShape):
-    kind: Literal["steer"]
-    layer: Place
-    token: TokenId
-    strength: Annotated[float, Field(ge=-1e6, le=1e6)] = 1.0
-
-
-Edit = Annotated[HeadEdit | NeuronEdit | PartEdit | PatchEdit | SteerEdit, Field(discriminator="kind")]
-
-
-class InterveneWanted(Shape):
-    id: Annotated[str, Field(max_length=40)]
-    edits: Annotated[list[Edit], Field(max_length=256)] = []
-    token: Place | None = None
-
-
-class AttributeWanted(Shape):
-    id: Annotated[str, Field(max_length=40)]
-    token: Place
+class AttributeRequest(Schema):
+    id: TraceId
+    position: Index
     target: TokenId
-    method: Literal["gradient", "integrated", "rollout", "direct"] = "direct"
+    method: Literal[tuple(METHODS)] = "direct_logit_attribution"  # type: ignore[valid-type]
 
 
-class GenerateWanted(Which):
+class GenerateRequest(ModelChoice):
     ids: Ids
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.8
     top_k: Annotated[int, Field(ge=1, lt=2**31)] | None = None
@@ -112,10 +98,10 @@ class GenerateWanted(Which):
     max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 40
 
 
-class ExportWanted(Which):
-    """What the exported page shows first (the address's part after #), and the questions it can answer."""
+class ExportRequest(ModelChoice):
+    """What the exported page opens with (the URL's fragment), and the requests it can answer offline."""
 
     text: Text | None = None
     ids: Ids | None = None
-    hash: Annotated[str, Field(max_length=MOST_CHARACTERS)] = ""
-    questions: Annotated[list[Annotated[str, Field(max_length=MOST_CHARACTERS)]], Field(max_length=400)] = []
+    hash: Annotated[str, Field(max_length=MAX_CHARACTERS)] = ""
+    requests: Annotated[list[Annotated[str, Field(max_length=MAX_CHARACTERS)]], Field(max_length=400)] = []

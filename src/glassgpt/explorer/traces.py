@@ -1,4 +1,4 @@
-"""Texts that were run through a model, held for the questions that follow; what the page is told of them."""
+"""The cache of traced texts, and a trace as JSON."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import numpy as np
 
 from glassgpt.explorer.models import Model, Models
 from glassgpt.gpt import GPT
-from glassgpt.http.errors import Refusal
+from glassgpt.http.errors import ApiError
 
 if TYPE_CHECKING:
     from glassgpt.inspect import Lens, Trace
 
-MOST_TOKENS = 512
-MOST_TRACES = 32
-MOST_OPENED = (
-    3  # of these the inside of blocks is kept, up to 256 MB each; of the others it is computed again
-)
+MAX_TOKENS = 512
+MAX_TRACES = 32
+# The latest traces cache the activations inside blocks, up to 256 MB each; others recompute them.
+MAX_CACHED_ACTIVATIONS = 3
 
 
 @dataclass(eq=False)
-class Held:
-    """One text in one model. The same text in the same model is the same trace, and has the same id."""
+class CachedTrace:
+    """The trace of one text in one model. The same text in the same model has the same id."""
 
-    number: int  # of the model: 0, or 1 for the one to compare with
+    number: int  # of the model: 0, or 1 for the second one
     checkpoint: int | None
     model: Model
     gpt: GPT
@@ -35,118 +34,120 @@ class Held:
 
     @property
     def id(self) -> str:
-        return id_of(self.number, self.checkpoint, self.trace.tokens)
+        return make_id(self.number, self.checkpoint, self.trace.tokens)
 
-    def layer(self, layer: int) -> int:
-        """The number of a block that is there."""
+    def check_layer(self, layer: int) -> int:
         n_layer = self.gpt.config.n_layer
         if layer >= n_layer:
-            raise Refusal(422, f"layer: {layer} is too much; there are {n_layer}, from 0 on.", "layer")
+            raise ApiError(422, f"layer: {layer} is out of range. Use 0 to {n_layer - 1}.", "layer")
         return layer
 
-    def head(self, head: int) -> int:
+    def check_head(self, head: int) -> int:
         n_head = self.gpt.config.n_head
         if head >= n_head:
-            raise Refusal(422, f"head: {head} is too much; there are {n_head}, from 0 on.", "head")
+            raise ApiError(422, f"head: {head} is out of range. Use 0 to {n_head - 1}.", "head")
         return head
 
-    def token(self, token: int) -> int:
-        """A place in the text."""
-        if token >= len(self.trace):
-            raise Refusal(
-                422, f"token: {token} is too much; the text has {len(self.trace)}, from 0 on.", "token"
-            )
-        return token
+    def check_position(self, position: int) -> int:
+        if position >= len(self.trace):
+            last = len(self.trace) - 1
+            raise ApiError(422, f"position: {position} is out of range. Use 0 to {last}.", "position")
+        return position
 
 
-class Traces:
-    """The latest texts; the one that nobody looked at for longest goes first."""
+class TraceCache:
+    """The latest traces; the least recently used one is dropped first."""
 
-    def __init__(self, models: Models, most: int = MOST_TRACES) -> None:
+    def __init__(self, models: Models, max_traces: int = MAX_TRACES) -> None:
         self.models = models
-        self.most = most
-        self._held: OrderedDict[str, Held] = OrderedDict()
+        self.max_traces = max_traces
+        self._traces: OrderedDict[str, CachedTrace] = OrderedDict()
 
-    def __getitem__(self, id: str) -> Held:
-        if id not in self._held:
-            raise Refusal(404, f"There is no trace {id[:40]!r} (any more). Send its text again.", "id")
-        self._held.move_to_end(id)
-        for older in list(self._held.values())[:-MOST_OPENED]:
-            older.trace.forget()
-        return self._held[id]
+    def __getitem__(self, id: str) -> CachedTrace:
+        if id not in self._traces:
+            raise ApiError(404, f"Trace {id[:40]!r} is not cached (any more). Send its text again.", "id")
+        self._traces.move_to_end(id)
+        for older in list(self._traces.values())[:-MAX_CACHED_ACTIVATIONS]:
+            older.trace.clear_cache()
+        return self._traces[id]
 
-    def of(self, number: int, checkpoint: int | None, text: str | None, ids: list[int] | None) -> Held:
+    def get_or_trace(
+        self, number: int, checkpoint: int | None, text: str | None, ids: list[int] | None
+    ) -> CachedTrace:
         """The trace of a text, or of token ids."""
         model = self.models[number]
         if (text is None) == (ids is None):
-            raise Refusal(422, "Send either text or ids.", "text")
+            raise ApiError(422, "Send either text or ids.", "text")
         name = "ids" if text is None else "text"
-        ids = checked_ids(model, model.encode(text) if text is not None else list(ids or []), name)
-        found = id_of(number, checkpoint, ids)
-        if found not in self._held:
+        ids = check_ids(model, model.encode(text) if text is not None else list(ids or []), name)
+        found = make_id(number, checkpoint, ids)
+        if found not in self._traces:
             gpt = model.at(checkpoint)
-            self._add(Held(number, checkpoint, model, gpt, gpt.trace(ids)))
+            self._add(CachedTrace(number, checkpoint, model, gpt, gpt.trace(ids)))
         return self[found]
 
-    def longer(self, id: str, token: int) -> Held:
-        """A text with one token more. Only its own column is computed: the rest is in the model's cache."""
+    def append(self, id: str, token: int) -> CachedTrace:
+        """The text with one more token. Only its column is computed, with the KV cache."""
         before = self[id]
-        ids = checked_ids(before.model, [*before.trace.tokens, token], "token")
-        found = id_of(before.number, before.checkpoint, ids)
-        if found not in self._held:
+        ids = check_ids(before.model, [*before.trace.tokens, token], "token")
+        found = make_id(before.number, before.checkpoint, ids)
+        if found not in self._traces:
             trace = before.trace.append(token)
-            self._add(Held(before.number, before.checkpoint, before.model, before.gpt, trace))
+            self._add(CachedTrace(before.number, before.checkpoint, before.model, before.gpt, trace))
         return self[found]
 
-    def _add(self, held: Held) -> None:
-        self._held[held.id] = held
-        while len(self._held) > self.most:
-            self._held.popitem(last=False)
+    def _add(self, cached: CachedTrace) -> None:
+        self._traces[cached.id] = cached
+        while len(self._traces) > self.max_traces:
+            self._traces.popitem(last=False)
 
 
-def id_of(number: int, checkpoint: int | None, ids: list[int]) -> str:
+def make_id(number: int, checkpoint: int | None, ids: list[int]) -> str:
     return hashlib.sha256(repr((number, checkpoint, ids)).encode()).hexdigest()[:16]
 
 
-def checked_ids(model: Model, ids: list[int], field: str) -> list[int]:
-    """Ids that this model can read, or the reason why not."""
-    limit, size = most_tokens(model), model.n_tokens
+def check_ids(model: Model, ids: list[int], field: str) -> list[int]:
+    """The ids, once it is sure that this model can read them."""
+    limit, size = max_tokens(model), model.n_tokens
     if not ids:
         eot = None if model.tokenizer is None else model.tokenizer.eot_id
-        if eot is None or eot >= size:  # none, or one that the model never learned
-            raise Refusal(422, "There is no text. Write at least one token.", field)
-        return [eot]  # as a document begins in training
+        if eot is None or eot >= size:  # none, or one outside the model's vocabulary
+            raise ApiError(422, "The text is empty. Enter at least one token.", field)
+        return [eot]  # as at the start of a document in training
     wrong = next((i for i in ids if not 0 <= i < size), None)
     if wrong is not None:
-        raise Refusal(422, f"{field}: {wrong} is no token id; they go from 0 to {size - 1:,}.", field)
+        raise ApiError(422, f"{field}: {wrong} is not a token id. Use 0 to {size - 1:,}.", field)
     if len(ids) > limit:
-        raise Refusal(
-            422, f"{field}: {len(ids):,} tokens are too many; the limit is {limit:,}. Cut the text.", field
+        raise ApiError(
+            422, f"{field}: {len(ids):,} tokens are over the limit of {limit:,}. Shorten the text.", field
         )
     return ids
 
 
-def most_tokens(model: Model) -> int:
-    return min(MOST_TOKENS, model.gpt.config.n_positions)
+def max_tokens(model: Model) -> int:
+    return min(MAX_TOKENS, model.gpt.config.n_positions)
 
 
-def as_json(held: Held) -> dict[str, Any]:
-    """What the page needs of a trace at once."""
-    model, trace = held.model, held.trace
-    words, of_token = words_of(model, trace.tokens)
-    surprise = trace.surprise
-    came = zip(surprise.p[1:], surprise.rank[1:], surprise.entropy[1:], strict=True)
+def trace_json(cached: CachedTrace) -> dict[str, Any]:
+    """What the page needs of a trace when it opens."""
+    model, trace = cached.model, cached.trace
+    words, of_token = split_words(model, trace.tokens)
+    loss = trace.token_loss
+    losses = zip(loss.p[1:], loss.rank[1:], loss.entropy[1:], strict=True)
     return {
-        "id": held.id,
-        "model": held.number,
-        "checkpoint": held.checkpoint,
+        "id": cached.id,
+        "model": cached.number,
+        "checkpoint": cached.checkpoint,
         "text": model.decode(trace.tokens),
         "tokens": [
             {"id": i, "text": model.text(i), "bytes": list(model.token_bytes(i) or b""), "word": word}
             for i, word in zip(trace.tokens, of_token, strict=True)
         ],
         "words": words,
-        "surprise": [None, *({"p": p, "rank": int(rank), "entropy": entropy} for p, rank, entropy in came)],
+        "token_loss": [
+            None,
+            *({"p": p, "rank": int(rank), "entropy": entropy} for p, rank, entropy in losses),
+        ],
         "lens": lens_json(model, trace.lens()),
         "norms": trace.norms,
     }
@@ -160,10 +161,10 @@ def lens_json(model: Model, lens: Lens) -> dict[str, Any]:
     }
 
 
-def words_of(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The words of a text with every state of their merging, and for each token the number of its word.
+def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The words of a text with every BPE merge, and for each token the number of its word.
 
-    Tokens that were picked one by one need not be how the text would be cut: from where the two part, each
+    Ids that were picked one by one may differ from how the text would be tokenized: from there on, each
     token is a word of its own.
     """
     words: list[dict[str, Any]] = []
@@ -186,13 +187,13 @@ def words_of(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], list[i
 
 
 def piece_text(data: bytes) -> str:
-    """A piece of a word; bytes that are no whole character as numbers, not as one � like the other."""
-    shown = data.decode("utf-8", "surrogateescape")
-    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in shown)
+    """A piece of a word; bytes that are not a whole character as hex, so that they differ."""
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
-def scale(gpt: GPT, layer: int) -> float:
-    """What scores are multiplied with in a block: 1 / sqrt(d_head), for almost every model."""
+def attention_scale(gpt: GPT, layer: int) -> float:
+    """The factor of a block's attention scores: 1 / sqrt(d_head) for most models."""
     from glassgpt.inspect.of_gpt import model_of
 
     return float(model_of(gpt).h[layer].attn.scale)  # type: ignore[union-attr, arg-type]

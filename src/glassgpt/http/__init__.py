@@ -1,7 +1,6 @@
-"""What every HTTP server of this package stands on, and the Explorer's is one.
+"""What every HTTP server of this package has in common.
 
-In the order a request meets it: `connections` (how many a client may hold, and how long it may take), `guard`
-(is it for us, from our own page, and not too large), `errors` (one shape for everything that is refused),
-`worker` (the model computes for one request at a time), `answers` (JSON and events), `files` (the page
-itself).
+In the order a request meets it: `connection_limits` (how many connections, and for how long), `middleware`
+(Host and Origin checks, body size, security headers), `errors` (one shape for every error), `worker` (the
+model computes for one request at a time), `responses` (JSON and events), `static_files` (a page's files).
 """

@@ -1,7 +1,7 @@
-"""One shape for everything that goes wrong: {"error": {"message": ..., "field": ...}}.
+"""One shape for every error: {"error": {"message": ..., "field": ...}}.
 
-A mistake in a request is a 4xx with a sentence that says what to change. A bug of ours is a 500 that tells
-nothing of the inside, and a traceback on the server's own terminal.
+A mistake in a request is a 4xx with a message that says what to change. A bug is a 500 without details, and a
+traceback on the server's terminal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from glassgpt.http.responses import json_response
 log = logging.getLogger("glassgpt.http")
 
 
-class Refusal(Exception):
-    """A request that is answered with an error, and why."""
+class ApiError(Exception):
+    """A request that fails with a status, a message and the name of the field at fault."""
 
     def __init__(
-        self, status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+        self, status_code: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status_code = status_code
         self.message = message
         self.field = field
         self.headers = headers
@@ -37,49 +37,49 @@ class Refusal(Exception):
 def error_response(
     status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    made = json_response({"error": {"message": message, "field": field}}, status)
-    made.headers.update({} if headers is None else headers)
-    return made
+    response = json_response({"error": {"message": message, "field": field}}, status)
+    response.headers.update({} if headers is None else headers)
+    return response
 
 
-def install(app: FastAPI) -> None:
-    """Let the app answer every error in the one shape."""
+def add_error_handlers(app: FastAPI) -> None:
+    """Send every error in the one shape."""
 
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        return error_response(error.status, error.message, error.field, error.headers)
+    @app.exception_handler(ApiError)
+    async def handle_api_error(request: Request, error: ApiError) -> Response:
+        return error_response(error.status_code, error.message, error.field, error.headers)
 
     @app.exception_handler(UserError)
-    async def mistaken(request: Request, error: UserError) -> Response:
+    async def handle_user_error(request: Request, error: UserError) -> Response:
         return error_response(400, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
+    async def handle_validation_error(request: Request, error: RequestValidationError) -> Response:
         message, field = explain(error.errors())
         return error_response(422, message, field)
 
     @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> Response:
-        sentences = {
-            400: "The body is not JSON that can be read.",
-            404: f"There is nothing at {request.url.path[:200]}.",
-            405: f"{request.method} is not possible at {request.url.path[:200]}.",
+    async def handle_http_exception(request: Request, error: HTTPException) -> Response:
+        messages = {
+            400: "The body could not be parsed as JSON.",
+            404: f"Not found: {request.url.path[:200]}.",
+            405: f"{request.method} is not allowed at {request.url.path[:200]}.",
         }
-        message = sentences.get(error.status_code, str(error.detail))
+        message = messages.get(error.status_code, str(error.detail))
         return error_response(error.status_code, message, headers=dict(error.headers or {}))
 
     @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> Response:
+    async def handle_bug(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
-        return error_response(500, "The server made a mistake; its terminal says more.")
+        return error_response(500, "Internal server error. See the server's terminal.")
 
 
 def explain(problems: Sequence[Any]) -> tuple[str, str | None]:
-    """One sentence and the field's name out of what the validation found: the first thing is enough."""
+    """A message and the field's name from pydantic's errors: the first one is enough."""
     first = problems[0]
-    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    location = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":
         return "The body is not JSON.", None
-    field = ".".join(where) if where else None
-    said = str(first["msg"]).removeprefix("Value error, ")
-    return f"{field if field is not None else 'The body'}: {said[:1].lower()}{said[1:][:300]}", field
+    field = ".".join(location) if location else None
+    reason = str(first["msg"]).removeprefix("Value error, ")
+    return f"{field if field is not None else 'The body'}: {reason[:1].lower()}{reason[1:][:300]}", field

@@ -1,4 +1,4 @@
-"""The files of a page, served from the package. A path is looked up in a list: none leads elsewhere."""
+"""A page's files, served from the package. A path is looked up in a list, so none can lead elsewhere."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.resources.abc import Traversable
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from glassgpt.http.errors import Refusal
+from glassgpt.http.errors import ApiError
 
-TYPES = {
+MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -19,26 +19,26 @@ TYPES = {
 }
 
 
-def listed(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+def list_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     """Every file of a known type below a folder, with its path."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
-            yield from listed(entry, f"{prefix}{entry.name}/")
-        elif entry.name.rpartition(".")[2] in TYPES:
+            yield from list_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.rpartition(".")[2] in MEDIA_TYPES:
             yield prefix + entry.name, entry
 
 
-def install(app: FastAPI, folder: Traversable) -> None:
-    """Serve a folder's files at /. Last of all routes: it answers every path that no other did."""
+def add_static_files(app: FastAPI, folder: Traversable) -> None:
+    """Serve a folder's files at /. Add it after all other routes: it matches every path."""
 
     @app.api_route("/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
-    def file(path: str, request: Request) -> Response:
-        wanted = "index.html" if path == "" else path
-        found = next((entry for name, entry in listed(folder) if name == wanted), None)
+    def get_file(path: str, request: Request) -> Response:
+        name = "index.html" if path == "" else path
+        found = dict(list_files(folder)).get(name)
         if found is None:
-            raise Refusal(404, f"There is nothing at /{path[:200]}.")
+            raise ApiError(404, f"Not found: /{path[:200]}.")
         content = found.read_bytes()
         headers = {"etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
         if request.headers.get("if-none-match") == headers["etag"]:
             return Response(status_code=304, headers=headers)
-        return Response(content, media_type=TYPES[wanted.rpartition(".")[2]], headers=headers)
+        return Response(content, media_type=MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)

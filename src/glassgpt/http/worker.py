@@ -1,4 +1,4 @@
-"""The model computes for one request at a time, in a thread: others are answered meanwhile."""
+"""The model computes for one request at a time, in a thread, while others are served."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import TypeVar
 import anyio.to_thread
 from starlette.requests import Request
 
-from glassgpt.http.errors import Refusal
+from glassgpt.http.errors import ApiError
 
 T = TypeVar("T")
 
 
 class Worker:
-    """At most `waiting` requests stand in line; a further one is told to come again (503)."""
+    """At most `max_queue` requests wait; further ones fail with 503."""
 
-    def __init__(self, waiting: int = 64) -> None:
-        self.most = waiting
-        self.inside = 0  # in line or at work
-        self._turn = asyncio.Lock()
+    def __init__(self, max_queue: int = 64) -> None:
+        self.max_queue = max_queue
+        self.active = 0  # waiting or running
+        self._lock = asyncio.Lock()
 
     async def run(self, work: Callable[[], T], request: Request | None = None) -> T:
-        """The result of `work`, when its turn has come. Nothing is done for a client that left before."""
-        async with self._line(), self._turn:
+        """Run `work` when its turn comes, unless the client has disconnected by then."""
+        async with self._enqueue(), self._lock:
             if request is not None and await request.is_disconnected():
-                raise Refusal(499, "The client has left.")
+                raise ApiError(499, "The client has disconnected.")
             return await anyio.to_thread.run_sync(work)
 
     @asynccontextmanager
-    async def _line(self) -> AsyncIterator[None]:
-        if self.inside > self.most:
-            raise Refusal(
+    async def _enqueue(self) -> AsyncIterator[None]:
+        if self.active > self.max_queue:
+            raise ApiError(
                 503,
-                f"{self.most} requests are waiting already. Try again in a moment.",
+                f"{self.max_queue} requests are already waiting. Try again in a moment.",
                 headers={"retry-after": "1"},
             )
-        self.inside += 1
+        self.active += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self.active -= 1

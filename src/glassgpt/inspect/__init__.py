@@ -1,10 +1,10 @@
 """Model -> insight. Read taps.py (the steps by name), activations.py and trace.py, then edits.py and
-intervene.py, attribute.py, and plots.py for how it all looks; tally.py and verify.py stand by themselves."""
+intervene.py, attribute.py, and plots.py for the figures; tally.py and verify.py stand on their own."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.attribute import DirectLogit, TokenScores
+    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
     from glassgpt.inspect.edit_data import edit_from_dict
     from glassgpt.inspect.edits import (
         AblateAttention,
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
         SteerToken,
     )
     from glassgpt.inspect.intervene import Intervention
-    from glassgpt.inspect.lens import Lens, Surprise
+    from glassgpt.inspect.lens import Lens, TokenLoss
     from glassgpt.inspect.tally import Tally
     from glassgpt.inspect.trace import Trace
 
-_HOME = {
+_MODULE_OF = {
     "AblateAttention": "edits",
     "AblateBlock": "edits",
     "AblateHead": "edits",
     "AblateMLP": "edits",
     "AblateNeuron": "edits",
-    "DirectLogit": "attribute",
+    "DirectLogitAttribution": "attribute",
     "Edit": "edits",
     "Intervention": "intervene",
     "Lens": "lens",
     "Patch": "edits",
     "Steer": "edits",
     "SteerToken": "edits",
-    "Surprise": "lens",
     "Tally": "tally",
-    "TokenScores": "attribute",
+    "TokenAttribution": "attribute",
+    "TokenLoss": "lens",
     "Trace": "trace",
     "edit_from_dict": "edit_data",
 }
@@ -47,25 +47,25 @@ __all__ = [
     "AblateHead",
     "AblateMLP",
     "AblateNeuron",
-    "DirectLogit",
+    "DirectLogitAttribution",
     "Edit",
     "Intervention",
     "Lens",
     "Patch",
     "Steer",
     "SteerToken",
-    "Surprise",
     "Tally",
-    "TokenScores",
+    "TokenAttribution",
+    "TokenLoss",
     "Trace",
     "edit_from_dict",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Late: the tally needs no torch, and `glassgpt info` must not wait for it.
-    if name in _HOME:
+    # Lazy: the tally needs no torch, and `glassgpt info` should not wait for it.
+    if name in _MODULE_OF:
         from importlib import import_module
 
-        return getattr(import_module(f"glassgpt.inspect.{_HOME[name]}"), name)
+        return getattr(import_module(f"glassgpt.inspect.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'glassgpt.inspect' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Where a trace's numbers come from: one pass over the text, and blocks run again when one looks inside them.
+"""The activations behind a trace: one forward pass over the text, and single blocks recomputed on demand.
 
-Kept from the first pass is only the residual stream, (n_layer + 1, T, C). What lies inside a block is
-computed from the stream that enters it when somebody asks, and kept within a bound of memory.
+The first pass keeps the residual stream only, (n_layer + 1, T, C). Activations inside a block are recomputed
+from the stream that enters it when they are read, and cached within a memory limit.
 """
 
 from __future__ import annotations
@@ -17,52 +17,55 @@ import torch
 from torch import Tensor
 
 from glassgpt.config import Config
-from glassgpt.inspect.taps import letters, split_name
+from glassgpt.inspect.taps import dims_of, split_name
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Block, Tap, within
 from glassgpt.model.plain import all_attend_plainly
 
-KEPT_BYTES = 256 * 2**20
-# Vectors that meet the vocabulary together. Fixed, so that a position's logits have the same bits whether one
-# asked for them alone or for all; large enough for the matrix product, small enough for 128 x 50,257 floats.
-ROWS = 128
+CACHE_BYTES = 256 * 2**20
+# Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
+# whether they were computed alone or with all others; large enough for the matrix product, small enough for
+# 128 x 50,257 floats.
+CHUNK = 128
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def in_turn(method: Callable[Concatenate[Live, P], R]) -> Callable[Concatenate[Live, P], R]:
-    """One thread at a time, of all who ask this text or its continuations: they share a cache."""
+def synchronized(
+    method: Callable[Concatenate[Activations, P], R],
+) -> Callable[Concatenate[Activations, P], R]:
+    """Run under the lock, which a text and its continuations have in common: they use one KV cache."""
 
     @wraps(method)
-    def alone(live: Live, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with live.lock:
-            return method(live, *args, **kwargs)
+    def locked(self: Activations, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.lock:
+            return method(self, *args, **kwargs)
 
-    return alone
+    return locked
 
 
 @dataclass
-class Memory:
-    """A cache and the tokens whose keys and values it holds, handed from a trace to its continuations."""
+class PrefixCache:
+    """A KV cache and the tokens that are in it, passed from a text to its continuations."""
 
     cache: Cache
     ids: list[int]
 
 
-class Live:
-    """The activations of one text, from a model. `change` may replace any of them on the way."""
+class Activations:
+    """The activations of one text in one model. `tap` may replace any of them during the pass."""
 
-    def __init__(self, model: GPT2, ids: Sequence[int], change: Tap | None = None) -> None:
+    def __init__(self, model: GPT2, ids: Sequence[int], tap: Tap | None = None) -> None:
         self.model = model
         self.ids = list(ids)
-        self.change = change
+        self.tap = tap
         self.lock = threading.RLock()
-        self.memory: Memory | None = None
-        self.start: Tensor | None = None  # streams known already, (some, T, C): those before the first change
-        self.grown = False  # token by token: the same numbers up to rounding, but not bit for bit
-        self._kept: OrderedDict[str, Tensor] = OrderedDict()
-        self._streams: Tensor | None = None
+        self.prefix: PrefixCache | None = None
+        self.first_residuals: Tensor | None = None  # (some, T, C): of another pass, before the first edit
+        self.incremental = False  # computed token by token: equal up to rounding, not bit by bit
+        self._cached: OrderedDict[str, Tensor] = OrderedDict()  # least recently used first
+        self._residuals: Tensor | None = None
 
     @property
     def config(self) -> Config:
@@ -72,159 +75,160 @@ class Live:
     def _input(self) -> Tensor:
         return torch.tensor([self.ids], device=self.model.wte.weight.device)  # (1, T)
 
-    @in_turn
+    @synchronized
     @torch.no_grad()
-    def streams(self) -> Tensor:
+    def residuals(self) -> Tensor:
         """The residual stream after the embedding and after each block, (n_layer + 1, T, C)."""
-        if self._streams is None:
-            wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
-            seen: dict[str, Tensor] = {}
-            tap = self._catching(wanted, seen)
-            if self.start is None or not all_attend_plainly(self.model):
+        if self._residuals is None:
+            names = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
+            captured: dict[str, Tensor] = {}
+            tap = self._capture(names, captured)
+            if self.first_residuals is None or not all_attend_plainly(self.model):
                 self.model.hidden(self._input, tap=tap)
-                self._streams = torch.stack([seen[name] for name in wanted])
+                self._residuals = torch.stack([captured[name] for name in names])
             else:
-                found = list(self.start)
+                found = list(self.first_residuals)
                 for i in range(len(found) - 1, self.config.n_layer):
-                    found.append(self._block(i, found[i], tap))
-                self._streams = torch.stack(found)
-        return self._streams
+                    found.append(self._run_block(i, found[i], tap))
+                self._residuals = torch.stack(found)
+        return self._residuals
 
-    def _block(self, layer: int, stream: Tensor, tap: Tap) -> Tensor:
+    def _run_block(self, layer: int, x: Tensor, tap: Tap) -> Tensor:
         """One block by itself: from the stream that enters it, (T, C), to the one that leaves it."""
         block = self.model.h[layer]
         assert isinstance(block, Block)
-        left: Tensor = block(stream[None], None, None, None, within(tap, f"h.{layer}"))
-        return left[0]
+        out: Tensor = block(x[None], None, None, None, within(tap, f"h.{layer}"))
+        return out[0]
 
-    @in_turn
+    @synchronized
     def read(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """What the steps hold for this text, without the batch axis. One run of a block serves all of its."""
+        """Steps by name, without the batch dimension. A block is run once for all of its steps."""
         for name in names:
-            letters(self.config, name)  # refuses a step that is not there
-        found = {name: self._kept[name] for name in names if name in self._kept}
+            dims_of(self.config, name)  # raises if there is no such step
+        found = {name: self._cached[name] for name in names if name in self._cached}
         for name in found:
-            self._kept.move_to_end(name)
+            self._cached.move_to_end(name)
         missing = [name for name in names if name not in found]
         outside = [name for name in missing if split_name(name)[0] is None]
-        inside = sorted({layer for name in missing if (layer := split_name(name)[0]) is not None})
-        found |= self._outside(outside)
-        for layer in inside:
-            found |= self._inside(layer, [name for name in missing if split_name(name)[0] == layer])
-        self._keep({name: found[name] for name in missing})
+        layers = sorted({layer for name in missing if (layer := split_name(name)[0]) is not None})
+        found |= self._read_outside_blocks(outside)
+        for layer in layers:
+            found |= self._read_block(layer, [name for name in missing if split_name(name)[0] == layer])
+        self._store({name: found[name] for name in missing})
         return {name: found[name] for name in names}
 
     @torch.no_grad()
-    def _outside(self, names: Sequence[str]) -> dict[str, Tensor]:
+    def _read_outside_blocks(self, names: Sequence[str]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        begin = [name for name in names if name in ("wte", "wpe")]
-        if begin:  # the same pass without its blocks
+        tables = [name for name in names if name in ("wte", "wpe")]
+        if tables:  # the same pass without its blocks
             self.model.hidden(
-                self._input, tap=self._catching(begin, found), run_block=lambda block, x, *rest: x
+                self._input, tap=self._capture(tables, found), run_block=lambda block, x, *rest: x
             )
         if "embedding" in names:
-            found["embedding"] = self.streams()[0]
+            found["embedding"] = self.residuals()[0]
         if "ln_f" in names:
-            found["ln_f"] = self._normed()
+            found["ln_f"] = self._final_norm()
         if "logits" in names:
             found["logits"] = torch.cat(list(self.final_logits()))
         return found
 
     @torch.no_grad()
-    def _inside(self, layer: int, names: Sequence[str]) -> dict[str, Tensor]:
+    def _read_block(self, layer: int, names: Sequence[str]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         if f"h.{layer}.resid_post" in names:
-            found[f"h.{layer}.resid_post"] = self.streams()[layer + 1]
+            found[f"h.{layer}.resid_post"] = self.residuals()[layer + 1]
         rest = [name for name in names if name not in found]
         if rest and all_attend_plainly(self.model):
-            self._block(layer, self.streams()[layer], self._catching(rest, found))
-        elif rest:  # a block of another kind may look at more than the stream that enters it
-            self.model.hidden(self._input, tap=self._catching(rest, found))
+            self._run_block(layer, self.residuals()[layer], self._capture(rest, found))
+        elif rest:  # a block of another kind may depend on more than the stream that enters it
+            self.model.hidden(self._input, tap=self._capture(rest, found))
         return found
 
-    def _normed(self) -> Tensor:
-        """What the last norm makes of the last stream, (T, C)."""
-        normed = self.model.ln_f(self.streams()[-1])[None]
-        return self._changed("ln_f", normed)[0]
+    def _final_norm(self) -> Tensor:
+        """`ln_f` of the last residual stream, (T, C)."""
+        return self._apply_tap("ln_f", self.model.ln_f(self.residuals()[-1])[None])[0]
 
     @torch.no_grad()
-    def final_logits(self, pieces: slice = slice(None), since: int = 0) -> Iterator[Tensor]:
-        """The answer from position `since` on, (at most ROWS, V) at a time; `pieces` picks some by number."""
-        yield from (self.model.head(piece) for piece in torch.split(self._normed()[since:], ROWS)[pieces])
+    def final_logits(self, chunks: slice = slice(None), start: int = 0) -> Iterator[Tensor]:
+        """The logits from position `start` on, (at most CHUNK, V) at a time; `chunks` selects some."""
+        yield from (
+            self.model.head(chunk) for chunk in torch.split(self._final_norm()[start:], CHUNK)[chunks]
+        )
 
     @torch.no_grad()
     def lens_logits(self, first: int = 0) -> Iterator[Tensor]:
-        """As if each stream but the last were the last one: (T, V) for each from `first` on, in pieces."""
-        for stream in self.streams()[first:-1]:
-            yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(stream, ROWS))
+        """The logit lens of each stream from `first` on, except the last: (T, V) each, in chunks."""
+        for residual in self.residuals()[first:-1]:
+            yield from (self.model.head(self.model.ln_f(chunk)) for chunk in torch.split(residual, CHUNK))
 
     @torch.no_grad()
-    def late_logits(self, since: int) -> Iterator[Tensor]:
-        """The same for all streams, but only from a position on: ((n_layer + 1) * positions, V) in pieces."""
-        vectors = self.streams()[:, since:].flatten(0, 1)
-        yield from (self.model.head(self.model.ln_f(piece)) for piece in torch.split(vectors, ROWS))
+    def lens_logits_from(self, start: int) -> Iterator[Tensor]:
+        """The logit lens of all streams from a position on: ((n_layer + 1) * positions, V) in chunks."""
+        vectors = self.residuals()[:, start:].flatten(0, 1)
+        yield from (self.model.head(self.model.ln_f(chunk)) for chunk in torch.split(vectors, CHUNK))
 
-    @in_turn
+    @synchronized
     @torch.no_grad()
-    def extended(self, token: int) -> Live:
-        """The same text with one more token: one new column, by looking back through a cache."""
-        longer = Live(self.model, [*self.ids, token])
+    def append(self, token: int) -> Activations:
+        """The same text with one more token: one new column, computed with a KV cache."""
+        longer = Activations(self.model, [*self.ids, token])
         longer.lock = self.lock
-        memory = self.memory = longer.memory = self._remembered()
+        prefix = self.prefix = longer.prefix = self._fill_prefix_cache()
         T = len(self.ids)
         device = self.model.wte.weight.device
-        wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
-        seen: dict[str, Tensor] = {}
+        names = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
+        captured: dict[str, Tensor] = {}
         self.model.hidden(
             torch.tensor([[token]], device=device),
             torch.tensor([[T]], device=device),
-            memory.cache.view(slice(0, 1), T + 1),
-            tap=self._catching(wanted, seen),
+            prefix.cache.view(slice(0, 1), T + 1),
+            tap=self._capture(names, captured),
         )
-        memory.ids = longer.ids
-        column = torch.stack([seen[name] for name in wanted])  # (n_layer + 1, 1, C)
-        longer.grown = True
-        longer._streams = torch.cat([self.streams(), column], dim=1)
+        prefix.ids = longer.ids
+        column = torch.stack([captured[name] for name in names])  # (n_layer + 1, 1, C)
+        longer.incremental = True
+        longer._residuals = torch.cat([self.residuals(), column], dim=1)
         return longer
 
-    def _remembered(self) -> Memory:
-        """A cache with this text's keys and values. Continuations share one as long as their texts agree."""
-        memory = self.memory
+    def _fill_prefix_cache(self) -> PrefixCache:
+        """A cache of this text's keys and values. Continuations use the same one while their texts agree."""
+        prefix = self.prefix
         weight = self.model.wte.weight
-        if memory is None:
+        if prefix is None:
             cache = Cache.empty(self.config, 1, self.config.n_positions, weight.device, weight.dtype)
-            memory = Memory(cache, [])
-        if memory.ids[: len(self.ids)] != self.ids:
-            self.model.hidden(self._input, cache=memory.cache.view(slice(0, 1), len(self.ids)))
-        return memory
+            prefix = PrefixCache(cache, [])
+        if prefix.ids[: len(self.ids)] != self.ids:
+            self.model.hidden(self._input, cache=prefix.cache.view(slice(0, 1), len(self.ids)))
+        return prefix
 
-    def _catching(self, names: Sequence[str], into: dict[str, Tensor]) -> Tap:
-        wanted = set(names)
+    def _capture(self, names: Sequence[str], into: dict[str, Tensor]) -> Tap:
+        selected = set(names)
 
         def tap(name: str, x: Tensor) -> Tensor:
-            x = self._changed(name, x)
-            if name in wanted:
+            x = self._apply_tap(name, x)
+            if name in selected:
                 into[name] = x[0]
             return x
 
         return tap
 
-    def _changed(self, name: str, x: Tensor) -> Tensor:
-        return x if self.change is None else self.change(name, x)
+    def _apply_tap(self, name: str, x: Tensor) -> Tensor:
+        return x if self.tap is None else self.tap(name, x)
 
-    def _keep(self, found: dict[str, Tensor]) -> None:
-        """Remember what was read last, within the bound; views of the streams cost nothing more."""
+    def _store(self, found: dict[str, Tensor]) -> None:
+        """Cache what was read, within the limit; views of the residual stream cost no memory of their own."""
         for name, values in found.items():
             if name not in ("embedding",) and not name.endswith("resid_post"):
                 # Its own memory: q, k and v are slices of one tensor three times as large.
-                self._kept[name] = values.contiguous()
-        while self._kept and self.kept_bytes > KEPT_BYTES:
-            self._kept.popitem(last=False)
+                self._cached[name] = values.contiguous()
+        while self._cached and self.cached_bytes > CACHE_BYTES:
+            self._cached.popitem(last=False)
 
-    @in_turn
-    def forget(self) -> None:
-        self._kept.clear()
+    @synchronized
+    def clear_cache(self) -> None:
+        self._cached.clear()
 
     @property
-    def kept_bytes(self) -> int:
-        return sum(values.nbytes for values in self._kept.values())
+    def cached_bytes(self) -> int:
+        return sum(values.nbytes for values in self._cached.values())

@@ -1,9 +1,8 @@
-"""`gpt.attribute(text, target)`: what the score of a next token is owed to.
+"""`gpt.attribute(text, target)`: the tokens, or the parts of the model, that a next token's logit comes from.
 
-Four answers. Of the tokens read: gradient times input, integrated gradients (Sundararajan et al. 2017) and
-attention rollout (Abnar & Zuidema 2020). Of the parts of the model: direct logit attribution, which takes the
-final stream apart into what the embedding, each head and each MLP wrote into it (nostalgebraist 2020; Elhage
-et al. 2021).
+To tokens: input x gradient, integrated gradients (Sundararajan et al. 2017) and attention rollout (Abnar &
+Zuidema 2020). To parts of the model: direct logit attribution, which decomposes the final residual stream
+into what the embedding, each head and each MLP wrote to it (nostalgebraist 2020; Elhage et al. 2021).
 """
 
 from __future__ import annotations
@@ -18,118 +17,119 @@ import torch
 from torch import Tensor, nn
 
 from glassgpt.errors import SettingError
-from glassgpt.inspect.activations import Live
-from glassgpt.inspect.display import Shown
+from glassgpt.inspect.activations import Activations
+from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.intervene import fresh
+from glassgpt.inspect.intervene import unmodified_trace
 from glassgpt.inspect.of_gpt import model_of
-from glassgpt.inspect.taps import checked_index
+from glassgpt.inspect.taps import check_index
 from glassgpt.inspect.trace import Trace
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
 from glassgpt.model.plain import is_just
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
-    from glassgpt.inspect.svg import Picture
+    from glassgpt.inspect.svg import Figure
 
-GAP = 0.002  # integrated gradients stop here: a fifth of the 1 % that one may rely on
-MOST_POINTS = 1000
-COPY_BYTES = 4 * 2**30  # a copy of the model in float64 may be so large
-GRAPH_BYTES = 512 * 2**20  # how much memory the gradients of several points at once may take
+TOLERANCE = 0.002  # where integrated gradients stop: a fifth of the documented 1 %
+MAX_STEPS = 1000
+MAX_COPY_BYTES = 4 * 2**30  # of a copy of the model in float64
+MAX_GRAPH_BYTES = 512 * 2**20  # of the autograd graph of one batch of points
 
 
 @dataclass(frozen=True, eq=False)
-class TokenScores(Shown):
-    """How much each token of the text has to do with the score of the target, (T,)."""
+class TokenAttribution(Displayable):
+    """How much each token of the text contributes to the target's logit, (T,)."""
 
     trace: Trace
     method: str
     target: int
-    position: int  # the target is scored as the token after this one
-    scores: Array  # 0 for tokens after the position, which it cannot see
+    position: int  # the target is predicted here
+    scores: Array  # 0 for later tokens, which this position cannot attend to
     logit: float
-    baseline: float | None = None  # integrated: the logit when no token is known
-    gap: float | None = None  # integrated: |sum of scores - (logit - baseline)| / |logit - baseline|
-    points: int | None = None  # integrated: how many gradients it took
+    # Of integrated gradients only:
+    baseline: float | None = None  # the logit with all token embeddings zero
+    convergence_delta: float | None = None  # |sum of scores - (logit - baseline)| / |logit - baseline|
+    n_steps: int | None = None  # gradients computed
 
-    def picture(self) -> Picture:
-        from glassgpt.inspect.plots import of_token_scores
+    def figure(self) -> Figure:
+        from glassgpt.inspect.plots import plot_token_attribution
 
-        return of_token_scores(self)
+        return plot_token_attribution(self)
 
     def __repr__(self) -> str:
         text = self.trace.vocabulary.text(self.target)
-        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
-        return f"TokenScores({self.method!r}, {text!r}, {len(self.scores)} tokens{gap})"
+        delta = "" if self.convergence_delta is None else f", convergence delta {self.convergence_delta:.2%}"
+        return f"TokenAttribution({self.method!r}, {text!r}, {len(self.scores)} tokens{delta})"
 
 
 @dataclass(frozen=True, eq=False)
-class DirectLogit(Shown):
-    """The target's logit as a sum over all that wrote into the final stream, with the last norm's scale."""
+class DirectLogitAttribution(Displayable):
+    """The target's logit as a sum over all that is written to the residual stream, at the scale of ln_f."""
 
     trace: Trace
     target: int
     position: int
-    token: float  # the token's own embedding
-    place: float  # its position embedding
+    wte: float  # the token embedding
+    wpe: float  # the position embedding
     heads: Array  # (n_layer, n_head)
-    mlps: Array  # (n_layer,), with their biases
-    attn_bias: Array  # (n_layer,): the bias of attention's projection belongs to no head
-    norm_bias: float  # the bias of the last norm
-    logit: float  # what the model itself computed
+    mlps: Array  # (n_layer,), including their biases
+    attn_bias: Array  # (n_layer,): the bias of attention's output projection, which belongs to no head
+    ln_f_bias: float
+    logit: float  # as the model computed it
 
-    method = "direct"
+    method = "direct_logit_attribution"
 
     @property
     def embedding(self) -> float:
-        return self.token + self.place
+        return self.wte + self.wpe
 
     @property
-    def rest(self) -> float:
-        """The biases."""
-        return float(self.attn_bias.sum(dtype=np.float64)) + self.norm_bias
+    def biases(self) -> float:
+        """The biases of attention's output projections and of ln_f."""
+        return float(self.attn_bias.sum(dtype=np.float64)) + self.ln_f_bias
 
     @property
     def total(self) -> float:
-        """The sum of everything, which is the logit."""
+        """The sum of all parts, which is the logit."""
         parts = self.heads.sum(dtype=np.float64) + self.mlps.sum(dtype=np.float64)
-        return float(self.embedding + parts + self.rest)
+        return float(self.embedding + parts + self.biases)
 
-    def picture(self) -> Picture:
-        from glassgpt.inspect.plots import of_direct
+    def figure(self) -> Figure:
+        from glassgpt.inspect.plots import plot_direct_logit_attribution
 
-        return of_direct(self)
+        return plot_direct_logit_attribution(self)
 
     def __repr__(self) -> str:
         text = self.trace.vocabulary.text(self.target)
-        return f"DirectLogit({text!r}, total {self.total:.4f}, logit {self.logit:.4f})"
+        return f"DirectLogitAttribution({text!r}, total {self.total:.4f}, logit {self.logit:.4f})"
 
 
 def attribute(
     gpt: GPT,
     text: Prompt | Trace,
     target: str | int | None = None,
-    method: str = "integrated",
+    method: str = "integrated_gradients",
     position: int = -1,
-) -> TokenScores | DirectLogit:
+) -> TokenAttribution | DirectLogitAttribution:
     """See `GPT.attribute`."""
     if method not in METHODS:
         raise SettingError(f"method {method!r} is not one of {', '.join(METHODS)}.")
-    trace = fresh(gpt, text)
-    position = checked_index("position", position, len(trace))
-    token = chosen(gpt, trace, target, position)
+    trace = unmodified_trace(gpt, text)
+    position = check_index("position", position, len(trace))
+    token = resolve_target(gpt, trace, target, position)
     return METHODS[method](model_of(gpt), trace, token, position)
 
 
-def chosen(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
-    """The target's id: given, or the token of that text, or the one the model holds most likely."""
+def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
+    """The target's id: the id given, the token of the text given, or the most likely token."""
     if target is None:
         return int(trace.p_at(position).argmax())
     if isinstance(target, str):
         ids = gpt.encode(target)
         if len(ids) != 1:
             raise SettingError(
-                f"target {target!r} is {len(ids)} tokens. Name one token (most begin with a space) or its id."
+                f"target {target!r} is {len(ids)} tokens. Pass one token (most start with a space) or its id."
             )
         return ids[0]
     if (
@@ -138,20 +138,20 @@ def chosen(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> i
         or not 0 <= target < gpt.config.vocab_size
     ):
         raise SettingError(
-            f"target {target!r} is no token id of this model, 0 to {gpt.config.vocab_size - 1}."
+            f"target {target!r} is not a token id of this model (0 to {gpt.config.vocab_size - 1})."
         )
     return int(target)
 
 
-def exact(model: GPT2) -> GPT2:
+def at_least_float32(model: GPT2) -> GPT2:
     """The model in float32 or better: half precision is too coarse for sums and gradients."""
     return model if model.wte.weight.element_size() >= 4 else copy.deepcopy(model).float()
 
 
 @torch.no_grad()
-def matrix_of(projection: nn.Module, width: int) -> tuple[Tensor, Tensor]:
-    """Its matrix (width, out) and its bias; if it is more than a matrix (LoRA's has a correction beside it),
-    from what it makes of each unit vector."""
+def weight_and_bias(projection: nn.Module, width: int) -> tuple[Tensor, Tensor]:
+    """The weight (width, out) and bias of a linear layer; of one that is more than a matrix (LoRA), computed
+    from the unit vectors."""
     if is_just(projection, Projection):
         return projection.weight, projection.bias  # type: ignore[return-value]
     like = next(projection.parameters())
@@ -164,184 +164,189 @@ def head_row(model: GPT2, token: int) -> Tensor:
     return weight[token].detach()  # (C,)
 
 
-class Score:
-    """The logit of one token after one position, as a function of the token embeddings."""
+class TargetLogit:
+    """The logit of one token at the last position, as a function of the token embeddings."""
 
     def __init__(self, model: GPT2, ids: list[int], target: int) -> None:
         self.model = model
         self.row = head_row(model, target)
         self.x = model.wte.weight[torch.tensor(ids, device=model.wte.weight.device)].detach()  # (T, C)
-        self.places = model.wpe.weight[: len(ids)].detach()  # (T, C)
+        self.wpe = model.wpe.weight[: len(ids)].detach()  # (T, C)
         per_point = 4 * len(ids) * model.config.n_layer * (8 * model.config.n_embd + 3 * model.config.d_mlp)
-        self.together = max(1, min(32, GRAPH_BYTES // per_point))
+        self.batch_size = max(1, min(32, MAX_GRAPH_BYTES // per_point))
 
     def __call__(self, points: Tensor) -> Tensor:
-        """(B, T, C) token embeddings -> (B,) logits. The same parts as GPT2.hidden, begun after wte."""
-        x = points + self.places
+        """(B, T, C) token embeddings -> (B,) logits. The same as GPT2.hidden after wte."""
+        x = points + self.wpe
         for block in self.model.h:
             x = block(x, None, None, None, None)
         last = self.model.ln_f(x[:, -1])  # (B, C)
-        found: Tensor = last @ self.row
-        return found
+        logits: Tensor = last @ self.row
+        return logits
 
-    def _pieces(self, alphas: Array) -> tuple[Tensor, ...]:
-        return torch.split(torch.tensor(alphas).to(self.x), self.together)
+    def _batches(self, alphas: Array) -> tuple[Tensor, ...]:
+        return torch.split(torch.tensor(alphas).to(self.x), self.batch_size)
 
-    def noise(self, logits: Array) -> float:
-        """What rounding does to such logits: no difference below this means anything."""
+    def rounding_error(self, logits: Array) -> float:
+        """The rounding error of such logits: a smaller difference means nothing."""
         return float(8 * torch.finfo(self.x.dtype).eps * np.abs(logits).max(initial=1.0))
 
     def at(self, alphas: Array) -> Tensor:
         """Logits with every token embedding scaled by alpha, (n,), in float64."""
         with torch.no_grad():
-            pieces = [self(a[:, None, None] * self.x) for a in self._pieces(alphas)]
-        return double(torch.cat(pieces))
+            batches = [self(a[:, None, None] * self.x) for a in self._batches(alphas)]
+        return to_float64(torch.cat(batches))
 
     def gradients(self, alphas: Array) -> Tensor:
-        """Gradient times input of each token at those points of the way, (n, T), in float64."""
+        """Input x gradient of each token at those points of the path, (n, T), in float64."""
         found = []
-        for piece in self._pieces(alphas):
-            points = (piece[:, None, None] * self.x).requires_grad_()
+        for batch in self._batches(alphas):
+            points = (batch[:, None, None] * self.x).requires_grad_()
             with torch.enable_grad():
                 (gradient,) = torch.autograd.grad(self(points).sum(), points)
-            found.append((double(gradient) * double(self.x)).sum(dim=-1))
+            found.append((to_float64(gradient) * to_float64(self.x)).sum(dim=-1))
         return torch.cat(found)
 
 
-def gradient(model: GPT2, trace: Trace, target: int, position: int) -> TokenScores:
-    """The slope of the logit along each token's embedding."""
-    score = Score(exact(model), trace.tokens[: position + 1], target)
+def input_x_gradient(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
+    """The gradient of the logit along each token's embedding."""
+    logit = TargetLogit(at_least_float32(model), trace.tokens[: position + 1], target)
     one = np.ones(1)
-    scores = padded(score.gradients(one)[0], len(trace))
-    return TokenScores(trace, "gradient", target, position, scores, float(score.at(one)))
+    scores = pad_scores(logit.gradients(one)[0], len(trace))
+    return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(logit.at(one)))
 
 
-def integrated(model: GPT2, trace: Trace, target: int, position: int) -> TokenScores:
-    """The slope, summed along the way from "no token is known" (embeddings zero) to the text.
+def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
+    """The gradient, integrated along the path from the baseline (all token embeddings zero) to the text.
 
-    On every stretch of the way the sum must be the difference of the logits at its ends, which is known; a
-    stretch where it is not is halved. So the gap is small, and the points lie where they are needed.
+    On every interval of the path the integral must equal the known difference of the logits at its ends; an
+    interval where it does not is halved. So the convergence delta is small, with points where they matter.
     """
     ids = trace.tokens[: position + 1]
-    score = Score(exact(model), ids, target)
+    logit = TargetLogit(at_least_float32(model), ids, target)
     nodes, weights = np.polynomial.legendre.leggauss(4)
     done = torch.zeros(position + 1, dtype=torch.float64)
-    error, points = 0.0, 0
+    error, n_steps = 0.0, 0
     edges = np.linspace(0, 1, 5)
-    values = score.at(edges).numpy()
-    if score.noise(values) > GAP * abs(values[-1] - values[0]) and 8 * model.config.n_parameters < COPY_BYTES:
-        # Text and baseline score so alike that float32 cannot tell the difference to a percent.
-        score = Score(copy.deepcopy(model).cpu().double(), ids, target)
-        values = score.at(edges).numpy()
+    values = logit.at(edges).numpy()
+    too_coarse = logit.rounding_error(values) > TOLERANCE * abs(values[-1] - values[0])
+    if too_coarse and 8 * model.config.n_parameters < MAX_COPY_BYTES:
+        # The two logits are so close that float32 cannot resolve a percent of their difference.
+        logit = TargetLogit(copy.deepcopy(model).cpu().double(), ids, target)
+        values = logit.at(edges).numpy()
     start, end = float(values[0]), float(values[-1])
-    allowed, noise = GAP * abs(end - start), score.noise(values)
-    waiting = list(zip(edges[:-1], edges[1:], values[:-1], values[1:], strict=True))
-    while waiting:
-        left = np.array([stretch[0] for stretch in waiting])
-        width = np.array([stretch[1] for stretch in waiting]) - left
-        alphas = left[:, None] + width[:, None] * (nodes + 1) / 2  # (stretches, 4)
-        slopes = score.gradients(alphas.ravel())  # (stretches * 4, T)
-        factors = torch.from_numpy(width[:, None] * weights / 2)  # (stretches, 4)
-        sums = (slopes.view(len(waiting), 4, -1) * factors[:, :, None]).sum(dim=1)  # (stretches, T)
-        points += alphas.size
-        errors = sums.sum(dim=1).numpy() - np.array([s[3] - s[2] for s in waiting])
-        # A stretch may be off by its share of the way, so all together are off by no more than allowed.
-        fine = (np.abs(errors) <= np.maximum(allowed * width, noise)) | (points >= MOST_POINTS)
-        done += sums[torch.from_numpy(fine)].sum(dim=0)
-        error += float(errors[fine].sum())
-        halved = [stretch for stretch, ok in zip(waiting, fine, strict=True) if not ok]
+    allowed, noise = TOLERANCE * abs(end - start), logit.rounding_error(values)
+    intervals = list(zip(edges[:-1], edges[1:], values[:-1], values[1:], strict=True))
+    while intervals:
+        left = np.array([interval[0] for interval in intervals])
+        width = np.array([interval[1] for interval in intervals]) - left
+        alphas = left[:, None] + width[:, None] * (nodes + 1) / 2  # (intervals, 4)
+        gradients = logit.gradients(alphas.ravel())  # (intervals * 4, T)
+        factors = torch.from_numpy(width[:, None] * weights / 2)  # (intervals, 4)
+        sums = (gradients.view(len(intervals), 4, -1) * factors[:, :, None]).sum(dim=1)  # (intervals, T)
+        n_steps += alphas.size
+        errors = sums.sum(dim=1).numpy() - np.array([at_b - at_a for _, _, at_a, at_b in intervals])
+        # The error allowed is proportional to the width, so the sum over all intervals stays within it.
+        converged = (np.abs(errors) <= np.maximum(allowed * width, noise)) | (n_steps >= MAX_STEPS)
+        done += sums[torch.from_numpy(converged)].sum(dim=0)
+        error += float(errors[converged].sum())
+        halved = [interval for interval, ok in zip(intervals, converged, strict=True) if not ok]
         middles = [(a + b) / 2 for a, b, _, _ in halved]
-        between = score.at(np.array(middles)).numpy() if halved else np.array([])
-        waiting = []
+        between = logit.at(np.array(middles)).numpy() if halved else np.array([])
+        intervals = []
         for (a, b, at_a, at_b), middle, at_middle in zip(halved, middles, between, strict=True):
-            waiting += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
-    scores = padded(done, len(trace))
+            intervals += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
+    scores = pad_scores(done, len(trace))
     difference = abs(end - start)
-    gap = abs(float(scores.sum(dtype=np.float64)) - (end - start)) / difference if difference else abs(error)
-    return TokenScores(trace, "integrated", target, position, scores, end, start, gap, points)
+    delta = (
+        abs(float(scores.sum(dtype=np.float64)) - (end - start)) / difference if difference else abs(error)
+    )
+    return TokenAttribution(
+        trace, "integrated_gradients", target, position, scores, end, start, delta, n_steps
+    )
 
 
-def rollout(model: GPT2, trace: Trace, target: int, position: int) -> TokenScores:
-    """Attention followed down all layers: half of each stream passes by, half is the mean of the heads.
+def attention_rollout(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
+    """Attention, averaged over heads and multiplied through all layers, with 1/2 for the residual connection.
 
-    It knows nothing of the target; the scores are shares and sum to one.
+    It does not depend on the target; the scores sum to one.
     """
-    reach = np.zeros(len(trace))
-    reach[position] = 1
+    rolled = np.zeros(len(trace))
+    rolled[position] = 1
     for layer in reversed(range(trace.config.n_layer)):
-        reach = (reach + reach @ trace.attention[layer].mean(axis=0, dtype=np.float64)) / 2
+        rolled = (rolled + rolled @ trace.attention[layer].mean(axis=0, dtype=np.float64)) / 2
     logit = float(trace.logits_at(position)[target])
-    return TokenScores(trace, "rollout", target, position, reach.astype(np.float32), logit)
+    return TokenAttribution(trace, "attention_rollout", target, position, rolled.astype(np.float32), logit)
 
 
-def direct(model: GPT2, trace: Trace, target: int, position: int) -> DirectLogit:
-    """All that wrote into the final stream, through the last norm and onto the target's row of the head."""
-    plain = exact(model)
-    live = Live(plain, trace.tokens[: position + 1])
-    n_layer, D = plain.config.n_layer, plain.config.d_head
-    final = double(live.streams()[-1, -1])  # (C,)
-    scale = torch.rsqrt(final.var(correction=0) + plain.config.layer_norm_epsilon)
-    row = double(head_row(plain, target))  # (C,)
-    along = double(plain.ln_f.weight) * row * scale  # (C,)
+def direct_logit_attribution(model: GPT2, trace: Trace, target: int, position: int) -> DirectLogitAttribution:
+    """All that is written to the residual stream, through ln_f and onto the target's row of the head."""
+    precise = at_least_float32(model)
+    activations = Activations(precise, trace.tokens[: position + 1])
+    n_layer, D = precise.config.n_layer, precise.config.d_head
+    final = to_float64(activations.residuals()[-1, -1])  # (C,)
+    scale = torch.rsqrt(final.var(correction=0) + precise.config.layer_norm_epsilon)
+    row = to_float64(head_row(precise, target))  # (C,)
+    direction = to_float64(precise.ln_f.weight) * row * scale  # (C,)
 
-    def share(part: Tensor) -> Tensor:
-        """What a part of the stream, (..., C), adds to the logit: the norm takes its mean away and scales."""
-        part = double(part)
-        return (part - part.mean(dim=-1, keepdim=True)) @ along
+    def contribution(part: Tensor) -> Tensor:
+        """What a part of the stream, (..., C), adds to the logit: ln_f subtracts its mean and scales it."""
+        part = to_float64(part)
+        return (part - part.mean(dim=-1, keepdim=True)) @ direction
 
     heads, mlps, biases = [], [], []
     for layer in range(n_layer):
-        block = plain.h[layer]
+        block = precise.h[layer]
         assert isinstance(block, Block)
         attention = block.attn
         assert isinstance(attention, Attention)
-        seen = live.read([f"h.{layer}.attn.z", f"h.{layer}.mlp.proj"])
-        z = double(seen[f"h.{layer}.attn.z"][:, -1])  # (H, D)
-        weight, bias = matrix_of(attention.c_proj, final.numel())
-        out = double(weight).reshape(-1, D, final.numel())  # (H, D, C)
-        heads.append(share(torch.einsum("hd,hdc->hc", z, out)))
-        biases.append(share(bias))
-        mlps.append(share(seen[f"h.{layer}.mlp.proj"][-1]))
-    begin = live.read(["wte", "wpe"])
-    norm_bias = double(plain.ln_f.bias) @ row
-    if plain is model:
+        steps = activations.read([f"h.{layer}.attn.z", f"h.{layer}.mlp.proj"])
+        z = to_float64(steps[f"h.{layer}.attn.z"][:, -1])  # (H, D)
+        weight, bias = weight_and_bias(attention.c_proj, final.numel())
+        out = to_float64(weight).reshape(-1, D, final.numel())  # (H, D, C)
+        heads.append(contribution(torch.einsum("hd,hdc->hc", z, out)))
+        biases.append(contribution(bias))
+        mlps.append(contribution(steps[f"h.{layer}.mlp.proj"][-1]))
+    embeddings = activations.read(["wte", "wpe"])
+    ln_f_bias = to_float64(precise.ln_f.bias) @ row
+    if precise is model:
         logit = float(trace.logits_at(position)[target])
     else:
-        logit = float(torch.cat(list(live.final_logits()))[-1, target])
-    return DirectLogit(
+        logit = float(torch.cat(list(activations.final_logits()))[-1, target])
+    return DirectLogitAttribution(
         trace,
         target,
         position,
-        token=float(share(begin["wte"][-1])),
-        place=float(share(begin["wpe"][-1])),
-        heads=_host(torch.stack(heads)),
-        mlps=_host(torch.stack(mlps)),
-        attn_bias=_host(torch.stack(biases)),
-        norm_bias=float(norm_bias),
+        wte=float(contribution(embeddings["wte"][-1])),
+        wpe=float(contribution(embeddings["wpe"][-1])),
+        heads=_to_numpy(torch.stack(heads)),
+        mlps=_to_numpy(torch.stack(mlps)),
+        attn_bias=_to_numpy(torch.stack(biases)),
+        ln_f_bias=float(ln_f_bias),
         logit=logit,
     )
 
 
-Method = Callable[[GPT2, Trace, int, int], "TokenScores | DirectLogit"]
+Method = Callable[[GPT2, Trace, int, int], "TokenAttribution | DirectLogitAttribution"]
 METHODS: dict[str, Method] = {
-    "gradient": gradient,
-    "integrated": integrated,
-    "rollout": rollout,
-    "direct": direct,
+    "input_x_gradient": input_x_gradient,
+    "integrated_gradients": integrated_gradients,
+    "attention_rollout": attention_rollout,
+    "direct_logit_attribution": direct_logit_attribution,
 }
 
 
-def padded(scores: Tensor, tokens: int) -> Array:
-    """Tokens that come later have nothing to do with it."""
-    found = np.zeros(tokens, np.float32)
-    found[: len(scores)] = scores.numpy()
-    return found
+def pad_scores(scores: Tensor, n_tokens: int) -> Array:
+    """Zero for the tokens after the position."""
+    padded = np.zeros(n_tokens, np.float32)
+    padded[: len(scores)] = scores.numpy()
+    return padded
 
 
-def double(values: Tensor) -> Tensor:
-    """On the host, where every device's numbers can be added up in float64."""
+def to_float64(values: Tensor) -> Tensor:
+    """On the CPU: not every device has float64."""
     return values.detach().cpu().double()
 
 
-def _host(values: Tensor) -> Array:
+def _to_numpy(values: Tensor) -> Array:
     return values.float().numpy()

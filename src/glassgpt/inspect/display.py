@@ -1,4 +1,4 @@
-"""What shows itself: in a notebook, as a page, and as a picture for a paper."""
+"""Results that render themselves: in a notebook, as an HTML page, as SVG or PNG."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Picture
+    from glassgpt.inspect.svg import Figure
 
 
-class Shown:
-    """For whatever can draw itself: a notebook shows it, and it can be written for a paper."""
+class Displayable:
+    """A mixin for results with a figure: notebooks render it, and it can be saved."""
 
-    def picture(self) -> Picture:
+    def figure(self) -> Figure:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return self.picture().fragment()
+        return self.figure().to_fragment()
 
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The drawing as SVG, also written to `path` if there is one."""
-        return _written(self.picture().to_svg(), path)
+        """The figure as SVG, also written to `path` if given."""
+        return _save_text(self.figure().to_svg(), path)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The drawing as a page that needs nothing else, also written to `path` if there is one."""
-        return _written(self.picture().to_html(), path)
+        """The figure as a self-contained HTML page, also written to `path` if given."""
+        return _save_text(self.figure().to_html(), path)
 
     def to_png(self, path: str | Path | None = None, dpi: int = 200) -> bytes:
-        """The drawing as PNG by matplotlib, also written to `path` if there is one."""
-        data = self.picture().to_png(dpi)
+        """The figure as PNG (with matplotlib), also written to `path` if given."""
+        data = self.figure().to_png(dpi)
         if path is not None:
-            _write(path, data)
+            _save(path, data)
         return data
 
 
-def _written(text: str, path: str | Path | None) -> str:
+def _save_text(text: str, path: str | Path | None) -> str:
     if path is not None:
-        _write(path, text.encode())
+        _save(path, text.encode())
     return text
 
 
-def _write(path: str | Path, data: bytes) -> None:
+def _save(path: str | Path, data: bytes) -> None:
     from glassgpt.files import atomic_write
 
     with atomic_write(path, needs=len(data)) as part:

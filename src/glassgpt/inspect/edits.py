@@ -1,7 +1,8 @@
-"""What one may change inside the model: switch a part off, put another prompt's numbers in, push a direction.
+"""Edits to the forward pass: ablation, activation patching, steering vectors.
 
-An edit is a small value. `bind` turns it into functions, one for each step it changes, once the model and the
-text are known; several edits compose in the order given.
+An edit is a small dataclass and the only description of itself: its `kind` and its fields are also its JSON
+(edit_data.py), the server's schema and what the page sends. `bind` makes hooks, one per step it changes, once
+the model and the text are known; several edits compose in the order given.
 """
 
 from __future__ import annotations
@@ -9,30 +10,32 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glassgpt.config import Config
-from glassgpt.errors import PlaceError, SettingError
-from glassgpt.inspect.taps import checked_index, letters
+from glassgpt.errors import SettingError, StepIndexError
+from glassgpt.inspect.taps import check_index, dims_of
 from glassgpt.inspect.trace import Trace
 from glassgpt.model.gpt2 import GPT2, Tap
 
 How = Literal["zero", "mean"]
-Change = Callable[[Tensor], Tensor]  # what a step holds, with the batch axis in front
+Hook = Callable[[Tensor], Tensor]  # of a step's tensor, with its batch dimension
+
+PYTHON_ONLY = {"python_only": True}  # metadata of a field that has no JSON form
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What an edit is bound to."""
+class EditContext:
+    """The model and the text that an edit is bound to."""
 
     model: GPT2
     tokens: Sequence[int]
-    trace: Callable[[Any], Trace]  # of a text, of ids, or of what is a trace already
+    trace: Callable[[Any], Trace]  # of a text, of token ids, or of a trace
 
     @property
     def config(self) -> Config:
@@ -42,18 +45,20 @@ class Scene:
 class Edit(ABC):
     """One change to the forward pass."""
 
+    kind: ClassVar[str]  # its name in JSON; an edit without one has no JSON form
+
     @abstractmethod
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        """Which steps change, and how."""
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        """A hook for each step that changes."""
 
     @abstractmethod
     def describe(self) -> str:
-        """A few words."""
+        """A short description."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A part of what a step holds: some positions, one head, one column; None means all of them."""
+class StepSlice:
+    """A part of a step: some positions, one head, one column; None means all."""
 
     step: str
     head: int | None = None
@@ -61,63 +66,63 @@ class Place:
     positions: tuple[int, ...] | None = None
 
     def index(self, config: Config, tokens: int) -> tuple[Any, ...]:
-        """Into the step's tensor with its batch axis. Positions are the last axis but one of every step."""
-        shape = letters(config, self.step)
+        """Into the step's tensor with its batch dimension. Positions are the second to last dimension."""
+        dims = dims_of(config, self.step)
         if self.step == "logits":
-            raise PlaceError(
-                "logits are the answer itself and cannot be edited. Edit ln_f or an earlier step."
-            )
-        index: list[Any] = [slice(None)] * (1 + len(shape))
+            raise StepIndexError("logits are the output and cannot be edited. Edit ln_f or an earlier step.")
+        index: list[Any] = [slice(None)] * (1 + len(dims))
         if self.head is not None:
-            if "H" not in shape:
-                raise PlaceError(f"{self.step} is not divided into heads. Leave head out, or use h.N.attn.z.")
-            head = checked_index("head", self.head, config.n_head)
+            if "H" not in dims:
+                raise StepIndexError(f"{self.step} has no heads. Omit head, or use h.N.attn.z.")
+            head = check_index("head", self.head, config.n_head)
             index[1] = slice(head, head + 1)
         if self.column is not None:
-            size = {"M": config.d_mlp, "C": config.n_embd, "D": config.d_head}[shape[-1]]
-            column = checked_index("neuron", self.column, size)
+            size = {"M": config.d_mlp, "C": config.n_embd, "D": config.d_head}[dims[-1]]
+            column = check_index("neuron", self.column, size)
             index[-1] = slice(column, column + 1)
         if self.positions is not None:
-            index[-2] = [checked_index("position", position, tokens) for position in self.positions]
+            index[-2] = [check_index("position", position, tokens) for position in self.positions]
         return tuple(index)
 
 
-def in_place(x: Tensor, index: tuple[Any, ...], value: Tensor | float) -> Tensor:
-    """A copy with that part replaced: what a tap is shown may be shared with others."""
+def replace_part(x: Tensor, index: tuple[Any, ...], value: Tensor | float) -> Tensor:
+    """A copy with that part replaced: a tap's tensor may be in use elsewhere."""
     x = x.clone()
     x[index] = value
     return x
 
 
-def ablation(place: Place, how: How, reference: Any, scene: Scene) -> Change:
-    """The part set to zero, or to its mean over all positions of this text (or of `reference`)."""
+def make_ablation(part: StepSlice, how: How, reference: Any, context: EditContext) -> Hook:
+    """Zero ablation, or mean ablation over all positions of this text (or of `reference`)."""
     if how not in ("zero", "mean"):
         raise SettingError(f"how is {how!r}; use 'zero' or 'mean'.")
-    index = place.index(scene.config, len(scene.tokens))
-    everywhere = (*index[:-2], slice(None), index[-1])
+    index = part.index(context.config, len(context.tokens))
+    all_positions = (*index[:-2], slice(None), index[-1])
     if how == "zero":
-        return lambda x: in_place(x, index, 0.0)
+        return lambda x: replace_part(x, index, 0.0)
     if reference is None:
-        return lambda x: in_place(x, index, x[everywhere].mean(dim=-2, keepdim=True))
-    other = scene.trace(reference).tensors([place.step])[place.step][None]
-    mean = other[everywhere].mean(dim=-2, keepdim=True)
-    return lambda x: in_place(x, index, mean.to(x))
+        return lambda x: replace_part(x, index, x[all_positions].mean(dim=-2, keepdim=True))
+    other = context.trace(reference).tensors([part.step])[part.step][None]
+    mean = other[all_positions].mean(dim=-2, keepdim=True)
+    return lambda x: replace_part(x, index, mean.to(x))
 
 
 @dataclass(frozen=True)
 class AblateHead(Edit):
-    """Switch off one head: what it hands on becomes zero, or the mean over positions."""
+    """Ablate one attention head: its output `attn.z` becomes zero, or its mean over positions."""
+
+    kind = "ablate_head"
 
     layer: int
     head: int
     how: How = "zero"
     positions: tuple[int, ...] | None = None
-    reference: Any = None  # a text whose mean to use; else the mean of this text
+    reference: Any = field(default=None, metadata=PYTHON_ONLY)  # a text for the mean; by default this text
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        layer = checked_index("layer", self.layer, scene.config.n_layer)
-        place = Place(f"h.{layer}.attn.z", head=self.head, positions=self.positions)
-        return {place.step: ablation(place, self.how, self.reference, scene)}
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        layer = check_index("layer", self.layer, context.config.n_layer)
+        part = StepSlice(f"h.{layer}.attn.z", head=self.head, positions=self.positions)
+        return {part.step: make_ablation(part, self.how, self.reference, context)}
 
     def describe(self) -> str:
         return f"head {self.layer}.{self.head} set to {self.how}"
@@ -125,99 +130,106 @@ class AblateHead(Edit):
 
 @dataclass(frozen=True)
 class AblateNeuron(Edit):
-    """Switch off one neuron of an MLP, after its bend."""
+    """Ablate one neuron of an MLP, after the activation function."""
+
+    kind = "ablate_neuron"
 
     layer: int
     neuron: int
     how: How = "zero"
     positions: tuple[int, ...] | None = None
-    reference: Any = None
+    reference: Any = field(default=None, metadata=PYTHON_ONLY)
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        layer = checked_index("layer", self.layer, scene.config.n_layer)
-        place = Place(f"h.{layer}.mlp.gelu", column=self.neuron, positions=self.positions)
-        return {place.step: ablation(place, self.how, self.reference, scene)}
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        layer = check_index("layer", self.layer, context.config.n_layer)
+        part = StepSlice(f"h.{layer}.mlp.gelu", column=self.neuron, positions=self.positions)
+        return {part.step: make_ablation(part, self.how, self.reference, context)}
 
     def describe(self) -> str:
         return f"neuron {self.layer}.{self.neuron} set to {self.how}"
 
 
 @dataclass(frozen=True)
-class _AblatePart(Edit):
-    """What a part adds to the residual stream becomes zero, or its mean over positions."""
+class _AblateSublayer(Edit):
+    """What a sublayer adds to the residual stream becomes zero, or its mean over positions."""
 
     layer: int
     how: How = "zero"
     positions: tuple[int, ...] | None = None
-    reference: Any = None
+    reference: Any = field(default=None, metadata=PYTHON_ONLY)
 
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[str, ...]: ...
+    steps: ClassVar[tuple[str, ...]]
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        layer = checked_index("layer", self.layer, scene.config.n_layer)
-        places = [Place(f"h.{layer}.{part}", positions=self.positions) for part in self.parts]
-        return {place.step: ablation(place, self.how, self.reference, scene) for place in places}
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        layer = check_index("layer", self.layer, context.config.n_layer)
+        parts = [StepSlice(f"h.{layer}.{step}", positions=self.positions) for step in self.steps]
+        return {part.step: make_ablation(part, self.how, self.reference, context) for part in parts}
 
     def describe(self) -> str:
         return f"{type(self).__name__.removeprefix('Ablate')} {self.layer} set to {self.how}"
 
 
-class AblateAttention(_AblatePart):
-    """Switch off a block's attention, all heads and the bias."""
+class AblateAttention(_AblateSublayer):
+    """Ablate a block's attention: all heads and the bias."""
 
-    parts = ("attn.proj",)
-
-
-class AblateMLP(_AblatePart):
-    """Switch off a block's MLP."""
-
-    parts = ("mlp.proj",)
+    kind = "ablate_attention"
+    steps = ("attn.proj",)
 
 
-class AblateBlock(_AblatePart):
-    """Switch off a whole block: the stream passes it by."""
+class AblateMLP(_AblateSublayer):
+    """Ablate a block's MLP."""
 
-    parts = ("attn.proj", "mlp.proj")
+    kind = "ablate_mlp"
+    steps = ("mlp.proj",)
+
+
+class AblateBlock(_AblateSublayer):
+    """Ablate a whole block: the residual stream passes through unchanged."""
+
+    kind = "ablate_block"
+    steps = ("attn.proj", "mlp.proj")
 
 
 @dataclass(frozen=True)
 class Patch(Edit):
-    """Put what a step holds for another prompt in its place: all of it, or one head, or some positions."""
+    """Activation patching: a step's values from another prompt; all of them, one head, or some positions."""
+
+    kind = "patch"
 
     step: str
     source: Any  # a Trace, a text or token ids
     head: int | None = None
     positions: tuple[int, ...] | None = None
-    source_positions: tuple[int, ...] | None = None  # where in the other prompt; the same if left out
+    source_positions: tuple[int, ...] | None = None  # in the other prompt; by default the same
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        source = scene.trace(self.source)
-        index = Place(self.step, self.head, positions=self.positions).index(scene.config, len(scene.tokens))
-        there = self.positions if self.source_positions is None else self.source_positions
-        if source.config.shapes() != scene.config.shapes():
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        source = context.trace(self.source)
+        index = StepSlice(self.step, self.head, positions=self.positions).index(
+            context.config, len(context.tokens)
+        )
+        positions = self.positions if self.source_positions is None else self.source_positions
+        if source.config.shapes() != context.config.shapes():
             raise SettingError(
-                "the source of a patch is a trace of another shape of model. Trace it with this one."
+                "the source of the patch is a trace of a model of another shape. Trace it with this model."
             )
-        if self.positions is None and self.source_positions is None and len(source) != len(scene.tokens):
+        if self.positions is None and self.source_positions is None and len(source) != len(context.tokens):
             raise SettingError(
-                f"the text has {len(scene.tokens)} tokens and the source of the patch {len(source)}. "
-                "Use texts of the same length, or say which positions."
+                f"the text has {len(context.tokens)} tokens, but the source of the patch has {len(source)}. "
+                "Use texts of the same length, or pass positions."
             )
-        taken = Place(self.step, self.head, positions=there).index(scene.config, len(source))
-        value = source.tensors([self.step])[self.step][None][taken]
+        there = StepSlice(self.step, self.head, positions=positions).index(context.config, len(source))
+        value = source.tensors([self.step])[self.step][None][there]
 
-        def change(x: Tensor) -> Tensor:
-            part = x[index].shape
-            if part != value.shape:
+        def hook(x: Tensor) -> Tensor:
+            shape = x[index].shape
+            if shape != value.shape:
                 raise SettingError(
-                    f"a patch of shape {tuple(value.shape[1:])} does not fit {self.step}, {tuple(part[1:])}. "
-                    "Name as many positions as source_positions, and for attention texts of the same length."
+                    f"a patch of {tuple(value.shape[1:])} does not fit {self.step}, {tuple(shape[1:])}. "
+                    "Pass as many positions as source_positions, and for attention texts of the same length."
                 )
-            return in_place(x, index, value.to(x))
+            return replace_part(x, index, value.to(x))
 
-        return {self.step: change}
+        return {self.step: hook}
 
     def describe(self) -> str:
         head = "" if self.head is None else f" head {self.head}"
@@ -227,24 +239,26 @@ class Patch(Edit):
 
 @dataclass(frozen=True, eq=False)
 class Steer(Edit):
-    """Add a vector times a strength at a step, for instance `h.3.resid_post`, at all positions or at some."""
+    """Add a steering vector times a strength at a step such as `h.3.resid_post`, at all or some positions."""
 
     step: str
-    vector: Any  # as long as the step is wide
+    vector: Any  # (C,) or (M,), as wide as the step
     strength: float = 1.0
     positions: tuple[int, ...] | None = None
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        index = Place(self.step, positions=self.positions).index(scene.config, len(scene.tokens))
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        index = StepSlice(self.step, positions=self.positions).index(context.config, len(context.tokens))
         vector = torch.as_tensor(np.asarray(self.vector, dtype=np.float32))
-        width = {"C": scene.config.n_embd, "M": scene.config.d_mlp}.get(letters(scene.config, self.step)[-1])
-        if "H" in letters(scene.config, self.step) or tuple(vector.shape) != (width,):
+        width = {"C": context.config.n_embd, "M": context.config.d_mlp}.get(
+            dims_of(context.config, self.step)[-1]
+        )
+        if "H" in dims_of(context.config, self.step) or tuple(vector.shape) != (width,):
             raise SettingError(
                 f"a vector of shape {tuple(vector.shape)} cannot be added at {self.step}. "
-                f"Use {scene.config.n_embd} numbers at a step such as h.0.resid_post."
+                f"Use {context.config.n_embd} values at a step such as h.0.resid_post."
             )
-        added = finite("strength", self.strength) * vector
-        return {self.step: lambda x: in_place(x, index, x[index] + added.to(x))}
+        added = check_finite("strength", self.strength) * vector
+        return {self.step: lambda x: replace_part(x, index, x[index] + added.to(x))}
 
     def describe(self) -> str:
         return f"{self.step} + {self.strength:g} × vector"
@@ -252,52 +266,54 @@ class Steer(Edit):
 
 @dataclass(frozen=True)
 class SteerToken(Edit):
-    """Push the stream after a block towards a token: along that token's row of the head.
+    """Steer the residual stream after a block towards a token: along its row of the head.
 
-    Strength 1 adds as much as the stream there is long on average; -1 pushes away.
+    Strength 1 adds a vector with the mean norm of the stream there; -1 steers away.
     """
+
+    kind = "steer_token"
 
     layer: int
     token: int
     strength: float = 1.0
     positions: tuple[int, ...] | None = None
 
-    def bind(self, scene: Scene) -> dict[str, Change]:
-        layer = checked_index("layer", self.layer, scene.config.n_layer)
-        token = checked_index("token id", self.token, scene.config.vocab_size)
-        strength = finite("strength", self.strength)
+    def bind(self, context: EditContext) -> dict[str, Hook]:
+        layer = check_index("layer", self.layer, context.config.n_layer)
+        token = check_index("token id", self.token, context.config.vocab_size)
+        strength = check_finite("strength", self.strength)
         step = f"h.{layer}.resid_post"
-        index = Place(step, positions=self.positions).index(scene.config, len(scene.tokens))
-        head = scene.model.wte if scene.model.lm_head is None else scene.model.lm_head
+        index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
+        head = context.model.wte if context.model.lm_head is None else context.model.lm_head
         direction = head.weight[token].detach().float()
         direction = direction / direction.norm().clamp(min=1e-12)
 
-        def change(x: Tensor) -> Tensor:
+        def hook(x: Tensor) -> Tensor:
             size = strength * x.float().norm(dim=-1).mean()
-            return in_place(x, index, x[index] + (size * direction).to(x))
+            return replace_part(x, index, x[index] + (size * direction).to(x))
 
-        return {step: change}
+        return {step: hook}
 
     def describe(self) -> str:
         return f"h.{self.layer}.resid_post + {self.strength:g} × token {self.token}"
 
 
-def finite(what: str, value: object) -> float:
+def check_finite(what: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SettingError(f"{what} is {value!r}; write a number.")
+        raise SettingError(f"{what} is {value!r}; use a finite number.")
     return float(value)
 
 
-def compose(edits: Sequence[Edit], scene: Scene) -> tuple[Tap, set[str]]:
-    """One tap that makes all changes, and the steps it touches."""
-    changes: dict[str, list[Change]] = {}
+def compose(edits: Sequence[Edit], context: EditContext) -> tuple[Tap, set[str]]:
+    """One tap that applies all edits, and the steps it changes."""
+    hooks: dict[str, list[Hook]] = {}
     for edit in edits:
-        for step, change in edit.bind(scene).items():
-            changes.setdefault(step, []).append(change)
+        for step, hook in edit.bind(context).items():
+            hooks.setdefault(step, []).append(hook)
 
     def tap(name: str, x: Tensor) -> Tensor:
-        for change in changes.get(name, ()):
-            x = change(x)
+        for hook in hooks.get(name, ()):
+            x = hook(x)
         return x
 
-    return tap, set(changes)
+    return tap, set(hooks)

@@ -1,26 +1,25 @@
-"""`trace.attention[5, 3]`: a step of every block behind an index, read when it is asked for."""
+"""`trace.attention[5, 3]`: a step of every block behind an index, computed when it is read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import PlaceError
-from glassgpt.inspect.display import Shown
-from glassgpt.inspect.taps import BLOCK_STEPS, checked_index
+from glassgpt.errors import StepIndexError
+from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.taps import BLOCK_STEPS, check_index
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Picture
+    from glassgpt.inspect.svg import Figure
 
 Array = np.ndarray
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Readable(Protocol):
-    """What a view needs of a trace."""
+    """What indexing needs of a trace."""
 
     tokens: list[int]
 
@@ -29,79 +28,68 @@ class Readable(Protocol):
     def read(self, *names: str) -> dict[str, Array]: ...
 
 
-class ByLayer(Generic[T_co]):
-    """Something that every layer has. Indexing, len() and loops work; nothing is kept here."""
+class Layers:
+    """An array per layer: `trace.ln_1[4]` is (T, C), `trace.ln_1[4, -1]` is its last position."""
 
     what = "layer"
 
-    def __init__(self, trace: Readable, step: str, layers: int | None = None) -> None:
+    def __init__(self, trace: Readable, step: str, n_layers: int | None = None) -> None:
         self.trace = trace
         self.step = step
-        self.layers = trace.config.n_layer if layers is None else layers
+        self.n_layers = trace.config.n_layer if n_layers is None else n_layers
 
     def __len__(self) -> int:
-        return self.layers
+        return self.n_layers
 
-    def __iter__(self) -> Iterator[T_co]:
-        return (self[layer] for layer in range(self.layers))
-
-    def __getitem__(self, layer: int) -> T_co:
-        return self._one(checked_index(self.what, layer, self.layers))
-
-    def _one(self, layer: int) -> T_co:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"<{self.step} of {self.layers} layers and {len(self.trace.tokens)} tokens>"
-
-
-class Layers(ByLayer[Array]):
-    """An array for each layer: `trace.ln_1[4]` is (T, C), and `trace.ln_1[4, -1]` its last row."""
+    def __iter__(self) -> Iterator[Array]:
+        return (self[layer] for layer in range(self.n_layers))
 
     def __getitem__(self, index: Any) -> Array:
         layer, *rest = index if isinstance(index, tuple) else (index,)
         if isinstance(layer, slice):
-            raise PlaceError(
-                f"layers {layer!r}: one layer at a time, so that memory stays small. "
-                f"Use a layer from 0 to {self.layers - 1}."
+            raise StepIndexError(
+                f"layers {layer!r}: read one layer at a time, to limit memory. "
+                f"Use a layer from 0 to {self.n_layers - 1}."
             )
-        found = self._one(checked_index(self.what, layer, self.layers))
-        return self._inside(found, rest)
+        found = self._read(check_index(self.what, layer, self.n_layers))
+        return self._index(found, rest)
 
-    def _one(self, layer: int) -> Array:
+    def _read(self, layer: int) -> Array:
         name = f"h.{layer}.{self.step}"
         return self.trace.read(name)[name]
 
-    def _inside(self, found: Array, rest: list[Any]) -> Array:
+    def _index(self, values: Array, rest: list[Any]) -> Array:
         try:
-            return found[tuple(rest)] if rest else found
+            return values[tuple(rest)] if rest else values
         except IndexError as error:
-            raise PlaceError(
-                f"[{', '.join(map(repr, rest))}] does not fit {self.step} of shape {found.shape}: {error}."
+            raise StepIndexError(
+                f"[{', '.join(map(repr, rest))}] does not fit {self.step} of shape {values.shape}: {error}."
             ) from None
 
+    def __repr__(self) -> str:
+        return f"<{self.step}[layer]: {self.n_layers} layers, {len(self.trace.tokens)} tokens>"
 
-class Heads(Layers, Shown):
-    """An array for each head of each layer: `attention[5, 3]` is (T, T), `attention[5]` is (H, T, T)."""
 
-    def _inside(self, found: Array, rest: list[Any]) -> Array:
+class Heads(Layers, Displayable):
+    """An array per head of each layer: `attention[5, 3]` is (T, T), `attention[5]` is (H, T, T)."""
+
+    def _index(self, values: Array, rest: list[Any]) -> Array:
         if rest and not isinstance(rest[0], slice | type(None) | type(...) | list | np.ndarray):
-            rest = [checked_index("head", rest[0], len(found)), *rest[1:]]
-        return super()._inside(found, rest)
+            rest = [check_index("head", rest[0], len(values)), *rest[1:]]
+        return super()._index(values, rest)
 
-    def picture(self) -> Picture:
-        from glassgpt.inspect.plots import of_heads
+    def figure(self) -> Figure:
+        from glassgpt.inspect.plots import plot_heads
 
-        return of_heads(self)
+        return plot_heads(self)
 
     def __repr__(self) -> str:
-        size = "T, T" if BLOCK_STEPS[self.step].endswith("TT") else "T, D"
-        return (
-            f"<{self.step}[layer, head] -> ({size}): {self.layers} layers, {self.trace.config.n_head} heads>"
-        )
+        size = ", ".join(BLOCK_STEPS[self.step][1:])
+        n_head = self.trace.config.n_head
+        return f"<{self.step}[layer, head] -> ({size}): {self.n_layers} layers, {n_head} heads>"
 
 
-class Streams(Layers):
+class ResidualStream(Layers):
     """The residual stream: 0 is after the embedding, i after i blocks."""
 
     what = "residual"
@@ -109,26 +97,52 @@ class Streams(Layers):
     def __init__(self, trace: Readable) -> None:
         super().__init__(trace, "residual", trace.config.n_layer + 1)
 
-    def _one(self, layer: int) -> Array:
+    def _read(self, layer: int) -> Array:
         name = "embedding" if layer == 0 else f"h.{layer - 1}.resid_post"
         return self.trace.read(name)[name]
 
 
-class MLPSteps(NamedTuple):
-    """Inside an MLP: before and after the bend, (T, M) each, and what it adds to the stream, (T, C)."""
-
-    pre: Array
-    post: Array
-    out: Array
+L = TypeVar("L", bound=Layers)
 
 
-class MLPs(ByLayer[MLPSteps]):
-    """`trace.mlp[4].post` is (T, M)."""
+class BlockStep(Generic[L]):
+    """A descriptor: an attribute of a trace, or of its `attn` or `mlp`, for one step of the blocks."""
+
+    def __init__(self, index: type[L], step: str) -> None:
+        assert step in BLOCK_STEPS
+        self.index = index
+        self.step = step
+
+    def __get__(self, owner: Any, cls: type | None = None) -> L:
+        if owner is None:
+            return self  # type: ignore[return-value]
+        return self.index(getattr(owner, "trace", owner), self.step)
+
+
+class AttentionSteps:
+    """`trace.attn`: the steps of attention, `[layer, head]` each, by the names of their taps."""
 
     def __init__(self, trace: Readable) -> None:
-        super().__init__(trace, "mlp")
+        self.trace = trace
 
-    def _one(self, layer: int) -> MLPSteps:
-        names = [f"h.{layer}.mlp.{step}" for step in ("fc", "gelu", "proj")]
-        found = self.trace.read(*names)
-        return MLPSteps(*(found[name] for name in names))
+    q = BlockStep(Heads, "attn.q")  # (T, D): queries
+    k = BlockStep(Heads, "attn.k")  # (T, D): keys
+    v = BlockStep(Heads, "attn.v")  # (T, D): values
+    scores = BlockStep(Heads, "attn.scores")  # (T, T): every query times every key
+    scaled = BlockStep(Heads, "attn.scaled")  # (T, T): divided by the square root of D
+    masked = BlockStep(Heads, "attn.masked")  # (T, T): -inf at later positions
+    weights = BlockStep(Heads, "attn.weights")  # (T, T): after the softmax; rows sum to one
+    z = BlockStep(Heads, "attn.z")  # (T, D): the values, averaged with these weights
+    merged = BlockStep(Layers, "attn.merged")  # [layer] -> (T, C): the heads concatenated
+    proj = BlockStep(Layers, "attn.proj")  # [layer] -> (T, C): the output added to the residual stream
+
+
+class MLPSteps:
+    """`trace.mlp`: the steps of the MLP, `[layer]` each, by the names of their taps."""
+
+    def __init__(self, trace: Readable) -> None:
+        self.trace = trace
+
+    fc = BlockStep(Layers, "mlp.fc")  # (T, M): before the activation function
+    gelu = BlockStep(Layers, "mlp.gelu")  # (T, M): after it, the neurons
+    proj = BlockStep(Layers, "mlp.proj")  # (T, C): the output added to the residual stream

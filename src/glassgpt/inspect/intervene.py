@@ -1,4 +1,4 @@
-"""`gpt.intervene(text, edits)`: the same text with something changed inside, beside the text as it was."""
+"""`gpt.intervene(text, edits)`: a text with edits to the forward pass, compared with the plain pass."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.display import Shown
+from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.edit_data import edit_from_dict
-from glassgpt.inspect.edits import Edit, Scene, compose
+from glassgpt.inspect.edits import Edit, EditContext, compose
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Lens
 from glassgpt.inspect.of_gpt import model_of
-from glassgpt.inspect.taps import checked_index, split_name
+from glassgpt.inspect.taps import check_index, split_name
 from glassgpt.inspect.trace import Trace
+from glassgpt.model.divergence import kl_divergence
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
-    from glassgpt.inspect.svg import Picture
+    from glassgpt.inspect.svg import Figure
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A token and its probability as the next one, before and after."""
+class ProbabilityChange:
+    """A next token's probability before and after the edits."""
 
     id: int
     text: str
@@ -35,28 +35,28 @@ class Moved:
     after: float
 
 
-class Intervention(Shown):
-    """What edits did. `.before` and `.after` are traces; the rest compares their answers at `.position`."""
+class Intervention(Displayable):
+    """The effect of edits: two traces, `.before` and `.after`, and their predictions at `.position`."""
 
     def __init__(self, before: Trace, after: Trace, edits: Sequence[Edit], position: int = -1) -> None:
         self.before = before
         self.after = after
         self.edits = tuple(edits)
-        self.position = checked_index("position", position, len(before))
+        self.position = check_index("position", position, len(before))
 
     def __repr__(self) -> str:
-        top = self.moved(1)
-        what = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
-        return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{what})"
+        top = self.top_changes(1)
+        change = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
+        return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{change})"
 
-    def picture(self) -> Picture:
-        from glassgpt.inspect.plots import of_intervention
+    def figure(self) -> Figure:
+        from glassgpt.inspect.plots import plot_intervention
 
-        return of_intervention(self)
+        return plot_intervention(self)
 
     @property
     def logits(self) -> Array:
-        """The changed scores of every token as the next one, (V,)."""
+        """The next-token logits with the edits, (V,)."""
         return self.after.logits_at(self.position)
 
     @property
@@ -65,7 +65,7 @@ class Intervention(Shown):
 
     @cached_property
     def p(self) -> Array:
-        """The changed next-token distribution."""
+        """The next-token probabilities with the edits, (V,)."""
         return self.after.p_at(self.position)
 
     @cached_property
@@ -74,75 +74,77 @@ class Intervention(Shown):
 
     @property
     def kl(self) -> float:
-        """How far the answer moved: KL(before || after) in nats."""
+        """KL(before || after) of the next-token distribution, in nats."""
         return float(self.kl_per_token[self.position])
 
     @cached_property
     def kl_per_token(self) -> Array:
-        """The same after every position, (T,)."""
-        found = []
-        for one, other in zip(self.before.final_log_p(), self.after.final_log_p(), strict=True):
-            kl = torch.where(one > -torch.inf, one.exp() * (one - other), 0.0).sum(dim=-1)
-            found.append(kl.clamp(min=0).float().cpu().numpy())
-        return np.concatenate(found)
+        """The same at every position, (T,)."""
+        return kl_per_token(self.before, self.after)
 
-    def moved(self, k: int = 10) -> list[Moved]:
-        """The k tokens whose probability changed most; those that did not move at all are left out."""
+    def top_changes(self, k: int = 10) -> list[ProbabilityChange]:
+        """The k tokens whose probability changed most, without those that did not change."""
         change = np.abs(self.p - self.p_before)
         order = np.argsort(-change, kind="stable")[:k]
         text = self.before.vocabulary.text
         return [
-            Moved(int(i), text(int(i)), float(self.p_before[i]), float(self.p[i]))
+            ProbabilityChange(int(i), text(int(i)), float(self.p_before[i]), float(self.p[i]))
             for i in order
             if change[i] > 0
         ]
 
     def lens(self, k: int | None = None) -> Lens:
-        """The logit lens of the changed pass."""
+        """The logit lens with the edits."""
         return self.after.lens(k)
 
 
 def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
     """See `GPT.intervene`."""
     model = model_of(gpt)
-    before = fresh(gpt, text)
-    listed = as_edits(edits)
-    scene = Scene(model, before.tokens, lambda source: trace_of(gpt, source))
-    tap, steps = compose(listed, scene)
-    after = Trace.of(gpt, before.tokens, tap)
-    after.begin_as(before, first_changed_layer(steps, gpt.config.n_layer))
-    return Intervention(before, after, listed, position)
+    before = unmodified_trace(gpt, text)
+    parsed = parse_edits(edits)
+    context = EditContext(model, before.tokens, lambda source: as_trace(gpt, source))
+    tap, steps = compose(parsed, context)
+    after = Trace.from_tokens(gpt, before.tokens, tap)
+    after.reuse_residuals(before, first_changed_layer(steps, gpt.config.n_layer))
+    return Intervention(before, after, parsed, position)
 
 
-def as_edits(edits: Any) -> list[Edit]:
-    """One edit or several, as objects or as plain data."""
+def kl_per_token(one: Trace, other: Trace) -> Array:
+    """KL(one || other) of the next-token distributions at every position, (T,), in nats."""
+    chunks = zip(one.log_probs(), other.log_probs(), strict=True)
+    return np.concatenate([kl_divergence(p, q.to(p.device)).float().cpu().numpy() for p, q in chunks])
+
+
+def parse_edits(edits: Any) -> list[Edit]:
+    """One edit or several, as objects or as dicts."""
     several = [edits] if isinstance(edits, Edit | Mapping) else edits
     if not isinstance(several, Iterable) or isinstance(several, str):
         raise SettingError(
-            f"{edits!r:.80} is no edit. Use AblateHead(2, 5), for instance, or a list of edits."
+            f"{edits!r:.80} is not an edit. Use AblateHead(2, 5), for instance, or a list of edits."
         )
-    made = [edit_from_dict(edit) if isinstance(edit, Mapping) else edit for edit in several]
-    for edit in made:
+    parsed = [edit_from_dict(edit) if isinstance(edit, Mapping) else edit for edit in several]
+    for edit in parsed:
         if not isinstance(edit, Edit):
-            raise SettingError(f"{edit!r:.80} is no edit. Use AblateHead(2, 5), for instance.")
-    return made
+            raise SettingError(f"{edit!r:.80} is not an edit. Use AblateHead(2, 5), for instance.")
+    return parsed
 
 
-def trace_of(gpt: GPT, source: Prompt | Trace) -> Trace:
+def as_trace(gpt: GPT, source: Prompt | Trace) -> Trace:
     return source if isinstance(source, Trace) else gpt.trace(source)
 
 
-def fresh(gpt: GPT, text: Prompt | Trace) -> Trace:
-    """A trace whose bits are those of one plain pass: not read from a file, not grown token by token."""
+def unmodified_trace(gpt: GPT, text: Prompt | Trace) -> Trace:
+    """A trace with the bits of one plain pass: not loaded from a file, not computed token by token."""
     if not isinstance(text, Trace):
         return gpt.trace(text)
     if text.config.shapes() != gpt.config.shapes():
-        raise UserError("the trace is one of a model of another shape. Trace the text with this model.")
-    return text if text.is_plain_pass_of(gpt) else gpt.trace(text.tokens)
+        raise UserError("the trace is of a model of another shape. Trace the text with this model.")
+    return text if text.is_unmodified_pass_of(gpt) else gpt.trace(text.tokens)
 
 
 def first_changed_layer(steps: Iterable[str], n_layer: int) -> int | None:
-    """Blocks before this one compute what they did; None if the embedding changes already."""
+    """The first block whose output may differ; None if the embedding changes."""
     first = n_layer
     for step in steps:
         layer = split_name(step)[0]

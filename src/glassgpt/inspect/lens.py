@@ -1,4 +1,4 @@
-"""What a trace says about a text: how surprising each token was, what each layer would say, in words."""
+"""Reading a trace as text: the loss of each token, and the logit lens (nostalgebraist 2020)."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from glassgpt.inspect.indexing import Array
 
 
 @dataclass(frozen=True)
-class Surprise:
-    """How each token came: all (T,), and NaN for the first token, which nothing predicted."""
+class TokenLoss:
+    """How well each token was predicted: all (T,), and NaN for the first token, which nothing predicts."""
 
     p: Array  # the probability it was given, 0 to 1
-    rank: Array  # its place among all tokens, 1 for the one held most likely
-    entropy: Array  # how undecided the model was before it came, in nats
+    rank: Array  # its rank among all tokens, 1 for the most likely
+    entropy: Array  # of the distribution that predicted it, in nats
 
     @property
     def nats(self) -> Array:
-        """-log p."""
+        """The loss of each token: its negative log-likelihood, -log p."""
         found: Array = -np.log(self.p)
         return found
 
 
 @dataclass(frozen=True)
 class Lens:
-    """What each layer would say, if it were the last: row 0 after the embedding, row i after i blocks."""
+    """The logit lens: layer 0 is after the embedding, layer i after i blocks."""
 
-    ids: Array  # (n_layer + 1, T), or (n_layer + 1, T, k), likeliest first
+    ids: Array  # (n_layer + 1, T), or (n_layer + 1, T, k), most likely first
     p: Array  # their probabilities
     texts: Array  # the same ids as text
 
 
-Tops = tuple[Array, Array]  # ids and probabilities, (n_layer + 1, T, k) each
+TopK = tuple[Array, Array]  # ids and probabilities, (n_layer + 1, T, k) each
 
 
-def joined(one: Tops, other: Tops, axis: int) -> Tops:
+def concat_top_k(one: TopK, other: TopK, axis: int) -> TopK:
     return np.concatenate([one[0], other[0]], axis), np.concatenate([one[1], other[1]], axis)
 
 
-def surprised(log_ps: Iterable[Tensor], tokens: Sequence[int]) -> Array:
-    """The rows of `Surprise`, (3, tokens), from the log-probabilities before each token, in pieces."""
+def compute_token_loss(log_ps: Iterable[Tensor], tokens: Sequence[int]) -> Array:
+    """The fields of `TokenLoss`, (3, tokens), from the log-probabilities before each token, in chunks."""
     found = np.full((3, len(tokens)), np.nan, np.float32)
-    at = 0
+    start = 0
     for log_p in log_ps:
-        log_p = log_p[: len(tokens) - at]  # nothing comes after the last position
-        part = slice(at, at + len(log_p))
-        came = torch.tensor(tokens[part], dtype=torch.long, device=log_p.device)[:, None]  # (rows, 1)
-        # An id beyond the vocabulary's texts has no probability; it can only be in ids given by hand.
-        known = came < log_p.shape[1]
-        own = log_p.gather(1, came.clamp(max=log_p.shape[1] - 1)).masked_fill(~known, -torch.inf)
+        log_p = log_p[: len(tokens) - start]  # nothing follows the last position
+        part = slice(start, start + len(log_p))
+        targets = torch.tensor(tokens[part], dtype=torch.long, device=log_p.device)[:, None]  # (chunk, 1)
+        # An id beyond the tokenizer's has no probability; it can only come from ids given by hand.
+        known = targets < log_p.shape[1]
+        own = log_p.gather(1, targets.clamp(max=log_p.shape[1] - 1)).masked_fill(~known, -torch.inf)
         found[0, part] = own[:, 0].exp().cpu().numpy()
         found[1, part] = 1 + (log_p > own).sum(dim=1).cpu().numpy()
         found[2, part] = torch.special.entr(log_p.exp()).sum(dim=1).cpu().numpy()
-        at += len(log_p)
+        start += len(log_p)
     return found
 
 
@@ -68,19 +68,19 @@ class Vocabulary:
     def __init__(self, size: int, tokenizer: Any) -> None:
         self.size = size
         self._tokenizer = tokenizer
-        self._known: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
 
     def text(self, token: int) -> str:
-        """The text of an id (U+FFFD for a part of a character); without a tokenizer, the number."""
+        """The text of an id (U+FFFD for part of a character); without a tokenizer, the id itself."""
         token = int(token)
-        if token not in self._known:
+        if token not in self._texts:
             readable = self._tokenizer is not None and token < self._tokenizer.vocab_size
-            self._known[token] = self._tokenizer.decode([token]) if readable else str(token)
-        return self._known[token]
+            self._texts[token] = self._tokenizer.decode([token]) if readable else str(token)
+        return self._texts[token]
 
-    def learn(self, texts: Mapping[int, str]) -> None:
-        """Texts that are known without a tokenizer, from a file."""
-        self._known.update(texts)
+    def update(self, texts: Mapping[int, str]) -> None:
+        """Add texts that are known without a tokenizer, from a file."""
+        self._texts.update(texts)
 
     def texts(self, ids: Array) -> Array:
         return np.array([self.text(token) for token in ids.ravel()], dtype=object).reshape(ids.shape)

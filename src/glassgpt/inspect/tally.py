@@ -1,4 +1,4 @@
-"""The parameters of a GPT-2, counted matrix by matrix. Needs a shape only: no weights, no torch."""
+"""The parameters of a GPT-2, counted tensor by tensor from its config: no weights, no torch."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
-from glassgpt.inspect.display import Shown
+from glassgpt.inspect.display import Displayable
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Picture
+    from glassgpt.inspect.svg import Figure
 
-BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+BYTES_PER_VALUE = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
-# What each tensor is for, in the words of the articles. `h.N.` is left out of the names of a block's tensors.
+# What each tensor is for. `h.N.` is omitted from the names of a block's tensors.
 MEANING = {
     "wte.weight": "token embeddings",
     "wpe.weight": "position embeddings",
-    "ln_1.weight": "norm before attention: gain",
-    "ln_1.bias": "norm before attention: shift",
+    "ln_1.weight": "LayerNorm before attention: weight",
+    "ln_1.bias": "LayerNorm before attention: bias",
     "attn.c_attn.weight": "queries, keys, values",
     "attn.c_attn.bias": "queries, keys, values: bias",
-    "attn.c_proj.weight": "merged heads -> stream",
-    "attn.c_proj.bias": "merged heads -> stream: bias",
-    "ln_2.weight": "norm before MLP: gain",
-    "ln_2.bias": "norm before MLP: shift",
-    "mlp.c_fc.weight": "MLP, out to its full width",
-    "mlp.c_fc.bias": "MLP, out: bias",
-    "mlp.c_proj.weight": "MLP, back to the stream",
-    "mlp.c_proj.bias": "MLP, back: bias",
-    "ln_f.weight": "last norm: gain",
-    "ln_f.bias": "last norm: shift",
-    "lm_head.weight": "head: stream -> vocabulary",
+    "attn.c_proj.weight": "merged heads -> residual stream",
+    "attn.c_proj.bias": "merged heads -> residual stream: bias",
+    "ln_2.weight": "LayerNorm before the MLP: weight",
+    "ln_2.bias": "LayerNorm before the MLP: bias",
+    "mlp.c_fc.weight": "MLP, up projection",
+    "mlp.c_fc.bias": "MLP, up projection: bias",
+    "mlp.c_proj.weight": "MLP, down projection",
+    "mlp.c_proj.bias": "MLP, down projection: bias",
+    "ln_f.weight": "final LayerNorm: weight",
+    "ln_f.bias": "final LayerNorm: bias",
+    "lm_head.weight": "head: residual stream -> vocabulary",
 }
 
 
@@ -57,8 +57,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tally(Shown):
-    """Every tensor in the order data meets it, and what they add up to."""
+class Tally(Displayable):
+    """Every tensor in the order of computation, and the totals."""
 
     config: Config
     lines: tuple[Line, ...]
@@ -73,7 +73,7 @@ class Tally(Shown):
 
     @property
     def embeddings(self) -> int:
-        """Of the total, the two tables that are looked up rather than multiplied."""
+        """The part of the total in the two embedding tables."""
         return sum(line.count for line in self.lines if line.name in ("wte.weight", "wpe.weight"))
 
     def block(self, index: int = 0) -> list[Line]:
@@ -83,17 +83,17 @@ class Tally(Shown):
         return [line for line in self.lines if line.block is None]
 
     def memory(self, dtype: str = "float32") -> int:
-        """Bytes of the weights alone."""
-        return self.total * BYTES_PER_NUMBER[dtype]
+        """Bytes of the weights."""
+        return self.total * BYTES_PER_VALUE[dtype]
 
     def cache_per_token(self, dtype: str = "float32") -> int:
-        """Bytes that one token leaves in the KV cache: a key and a value as wide as the stream, per block."""
-        return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_NUMBER[dtype]
+        """Bytes of the KV cache per token: a key and a value of width C in every block."""
+        return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_VALUE[dtype]
 
-    def picture(self) -> Picture:
-        from glassgpt.inspect.plots import of_tally
+    def figure(self) -> Figure:
+        from glassgpt.inspect.plots import plot_tally
 
-        return of_tally(self)
+        return plot_tally(self)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -103,15 +103,15 @@ class Tally(Shown):
             "tensors": [
                 {"name": line.name, "shape": list(line.shape), "count": line.count} for line in self.lines
             ],
-            "bytes": {dtype: self.memory(dtype) for dtype in BYTES_PER_NUMBER},
+            "bytes": {dtype: self.memory(dtype) for dtype in BYTES_PER_VALUE},
             "kv_cache_bytes_per_token": {
-                dtype: self.cache_per_token(dtype) for dtype in BYTES_PER_NUMBER if dtype != "int8"
+                dtype: self.cache_per_token(dtype) for dtype in BYTES_PER_VALUE if dtype != "int8"
             },
         }
 
 
 def tally(shape: Config | str) -> Tally:
-    """Count the parameters of a config, or of a published size by its name.
+    """Count the parameters of a config, or of a published size by name.
 
     >>> tally("gpt2").total
     124439808
@@ -124,12 +124,12 @@ def tally(shape: Config | str) -> Tally:
     return Tally(config, lines)
 
 
-# The Illustrated GPT-2 prints a table of the small model at its end. It differs from the published tensors in
-# two rows: the bias of c_fc is given as 768 numbers although that layer is 3,072 wide, and ln_f is missing.
+# The Illustrated GPT-2 ends with a table of the small model. It differs from the published tensors in two
+# rows: the bias of c_fc is listed with 768 values although that layer is 3,072 wide, and ln_f is missing.
 ILLUSTRATED_TOTAL = 124_410_624
 ILLUSTRATED = {"mlp.c_fc.bias": 768, "ln_f.weight": 0, "ln_f.bias": 0}
 
 
 def illustrated_count(line: Line) -> int:
-    """How many numbers the article's table gives this tensor of GPT-2 small."""
+    """The article's count for this tensor of GPT-2 small."""
     return ILLUSTRATED.get(line.short, line.count)

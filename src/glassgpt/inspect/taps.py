@@ -1,14 +1,17 @@
-"""The steps of the forward pass by name, their shapes, and errors for those that are not there.
+"""The one vocabulary of steps: a name and a shape for every activation that the forward pass shows to a tap.
 
-Letters: T tokens, C = n_embd, H heads of D numbers, M inside the MLP, V the vocabulary, as in model/gpt2.py.
+These names are used everywhere: by the taps of model/gpt2.py (`h.3.attn.scores`), in Python
+(`trace.attn.scores[3]`), in the Explorer's JSON (`"attn.scores"`) and in its page.
+
+Dimensions as in model/gpt2.py: T tokens, C = n_embd, H heads of size D, M = the MLP's width, V = vocabulary.
 """
 
 from __future__ import annotations
 
 from glassgpt.config import Config
-from glassgpt.errors import PlaceError
+from glassgpt.errors import StepIndexError
 
-# Within a block, in the order in which a token meets them: what each holds for one text.
+# Within a block, in the order of computation: the dimensions of each step for one text.
 BLOCK_STEPS = {
     "ln_1": "TC",
     "attn.q": "HTD",
@@ -28,59 +31,59 @@ BLOCK_STEPS = {
     "mlp.proj": "TC",
     "resid_post": "TC",
 }
-BEFORE = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
-AFTER = {"ln_f": "TC", "logits": "TV"}
+EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
+FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 
 
 def split_name(name: str) -> tuple[int | None, str]:
-    """`h.3.attn.q` is step attn.q of block 3; `ln_f` belongs to none."""
+    """`h.3.attn.q` is step attn.q of block 3; `ln_f` is in no block."""
     parts = name.split(".", 2)
     if len(parts) == 3 and parts[0] == "h" and parts[1].isascii() and parts[1].isdigit():
         return int(parts[1]), parts[2]
     return None, name
 
 
-def letters(config: Config, name: str) -> str:
-    """The shape of a step in letters, once it is sure that this model has it."""
+def dims_of(config: Config, name: str) -> str:
+    """The dimensions of a step, such as "HTD". Raises StepIndexError if this model has no such step."""
     layer, step = split_name(name)
-    found = BLOCK_STEPS.get(step) if layer is not None else (BEFORE | AFTER).get(step)
-    if found is None:
-        raise PlaceError(
-            f"{name!r} is not a step of the model. Steps are {', '.join(BEFORE | AFTER)} and, for instance, "
-            f"h.0.attn.weights, with h.0 to h.{config.n_layer - 1} followed by {', '.join(BLOCK_STEPS)}."
+    dims = BLOCK_STEPS.get(step) if layer is not None else (EMBEDDING_STEPS | FINAL_STEPS).get(step)
+    if dims is None:
+        raise StepIndexError(
+            f"{name!r} is not a step of the model. Steps are {', '.join(EMBEDDING_STEPS | FINAL_STEPS)} and, "
+            f"with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(BLOCK_STEPS)}."
         )
     if layer is not None:
-        checked_index("layer", layer, config.n_layer)
-    return found
+        check_index("layer", layer, config.n_layer)
+    return dims
 
 
-def shape_at(config: Config, name: str, tokens: int) -> tuple[int, ...]:
-    """The shape of what a step holds for a text of so many tokens."""
+def shape_of(config: Config, name: str, n_tokens: int) -> tuple[int, ...]:
+    """The shape of a step for a text of `n_tokens` tokens."""
     sizes = {
-        "T": tokens,
+        "T": n_tokens,
         "C": config.n_embd,
         "H": config.n_head,
         "D": config.d_head,
         "M": config.d_mlp,
         "V": config.vocab_size,
     }
-    return tuple(sizes[letter] for letter in letters(config, name))
+    return tuple(sizes[dim] for dim in dims_of(config, name))
 
 
-def all_steps(config: Config) -> list[str]:
-    """Every name, in the order in which a token meets it."""
+def list_steps(config: Config) -> list[str]:
+    """Every step's name, in the order of computation."""
     blocks = [f"h.{layer}.{step}" for layer in range(config.n_layer) for step in BLOCK_STEPS]
-    return [*BEFORE, *blocks, *AFTER]
+    return [*EMBEDDING_STEPS, *blocks, *FINAL_STEPS]
 
 
-def checked_index(what: str, index: object, size: int) -> int:
-    """An index from 0 on; a negative one counts from the end, as in Python."""
+def check_index(what: str, index: object, size: int) -> int:
+    """The index counted from 0; a negative one counts from the end, as in Python."""
     try:
         if isinstance(index, bool):
             raise TypeError
         found = index.__index__()  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
-        raise PlaceError(f"{what} {index!r} is not a whole number. Use 0 to {size - 1}.") from None
+        raise StepIndexError(f"{what} {index!r} is not an integer. Use 0 to {size - 1}.") from None
     if not -size <= found < size:
-        raise PlaceError(f"{what} {found} is not there: this goes from 0 to {size - 1}.")
+        raise StepIndexError(f"{what} {found} is out of range. Use 0 to {size - 1}.")
     return int(found) % size

@@ -1,4 +1,4 @@
-"""A trace in one safetensors file: its steps by name, its small results, and who it is in the metadata."""
+"""A trace as one safetensors file: steps by name, token loss and lens, and the model's config as metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserErro
 from glassgpt.files import atomic_write
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Vocabulary
-from glassgpt.inspect.taps import all_steps, shape_at, split_name
+from glassgpt.inspect.taps import list_steps, shape_of, split_name
 from glassgpt.inspect.trace import Trace
 from glassgpt.weights.checkpoint import LazyTensors
 from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_of, write_tensors
@@ -26,42 +26,40 @@ if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
 FORMAT = "glassgpt trace 1"
-LENS = 10  # so many tokens of each layer and position are kept
+LENS_TOP_K = 10
 
 
 def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
     patterns = [steps] if isinstance(steps, str) else list(steps)
-    known = all_steps(trace.config)
+    known = list_steps(trace.config)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            raise SettingError(
-                f"no step is called {pattern!r}. Try 'h.*.attn.weights', or '*' for all of them."
-            )
+            raise SettingError(f"no step matches {pattern!r}. Try 'h.*.attn.weights', or '*' for all steps.")
     names = [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
     T = len(trace)
-    lens = trace.lens(min(LENS, trace.vocabulary.size))
-    surprise = trace.surprise
+    lens = trace.lens(min(LENS_TOP_K, trace.vocabulary.size))
+    loss = trace.token_loss
     small = {
         "tokens": np.array(trace.tokens, np.int64),
-        "surprise": np.stack([surprise.p, surprise.rank, surprise.entropy]),
+        "token_loss": np.stack([loss.p, loss.rank, loss.entropy]),
         "norms": trace.norms,
         "lens.ids": lens.ids.astype(np.int64),
         "lens.p": lens.p,
     }
     out = [
-        TensorToWrite(name, array.shape, array.dtype, partial(_same, np.ascontiguousarray(array)))
+        TensorToWrite(name, array.shape, array.dtype, partial(_identity, np.ascontiguousarray(array)))
         for name, array in small.items()
     ]
     out += [
         TensorToWrite(
             name,
-            shape_at(trace.config, name, T),
+            shape_of(trace.config, name, T),
             np.dtype(np.float32),
-            partial(_of_block, trace, names, name),
+            partial(_read_step, trace, names, name),
         )
         for name in names
     ]
-    about = {
+    header = {
         "config": trace.config.to_dict(),
         "name": trace.name,
         "texts": trace.texts,
@@ -69,102 +67,108 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         "lens": {str(token): trace.vocabulary.text(token) for token in np.unique(lens.ids)},
     }
     with atomic_write(path, needs=size_of(out)) as part:
-        write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(about, ensure_ascii=False)})
+        write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(header, ensure_ascii=False)})
 
 
 def load(path: str | Path, gpt: GPT | None) -> Trace:
     tensors, metadata = open_tensors(path)
     if metadata.get("format") != FORMAT:
-        raise FileFormatError(f"{path} is not a trace of glassgpt. Write one with trace.save(path).")
-    config, about = _about(path, metadata.get("trace", ""))
+        raise FileFormatError(f"{path} is not a GlassGPT trace. Write one with trace.save(path).")
+    config, header = _read_header(path, metadata.get("trace", ""))
     entries: dict[str, tuple[tuple[int, ...], str]] = {
         name: (tensor.shape, tensor.dtype.kind) for name, tensor in tensors.items()
     }
     T = entries.get("tokens", ((0,), ""))[0][0] if entries.get("tokens", ((), ""))[0] else 0
-    if not 1 <= T <= config.n_positions or len(about["texts"]) != T:
-        raise _unsound(
-            path, f"it has {T} tokens, {len(about['texts'])} texts, {config.n_positions} positions"
+    if not 1 <= T <= config.n_positions or len(header["texts"]) != T:
+        raise _invalid(
+            path, f"it has {T} tokens, {len(header['texts'])} texts, {config.n_positions} positions"
         )
     _check_shapes(path, config, T, entries)
     saved = LazyTensors(tensors)
     tokens = [int(token) for token in saved["tokens"]]
     for ids in (saved["tokens"], saved["lens.ids"]):
         if ids.min() < 0 or ids.max() >= config.vocab_size:
-            raise _unsound(path, f"a token id lies outside the vocabulary of {config.vocab_size}")
-    vocabulary = Vocabulary(about["vocabulary"], None)
-    vocabulary.learn({int(token): text for token, text in about["lens"].items()})
-    vocabulary.learn(dict(zip(tokens, about["texts"], strict=True)))
-    live = None
+            raise _invalid(path, f"a token id is outside the vocabulary of {config.vocab_size}")
+    vocabulary = Vocabulary(header["vocabulary"], None)
+    vocabulary.update({int(token): text for token, text in header["lens"].items()})
+    vocabulary.update(dict(zip(tokens, header["texts"], strict=True)))
+    activations = None
     if gpt is not None:
-        fresh = Trace.of(gpt, tokens)
+        computed = Trace.from_tokens(gpt, tokens)
         if gpt.config.shapes() != config.shapes():
             raise UserError(
-                f"{path} is a trace of {about['name'] or 'another model'}, of another shape than {gpt!r}."
+                f"{path} is a trace of {header['name'] or 'another model'}, not of the shape of {gpt!r}."
             )
-        vocabulary, live = fresh.vocabulary, fresh._live
+        vocabulary, activations = computed.vocabulary, computed._activations
     return Trace(
-        config, tokens, about["texts"], name=about["name"], vocabulary=vocabulary, live=live, saved=saved
+        config,
+        tokens,
+        header["texts"],
+        name=header["name"],
+        vocabulary=vocabulary,
+        activations=activations,
+        saved=saved,
     )
 
 
-def _about(path: str | Path, text: str) -> tuple[Config, dict[str, Any]]:
-    """The metadata, every value of it checked."""
+def _read_header(path: str | Path, text: str) -> tuple[Config, dict[str, Any]]:
+    """The metadata, with every value checked."""
     try:
-        about = json.loads(text)
-        if not isinstance(about, dict):
+        header = json.loads(text)
+        if not isinstance(header, dict):
             raise ValueError("it is not an object")
         kinds = {"config": dict, "name": str, "texts": list, "vocabulary": int, "lens": dict}
         for key, kind in kinds.items():
-            if not isinstance(about.get(key), kind):
-                raise ValueError(f"{key} is {about.get(key)!r:.60}")
-        config = Config.from_dict(about["config"], where="its config")
-        if not all(isinstance(value, str) for value in [*about["texts"], *about["lens"].values()]):
+            if not isinstance(header.get(key), kind):
+                raise ValueError(f"{key} is {header.get(key)!r:.60}")
+        config = Config.from_dict(header["config"], where="its config")
+        if not all(isinstance(value, str) for value in [*header["texts"], *header["lens"].values()]):
             raise ValueError("a text is not a string")
-        if not all(key.isascii() and key.isdigit() and len(key) < 12 for key in about["lens"]):
+        if not all(key.isascii() and key.isdigit() and len(key) < 12 for key in header["lens"]):
             raise ValueError("a token id is not a number")
-        if not 1 <= about["vocabulary"] <= config.vocab_size:
-            raise ValueError(f"vocabulary is {about['vocabulary']}")
+        if not 1 <= header["vocabulary"] <= config.vocab_size:
+            raise ValueError(f"vocabulary is {header['vocabulary']}")
     except (ValueError, RecursionError, ConfigError) as error:
-        raise _unsound(path, f"its description does not hold ({error})") from None
-    return config, about
+        raise _invalid(path, f"its header is invalid ({error})") from None
+    return config, header
 
 
 def _check_shapes(
     path: str | Path, config: Config, T: int, entries: dict[str, tuple[tuple[int, ...], str]]
 ) -> None:
-    rows = config.n_layer + 1
+    n_residuals = config.n_layer + 1
     k = (entries.get("lens.ids", ((), ""))[0] or (0,))[-1]
     small: dict[str, tuple[tuple[int, ...], str]] = {
         "tokens": ((T,), "i"),
-        "surprise": ((3, T), "f"),
-        "norms": ((rows, T), "f"),
-        "lens.ids": ((rows, T, k), "i"),
-        "lens.p": ((rows, T, k), "f"),
+        "token_loss": ((3, T), "f"),
+        "norms": ((n_residuals, T), "f"),
+        "lens.ids": ((n_residuals, T, k), "i"),
+        "lens.p": ((n_residuals, T, k), "f"),
     }
     for name, expected in small.items():
         if entries.get(name) != expected or k < 1:
-            raise _unsound(path, f"{name} is {entries.get(name)}, not {expected}")
+            raise _invalid(path, f"{name} is {entries.get(name)}, not {expected}")
     for name, found in entries.items():
         if name in small:
             continue
         try:
-            wanted = shape_at(config, name, T)
+            shape = shape_of(config, name, T)
         except IndexError as error:
-            raise _unsound(path, str(error)) from None
-        if found != (wanted, "f"):
-            raise _unsound(path, f"{name} has shape {found[0]}, not {wanted}")
+            raise _invalid(path, str(error)) from None
+        if found != (shape, "f"):
+            raise _invalid(path, f"{name} has shape {found[0]}, not {shape}")
 
 
-def _of_block(trace: Trace, names: list[str], name: str) -> Array:
-    """One step, read together with what follows it in its block: a block is run once for all of them."""
+def _read_step(trace: Trace, names: list[str], name: str) -> Array:
+    """One step, read together with the others of its block: a block is run once for all of them."""
     layer = split_name(name)[0]
-    together = [other for other in names if layer is not None and split_name(other)[0] == layer]
-    return trace.read(*together, name)[name]
+    same_block = [other for other in names if layer is not None and split_name(other)[0] == layer]
+    return trace.read(*same_block, name)[name]
 
 
-def _same(array: Array) -> Array:
+def _identity(array: Array) -> Array:
     return array
 
 
-def _unsound(path: str | Path, what: str) -> FileFormatError:
-    return FileFormatError(f"{path} is not a sound trace: {what}. Save it again with trace.save(path).")
+def _invalid(path: str | Path, what: str) -> FileFormatError:
+    return FileFormatError(f"{path} is not a valid trace: {what}. Save it again with trace.save(path).")

@@ -1,4 +1,4 @@
-"""`glassgpt explore`: the page that shows a token's journey, served from this machine to its own browser."""
+"""`glassgpt explore`: the Explorer, served to the browser on this machine."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ if TYPE_CHECKING:
     import uvicorn
 
 PORT = 8124
-TRIES = 20  # ports that are looked at when nobody asked for one
+PORTS_TRIED = 20  # without --port
 
 
 def command(
     text: Annotated[
-        Positional[str | None], flag("what to look at; - reads stdin", "[TEXT]", default="an example")
+        Positional[str | None], flag("the text to explore; - reads stdin", "[TEXT]", default="an example")
     ] = None,
     *,
     model: Model = "default",
     compare: Annotated[
-        str | None, flag("a second model, to see both on the same text", "MODEL", default="none")
+        str | None, flag("a second model to compare on the same text", "MODEL", default="none")
     ] = None,
-    host: Annotated[str, flag("where to listen; 0.0.0.0 lets the whole network in", "ADDRESS")] = "127.0.0.1",
+    host: Annotated[
+        str, flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
+    ] = "127.0.0.1",
     port: Annotated[
-        int | None, flag("which port; 0 takes any that is free", "N", default=f"{PORT}, or the next free one")
+        int | None,
+        flag("port to listen on; 0 for any free one", "N", default=f"{PORT}, or the next free one"),
     ] = None,
-    no_browser: Annotated[bool, flag("print the address and open nothing", default="")] = False,
+    no_browser: Annotated[bool, flag("print the URL without opening a browser", default="")] = False,
     device: Device = None,
     dtype: Dtype = None,
 ) -> int:
-    """Open a page in the browser that shows every step from a text to its next word. Ctrl-C ends it."""
+    """Open a page in the browser that shows every step from a text to its next token. Stop it with Ctrl-C."""
     text = read_prompt(text, "explore")
-    if not host.strip():  # to the system that is every address there is
-        raise UserError("--host is empty; is a shell variable unset? Leave it out to listen on 127.0.0.1.")
+    if not host.strip():  # the system would bind every address
+        raise UserError("--host is empty; is a shell variable unset? Omit it to listen on 127.0.0.1.")
     try:
         from glassgpt.explorer.app import make_app
-        from glassgpt.http.connections import config
-        from glassgpt.http.guard import is_loopback
+        from glassgpt.http.connection_limits import make_uvicorn_config
+        from glassgpt.http.middleware import is_loopback
     except ModuleNotFoundError as error:
         needed = ("fastapi", "starlette", "orjson", "uvicorn")
         if error.name is None or error.name.partition(".")[0] not in needed:
@@ -58,26 +61,26 @@ def command(
     gpt = load(model, device, dtype)
     second = None if compare is None else load(compare, device, dtype)
     app = make_app(gpt, second, host=host)
-    url = address(host, listener.getsockname()[1])
+    url = make_url(host, listener.getsockname()[1])
     if not is_loopback(host):
         terminal.note(
-            f"warning: with --host {host} everybody who reaches this machine over the network can read what "
-            "the page shows and ask the model"
+            f"warning: with --host {host} anyone who can reach this machine over the network can use the "
+            "model and see what the page shows"
         )
     if text is not None:
         url += "#text=" + quote(text, safe="")
-    serve(config(app), listener, url, open_browser=not no_browser)
+    serve(make_uvicorn_config(app), listener, url, open_browser=not no_browser)
     return 0
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket on the port that was asked for, or on the first free one from PORT on."""
+    """A socket on the given port, or on the first free one from PORT on."""
     if port is not None and not 0 <= port < 65536:
-        raise UserError(f"--port {port} is no port. Write a number from 0 to 65535, or leave it out.")
+        raise UserError(f"--port {port} is not a valid port. Use 0 to 65535, or omit it.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in [port] if port is not None else range(PORT, PORT + TRIES):
+    for number in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
         listener = socket.socket(family, socket.SOCK_STREAM)
-        if sys.platform != "win32":  # there it would let two servers share a port
+        if sys.platform != "win32":  # there it would let two servers bind one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
@@ -87,26 +90,22 @@ def listen(host: str, port: int | None) -> socket.socket:
             listener.close()
             if isinstance(error, socket.gaierror) or error.errno == 99:  # EADDRNOTAVAIL
                 raise UserError(
-                    f"--host {host} is no address of this machine. Leave it out to listen on 127.0.0.1."
+                    f"--host {host} is not an address of this machine. Omit it to listen on 127.0.0.1."
                 ) from None
             if isinstance(error, PermissionError):
-                raise UserError(f"--port {number} is not allowed to you. Choose one above 1023.") from None
+                raise UserError(f"permission denied for --port {number}. Use a port above 1023.") from None
             if port is not None:
-                raise UserError(
-                    f"--port {port} is in use by another program. Choose another, or leave --port out."
-                ) from None
-    raise UserError(
-        f"the ports from {PORT} to {PORT + TRIES - 1} are all in use. Choose another with --port."
-    )
+                raise UserError(f"--port {port} is already in use. Use another, or omit --port.") from None
+    raise UserError(f"ports {PORT} to {PORT + PORTS_TRIED - 1} are all in use. Choose another with --port.")
 
 
-def address(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{port}/"
+def make_url(host: str, port: int) -> str:
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}/"
 
 
 def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browser: bool) -> None:
-    """Serve until Ctrl-C. The address is printed when the page can be opened."""
+    """Serve until Ctrl-C. The URL is printed once the page can be opened."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -114,21 +113,21 @@ def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browse
             await super().startup(sockets)
             if not self.should_exit:
                 print(url, flush=True)
-                terminal.note("the Explorer is at this address; Ctrl-C ends it")
+                terminal.note("the Explorer is running at this URL; press Ctrl-C to stop")
                 if open_browser:
-                    show_in_browser(url)
+                    open_in_browser(url)
 
     server = Server(config)
     try:
         server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn closes first, and then raises the signal again
+    except KeyboardInterrupt:  # uvicorn shuts down first, then raises the signal again
         pass
     finally:
         listener.close()
 
 
-def show_in_browser(url: str) -> None:
-    """In a thread: some browsers hold their caller until they are closed."""
+def open_in_browser(url: str) -> None:
+    """In a thread: some browsers block the caller until they are closed."""
     import threading
     import webbrowser
 

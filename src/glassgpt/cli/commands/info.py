@@ -1,4 +1,4 @@
-"""`glassgpt info MODEL`: what a model is made of."""
+"""`glassgpt info MODEL`: the parameters of a model and the memory they take."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from glassgpt.errors import UserError
 from glassgpt.files import read_text
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
 
-NAME_IN_THE_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
+NAME_IN_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
 
 
 @dataclass(frozen=True)
-class Found:
+class ModelInfo:
     config: Config
-    facts: dict[str, str] = field(default_factory=dict)  # about the files, where there are any
-    card: str | None = None  # the model card that lies beside the weights
-    attribution: Path | None = None  # the list of the texts it learned from
+    facts: dict[str, str] = field(default_factory=dict)  # about the files, if any
+    card: str | None = None  # the model card beside the weights
+    attribution: Path | None = None  # the list of its training texts
 
 
 def command(
@@ -36,20 +36,19 @@ def command(
         Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
     ] = "default",
     *,
-    every_block: Annotated[bool, flag("list the tensors of every block, not of one", default="")] = False,
+    every_block: Annotated[bool, flag("list the tensors of every block instead of one", default="")] = False,
     illustrated: Annotated[
-        bool, flag("set The Illustrated GPT-2's own table beside ours (gpt2 only)", default="")
+        bool, flag("compare with the table in The Illustrated GPT-2 (gpt2 only)", default="")
     ] = False,
-    json: Annotated[bool, flag("one JSON object with every tensor", default="")] = False,
+    json: Annotated[bool, flag("print one JSON object with every tensor", default="")] = False,
 ) -> int:
-    """Count the parameters of a model, matrix by matrix, and what they cost in memory. No weights are fetched
-    for it."""
-    found = find(model)
+    """Show a model's parameters, tensor by tensor, and the memory they take. No weights are downloaded."""
+    found = find_model(model)
     config = found.config
     counted = tally(config)
     if illustrated and counted != tally("gpt2"):
         raise UserError(
-            f"--illustrated compares GPT-2 small, and {model} is another shape. "
+            f"--illustrated is for GPT-2 small, and {model} has another shape. "
             "Type: glassgpt info gpt2 --illustrated"
         )
     if json:
@@ -63,12 +62,12 @@ def command(
         if found.card is not None:
             show_card(found.card.strip())
         if found.attribution is not None:
-            print(f"\nWhose texts it learned from: {found.attribution}")
+            print(f"\nSources of the training texts: {found.attribution}")
     return 0
 
 
 def show_card(card: str) -> None:
-    """The model card: set in type on a terminal, as it was written in a pipe."""
+    """The model card: rendered on a terminal, as Markdown in a pipe."""
     if terminal.is_terminal(sys.stdout):
         from rich.markdown import Markdown
 
@@ -77,31 +76,29 @@ def show_card(card: str) -> None:
         sys.stdout.write("\n" + card + "\n")
 
 
-def find(model: str) -> Found:
-    """The config of a name or path, and what is known of its files. A published size needs none at all."""
+def find_model(model: str) -> ModelInfo:
+    """The config of a name or path, and facts about its files. A published size needs no files."""
     if model in SIZES and not Path(model).exists():
-        return Found(Config.named(model))
+        return ModelInfo(Config.named(model))
     from glassgpt.weights import load_checkpoint, load_config
     from glassgpt.weights.checkpoint import storage_dtype
     from glassgpt.weights.hub import has_weights
     from glassgpt.weights.registry import contains_weights, resolve_model, shipped_names
 
-    path, _ = resolve_model(
-        model, ("config",)
-    )  # of the hub no more than config.json: gigabytes need not come for this
+    path, _ = resolve_model(model, ("config",))  # only config.json from the hub, not gigabytes of weights
     here = Path(model).expanduser().exists() or model in shipped_names()
-    # A download that broke off may have left an index of shards in the hub's cache, but not all shards.
+    # An interrupted download may have left an index of shards in the hub's cache, but not all shards.
     complete = contains_weights(path) if here else has_weights(path)
     if not complete and (path / "config.json").is_file():
-        which = "config.json alone, no weights" if here else "config.json alone, the weights were not fetched"
-        return Found(load_config(path), facts={"files": which})
+        which = "config.json only, no weights" if here else "config.json only, weights not downloaded"
+        return ModelInfo(load_config(path), facts={"files": which})
     checkpoint = load_checkpoint(path)
     facts = {"format": checkpoint.format, "stored as": storage_dtype(checkpoint.tensors, "wte.weight")}
     facts["on disk"] = terminal.size(size_on_disk(path))
     tokenizer = checkpoint.tokenizer
     facts["tokenizer"] = "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens"
     card, attribution = path / "MODEL_CARD.md", path / "ATTRIBUTION.txt.gz"
-    return Found(
+    return ModelInfo(
         checkpoint.config,
         facts,
         read_text(card, limit=2**20) if card.is_file() else None,
@@ -109,7 +106,7 @@ def find(model: str) -> Found:
     )
 
 
-def heading(model: str, found: Found) -> Text:
+def heading(model: str, found: ModelInfo) -> Text:
     config = found.config
     text = Text()
     text.append(model, style="title")
@@ -122,28 +119,28 @@ def heading(model: str, found: Found) -> Text:
         f"{config.vocab_size:,} tokens, {config.n_positions:,} positions",
         style="quiet",
     )
-    if model in NAME_IN_THE_PAPER:
-        text.append(f"\n{NAME_IN_THE_PAPER[model]} in the paper", style="quiet")
+    if model in NAME_IN_PAPER:
+        text.append(f"\n{NAME_IN_PAPER[model]} in the paper", style="quiet")
     facts = ", ".join(f"{name}: {value}" for name, value in found.facts.items())
     text.append(f"\n{facts}\n" if facts else "\n", style="quiet")
     return text
 
 
 def matrices(counted: Tally, every_block: bool) -> Table:
-    """One row per tensor. The blocks are all alike, so one stands for all unless every one is asked for."""
+    """One row per tensor. The blocks are alike, so one stands for all unless --every-block is given."""
     n_layer = counted.config.n_layer
     folded = n_layer > 1 and not every_block
-    roomy = terminal.console().width >= 112
-    columns = ["tensor", ">shape", *([">one block"] if folded else []), ">numbers", ">share", ""]
-    made = terminal.table(*columns, *(["what it is"] if roomy else []))
+    wide = terminal.console().width >= 112
+    columns = ["tensor", ">shape", *([">one block"] if folded else []), ">parameters", ">fraction", ""]
+    table = terminal.table(*columns, *(["description"] if wide else []))
 
     def row(name: Text, shape: str, each: int | None, count: int, meaning: str = "", style: str = "") -> None:
-        share = count / counted.total
+        fraction = count / counted.total
         cells: list[Text | str] = [name, Text(shape, style="quiet")]
         if folded:
             cells.append("" if each is None else f"{each:,}")
-        cells += [Text(f"{count:,}", style=style), f"{share:.1%}", terminal.bar(share, 10)]
-        made.add_row(*cells, *([Text(meaning, style="quiet")] if roomy else []))
+        cells += [Text(f"{count:,}", style=style), f"{fraction:.1%}", terminal.bar(fraction, 10)]
+        table.add_row(*cells, *([Text(meaning, style="quiet")] if wide else []))
 
     def tensor(line: Line) -> None:
         times = n_layer if folded and line.block is not None else 1
@@ -170,15 +167,15 @@ def matrices(counted: Tally, every_block: bool) -> Table:
                     "",
                     counted.per_block,
                     counted.per_block * (n_layer if folded else 1),
-                    f"{n_layer} blocks, all alike" if folded else "a block",
+                    f"{n_layer} identical blocks" if folded else "a block",
                     "accent",
                 )
             tensor(line)
     if counted.config.tie_word_embeddings:
-        row(Text("lm_head"), "", None, 0, "the head is wte again, transposed: nothing new to count")
-    made.add_section()
-    row(Text("all", style="total"), "", None, counted.total, style="total")
-    return made
+        row(Text("lm_head"), "", None, 0, "tied to wte: no parameters of its own")
+    table.add_section()
+    row(Text("total", style="total"), "", None, counted.total, style="total")
+    return table
 
 
 def shape_of(line: Line) -> str:
@@ -186,28 +183,28 @@ def shape_of(line: Line) -> str:
 
 
 def memory(counted: Tally) -> Table:
-    """What the weights and the cache take, in each number format."""
+    """The memory of the weights and the KV cache in each dtype."""
     positions = counted.config.n_positions
-    made = terminal.table("memory", ">weights", ">cache per token", f">cache of {positions:,} tokens")
+    table = terminal.table("memory", ">weights", ">KV cache per token", f">KV cache of {positions:,} tokens")
     for dtype in ("float32", "bfloat16", "int8"):
-        # The cache keeps at least 16 bits a number: an int8 model computes its keys and values in floats.
+        # The cache has at least 16 bits per value: an int8 model computes its keys and values in floats.
         per_token = counted.cache_per_token("float32" if dtype == "float32" else "bfloat16")
-        made.add_row(
+        table.add_row(
             dtype,
             terminal.size(counted.memory(dtype)),
             terminal.size(per_token),
             terminal.size(per_token * positions),
         )
-    return made
+    return table
 
 
 def comparison(counted: Tally) -> Table:
-    """Our count beside the article's, one row per tensor that the article could have listed."""
-    made = terminal.table("tensor", ">shape", ">published", ">the article", ">difference")
+    """The published counts beside the article's, one row per tensor."""
+    table = terminal.table("tensor", ">shape", ">published", ">the article", ">difference")
 
     def row(name: str, shape: str, ours: int, theirs: int, style: str = "") -> None:
         gap = "" if ours == theirs else f"{ours - theirs:,}"
-        made.add_row(
+        table.add_row(
             Text(name, style=style), Text(shape, style="quiet"), Text(f"{ours:,}", style=style),
             Text(f"{theirs:,}", style=style), Text(gap, style="pick"),
         )  # fmt: skip
@@ -224,12 +221,12 @@ def comparison(counted: Tally) -> Table:
     for line in counted.outside():
         if line not in before:
             row(line.short, shape_of(line), line.count, illustrated_count(line))
-    row("all", "", counted.total, ILLUSTRATED_TOTAL, "total")
-    return made
+    row("total", "", counted.total, ILLUSTRATED_TOTAL, "total")
+    return table
 
 
 def difference(counted: Tally) -> Text:
-    """Why the two totals differ, in numbers that add up."""
+    """Why the two totals differ."""
     blocks, inner, width = counted.config.n_layer, counted.config.d_mlp, counted.config.n_embd
     per_bias = inner - width
     ln_f = 2 * width
@@ -237,9 +234,9 @@ def difference(counted: Tally) -> Text:
     short, full = f"{width:,}", f"{inner:,}"
     gap = counted.total - ILLUSTRATED_TOTAL
     return Text(
-        f"\nThe article's total is {gap:,} short of the published tensors:\n"
-        f"  {blocks * per_bias:>7,}  mlp.c_fc.bias is given {short} numbers; the layer is {full} wide,\n"
-        f"           and so is its bias: {blocks} blocks * {per_bias:,}\n"
-        f"  {ln_f:>7,}  ln_f, the norm after the last block, is left out: 2 * {width:,}\n"
-        f"  {gap:>7,}  in all"
+        f"\nThe article's total is {gap:,} less than that of the published tensors:\n"
+        f"  {blocks * per_bias:>7,}  mlp.c_fc.bias is listed with {short} values, but has {full}:\n"
+        f"           {blocks} blocks * {per_bias:,}\n"
+        f"  {ln_f:>7,}  ln_f, the final LayerNorm, is missing: 2 * {width:,}\n"
+        f"  {gap:>7,}  in total"
     )

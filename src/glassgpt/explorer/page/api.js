@@ -1,11 +1,11 @@
-// Every question to the server goes through here, so that an exported page can answer from what it carries.
+// All requests to the server. An exported page has no server and takes its responses from its bundle.
 
-import { answer } from "./offline.js";
+import { respond } from "./offline.js";
 
 const ROOT = "/api/v1";
-const KEPT = 200;
+const MAX_CACHED = 200;
 
-/** A mistake that the server explained. */
+/** An error response. */
 export class ApiError extends Error {
   /** @param {string} message @param {number} [status] */
   constructor(message, status = 0) {
@@ -14,27 +14,27 @@ export class ApiError extends Error {
   }
 }
 
-/** What an exported page carries. Null when there is a server. */
+/** The bundle of an exported page; null when there is a server. */
 const offline = readOffline();
 
-/** @type {Map<string, unknown>} answers, the latest used last: what a trace says never changes */
-const kept = new Map();
+/** @type {Map<string, unknown>} responses, the most recently used last: those about a trace never change */
+const cached = new Map();
 
-/** @type {Map<string, AbortController>} the one request under way in each slot */
+/** @type {Map<string, AbortController>} the pending request of each slot */
 const slots = new Map();
 
-/** @type {Map<string, Promise<unknown>>} requests under way that belong to no slot: who asks the same shares them */
-const shared = new Map();
+/** @type {Map<string, Promise<unknown>>} pending requests without a slot, shared by all callers */
+const pending = new Map();
 
-/** @returns {import("./offline.js").Carried | null} */
+/** @returns {import("./offline.js").Bundle | null} */
 function readOffline() {
   const block = document.getElementById("glass-offline");
   if (!block) return null;
   const found = JSON.parse(block.textContent ?? "{}");
-  return { ...found, streams: found.streams.map(decode), layers: found.layers.map(decode) };
+  return { ...found, residual: found.residual.map(decode), layers: found.layers.map(decode) };
 }
 
-/** The name of a question: the path with its query and, after a space, the body as JSON with sorted keys. @param {string} path @param {unknown} [body] */
+/** The cache key of a request: the path with its query and, after a space, the body as JSON with sorted keys. @param {string} path @param {unknown} [body] */
 export function keyOf(path, body) {
   return body === undefined ? path : `${path} ${sorted(body)}`;
 }
@@ -48,7 +48,7 @@ function sorted(value) {
   return `{${pairs.map(([name, inner]) => `${JSON.stringify(name)}:${sorted(inner)}`).join(",")}}`;
 }
 
-/** Big arrays come as base64 of little-endian numbers; make them typed arrays. @param {unknown} value @returns {unknown} */
+/** Large arrays are sent as base64, little endian: make them typed arrays. @param {unknown} value @returns {unknown} */
 export function decode(value) {
   if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value)) return value;
   const found = /** @type {Record<string, unknown>} */ (value);
@@ -67,11 +67,11 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/** @param {string} key @param {unknown} answer */
-function keep(key, answer) {
-  kept.delete(key);
-  kept.set(key, answer);
-  if (kept.size > KEPT) kept.delete(/** @type {string} */ (kept.keys().next().value));
+/** @param {string} key @param {unknown} response */
+function store(key, response) {
+  cached.delete(key);
+  cached.set(key, response);
+  if (cached.size > MAX_CACHED) cached.delete(/** @type {string} */ (cached.keys().next().value));
 }
 
 /** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
@@ -84,63 +84,63 @@ async function send(path, body, signal) {
     response = await fetch(ROOT + path, init);
   } catch (error) {
     if (isAbort(error)) throw error;
-    throw new ApiError("The server does not answer. Is `glassgpt explore` still running?");
+    throw new ApiError("The server does not respond. Is `glassgpt explore` still running?");
   }
   if (response.ok) return response;
-  const answer = await response.json().catch(() => null);
-  throw new ApiError(answer?.error?.message ?? `The server answered ${response.status}.`, response.status);
+  const failure = await response.json().catch(() => null);
+  throw new ApiError(failure?.error?.message ?? `The server responded with status ${response.status}.`, response.status);
 }
 
 /** @param {string} path @param {unknown} body @param {{slot?: string}} options @returns {Promise<any>} */
-async function ask(path, body, { slot }) {
+async function request(path, body, { slot }) {
   if (slot !== undefined) slots.get(slot)?.abort();
   const key = keyOf(path, body);
-  const known = kept.get(key) ?? (offline && decode(answer(offline, key)));
+  const known = cached.get(key) ?? (offline && decode(respond(offline, key)));
   if (known !== undefined && known !== null) {
-    keep(key, known);
+    store(key, known);
     return known;
   }
-  if (offline) throw new ApiError("This exported page holds one text only. Start `glassgpt explore` for more.");
-  const stop = new AbortController();
+  if (offline) throw new ApiError("This exported page has one text only. Start `glassgpt explore` for more.");
+  const controller = new AbortController();
   if (slot !== undefined) {
-    slots.set(slot, stop);
-    return fetched(key, path, body, stop.signal);
+    slots.set(slot, controller);
+    return fetchAndStore(key, path, body, controller.signal);
   }
-  const asked = shared.get(key) ?? fetched(key, path, body, stop.signal).finally(() => shared.delete(key));
-  shared.set(key, asked);
+  const asked = pending.get(key) ?? fetchAndStore(key, path, body, controller.signal).finally(() => pending.delete(key));
+  pending.set(key, asked);
   return asked;
 }
 
 /** @param {string} key @param {string} path @param {unknown} body @param {AbortSignal} signal */
-async function fetched(key, path, body, signal) {
+async function fetchAndStore(key, path, body, signal) {
   try {
     const found = decode(await (await send(path, body, signal)).json());
-    keep(key, found);
+    store(key, found);
     return found;
   } catch (error) {
-    // The server holds only so many traces: have a dropped one made again; who asked will hear of the new one.
+    // The server caches a limited number of traces: request a dropped one again, which notifies the views.
     if (error instanceof ApiError && error.status === 404 && /^\/(trace\/|intervene|attribute)/.test(path)) {
-      for (const known of [...kept.keys()].filter((name) => name.startsWith("/trace "))) kept.delete(known);
+      for (const known of [...cached.keys()].filter((name) => name.startsWith("/trace "))) cached.delete(known);
       api.expired();
-      throw new DOMException("the trace is made anew", "AbortError");
+      throw new DOMException("the trace is requested again", "AbortError");
     }
     throw error;
   }
 }
 
-/** Was this error only a request that a newer one replaced? @param {unknown} error */
+/** Whether the request was only replaced by a newer one. @param {unknown} error */
 export function isAbort(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/** What to say of an error. @param {unknown} error */
+/** An error as a message. @param {unknown} error */
 export function messageOf(error) {
   return error instanceof Error ? error.message : String(error);
 }
 
 /** Server-sent events of a POST, one by one. @param {string} path @param {unknown} body @param {AbortSignal} [signal] @returns {AsyncGenerator<any>} */
 async function* events(path, body, signal) {
-  if (offline) throw new ApiError("An exported page cannot generate. Start `glassgpt explore` for that.");
+  if (offline) throw new ApiError("An exported page cannot generate text. Start `glassgpt explore` for that.");
   const response = await send(path, body, signal);
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
@@ -162,22 +162,22 @@ async function* events(path, body, signal) {
 }
 
 export const api = {
-  /** True in an exported page, where there is nobody to ask. */
+  /** Whether this is an exported page, without a server. */
   offline: offline !== null,
   /**
-   * The answer to a GET. A `slot` names who asks: a newer question in the same slot ends the older one.
+   * The response to a GET. A newer request in the same `slot` aborts the older one.
    * @param {string} path @param {{slot?: string}} [options]
    */
-  get: (path, options = {}) => ask(path, undefined, options),
-  /** The answer to a POST, kept like that of a GET. @param {string} path @param {unknown} body @param {{slot?: string}} [options] */
-  post: (path, body, options = {}) => ask(path, body, options),
-  /** What was answered before, at once, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
-  peek: (path, body) => kept.get(keyOf(path, body)),
-  /** The questions whose answers are kept, for an export to carry. */
-  questions: () => [...kept.keys()],
-  /** Called when the server no longer holds a trace; the store sets it. */
+  get: (path, options = {}) => request(path, undefined, options),
+  /** The response to a POST, cached like that of a GET. @param {string} path @param {unknown} body @param {{slot?: string}} [options] */
+  post: (path, body, options = {}) => request(path, body, options),
+  /** A cached response, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
+  peek: (path, body) => cached.get(keyOf(path, body)),
+  /** The keys of the cached responses, for an export. */
+  cachedRequests: () => [...cached.keys()],
+  /** Called when the server has dropped a trace; set by the store. */
   expired: () => {},
-  /** The answer to a POST as it comes: a file. @param {string} path @param {unknown} body */
+  /** The response to a POST as text: a file. @param {string} path @param {unknown} body */
   text: async (path, body) => (await send(path, body)).text(),
   events,
 };

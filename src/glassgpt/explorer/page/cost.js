@@ -21,7 +21,7 @@ export function multiplications(c, from, to) {
 }
 
 /**
- * Every step of writing a text: the prompt in one go, then a token at a time.
+ * Every step of generation: the prompt, then one token at a time.
  * @param {ModelConfig} c
  * @param {number} prompt its length in tokens
  * @param {number} length of the whole text

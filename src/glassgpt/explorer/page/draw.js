@@ -1,4 +1,4 @@
-// Helpers to make elements, pictures and numbers. Text enters the page only as text nodes.
+// Helpers for elements, colours and number formats. Text enters the page only as text nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -45,24 +45,24 @@ function nodes(children) {
   return children.flat().filter((child) => !isNothing(child)).map((child) => (child instanceof Node ? child : String(child)));
 }
 
-/** Put other children in an element. @param {Element} element @param {...(Child | Child[])} children */
+/** Replace the children of an element. @param {Element} element @param {...(Child | Child[])} children */
 export function put(element, ...children) {
   element.replaceChildren(...nodes(children));
 }
 
-/** The same, and the focus stays on the button that is now in the place of the one that had it. @param {Element} box @param {...(Child | Child[])} children */
+/** The same, keeping the focus on the button at the same index. @param {Element} box @param {...(Child | Child[])} children */
 export function exchange(box, ...children) {
   const at = [...box.querySelectorAll("button")].indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
   put(box, ...children);
   if (at >= 0) box.querySelectorAll("button")[at]?.focus();
 }
 
-/** A scale with a word at either end. @param {string} from @param {string} kind @param {string} to */
+/** A colour scale with a label at either end. @param {string} from @param {string} kind @param {string} to */
 export function ramp(from, kind, to) {
   return el("div", { class: "shades" }, from, el("span", { class: `ramp ${kind}`, "aria-hidden": "true" }), to);
 }
 
-/** The named one of the page's colours, as the present theme has it. @param {string} name such as "ink" */
+/** A colour of the current theme. @param {string} name such as "ink" */
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
@@ -73,16 +73,16 @@ export function colour(name) {
 /** Each scale is three colours of style.css: nothing, some, much; or below, at and above zero. */
 const SCALES = {
   probability: ["p-0", "p-1", "p-2"],
-  surprise: ["s-0", "s-1", "s-2"],
+  loss: ["s-0", "s-1", "s-2"],
   attention: ["a-0", "a-1", "a-2"],
   diverging: ["d-minus", "d-zero", "d-plus"],
 };
 
-/** @type {Map<string, Shade[]>} the 256 shades of each scale, made once for a theme */
+/** @type {Map<string, Shade[]>} the 256 shades of each scale, cached for the theme */
 const tables = new Map();
 
-/** Forget the colours: the theme has changed. */
-export function forgetColours() {
+/** Clear the cache when the theme changes. */
+export function resetColours() {
   tables.clear();
 }
 
@@ -107,9 +107,9 @@ function inkOn(...parts) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** The colour of a share from 0 to 1. @param {"probability" | "surprise" | "attention"} name @param {number} share */
-export function shade(name, share) {
-  return shades(name)[Math.round(255 * Math.max(0, Math.min(1, share || 0)))];
+/** The colour of a value from 0 to 1. @param {"probability" | "loss" | "attention"} name @param {number} value */
+export function shade(name, value) {
+  return shades(name)[Math.round(255 * Math.max(0, Math.min(1, value || 0)))];
 }
 
 /** The colour of a number between -limit and limit. @param {number} value @param {number} limit */
@@ -118,7 +118,7 @@ export function diverging(value, limit) {
 }
 
 /**
- * One pixel for each of many numbers, to be drawn at any size.
+ * A canvas with one pixel per value, to be drawn at any size.
  * @param {number} columns @param {number} rows @param {(i: number) => Rgb | null} colourOf
  */
 export function pixels(columns, rows, colourOf) {
@@ -134,12 +134,12 @@ export function pixels(columns, rows, colourOf) {
   return canvas;
 }
 
-/** How surprising a probability is, from 0 (sure) to 1 (16 bits or more). @param {number} p */
-export function surpriseShare(p) {
+/** The loss of a token with this probability, from 0 (certain) to 1 (16 bits or more). @param {number} p */
+export function lossLevel(p) {
   return Math.min(1, -Math.log2(Math.max(p, 1e-30)) / 16);
 }
 
-/** A number in a few characters. @param {number | null | undefined} value @param {number} [digits] */
+/** A number with a few digits. @param {number | null | undefined} value @param {number} [digits] */
 export function format(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
@@ -148,7 +148,7 @@ export function format(value, digits = 3) {
   return text.replace("-", "−");
 }
 
-/** A probability as a percentage that never claims 0 or 100 for what is neither. @param {number} p */
+/** A probability as a percentage, never rounded to 0 or 100. @param {number} p */
 export function percent(p) {
   const value = 100 * p;
   if (value === 0 || value === 100) return `${value}%`;
@@ -165,13 +165,13 @@ export function brief(p) {
   return value < 9.95 ? `${value.toFixed(1)}%` : `${Math.round(value)}%`;
 }
 
-/** A token with its white space visible. @param {string} text */
+/** A token with visible white space. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";
   return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
 }
 
-/** A token for a narrow place. @param {string} text @param {number} most characters */
+/** A token, truncated. @param {string} text @param {number} most characters */
 export function short(text, most) {
   const shown = [...visible(text)];
   return shown.length > most ? `${shown.slice(0, most - 1).join("")}…` : shown.join("");

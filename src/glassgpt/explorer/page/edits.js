@@ -1,58 +1,58 @@
-// What the user meddles with: edits are part of the state, and what they do is asked of the server.
+// Edits to the forward pass, as in inspect/edits.py: they are part of the state, and the server runs them.
 
 import { api, isAbort, messageOf } from "./api.js";
 import { el } from "./draw.js";
 import { store } from "./store.js";
 
-/** In the state a patch names its source so; the second text itself is in the state too, and so in the URL. */
+/** The source of a patch in the state; the second text itself is in the state too, and so in the URL. */
 const SECOND = "second";
 
 /** @param {Edit} edit */
-const nameOf = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
+const keyOf = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
 
-/** Is this edit made? @param {Edit} edit */
+/** Whether this edit is active. @param {Edit} edit */
 export function hasEdit(edit) {
-  return store.get().edits.some((other) => nameOf(other) === nameOf(edit));
+  return store.get().edits.some((other) => keyOf(other) === keyOf(edit));
 }
 
-/** Make an edit, or take it back. @param {Edit} edit */
+/** Add an edit, or remove it. @param {Edit} edit */
 export function toggleEdit(edit) {
   const { edits } = store.get();
-  const others = edits.filter((other) => nameOf(other) !== nameOf(edit));
+  const others = edits.filter((other) => keyOf(other) !== keyOf(edit));
   store.set({ edits: others.length < edits.length ? others : [...edits, edit] });
 }
 
-/** Take a head out. @param {{layer: number, head: number}} place @returns {Edit} */
-export function cutHead({ layer, head }) {
-  return { kind: "head", layer, head, how: "zero" };
+/** Zero ablation of a head. @param {{layer: number, head: number}} place @returns {Edit} */
+export function ablateHead({ layer, head }) {
+  return { kind: "ablate_head", layer, head, how: "zero" };
 }
 
-/** Let a head say what it said in the second text. @param {{layer: number, head: number}} place @returns {Edit} */
+/** Patch a head from the second text. @param {{layer: number, head: number}} place @returns {Edit} */
 export function patchHead({ layer, head }) {
-  return { kind: "patch", tap: `h.${layer}.attn.z`, source: SECOND, head };
+  return { kind: "patch", step: `h.${layer}.attn.z`, source: SECOND, head };
 }
 
-/** A button that makes an edit, or takes it back. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
+/** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
-  const made = hasEdit(edit);
-  return el("button", { type: "button", class: "edit", "aria-pressed": String(made), "aria-label": name, onclick: run }, made ? `✓ ${label}` : label);
+  const active = hasEdit(edit);
+  return el("button", { type: "button", class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** An edit in words. @param {Edit} edit */
 export function describe(edit) {
-  const how = edit.how === "mean" ? "set to its mean" : "taken out";
-  if (edit.kind === "head") return `head ${edit.layer}.${edit.head} ${how}`;
-  if (edit.kind === "neuron") return `neuron ${edit.neuron} of block ${edit.layer} ${how}`;
-  if (edit.kind === "attn") return `attention of block ${edit.layer} ${how}`;
-  if (edit.kind === "mlp") return `MLP of block ${edit.layer} ${how}`;
-  if (edit.kind === "block") return `block ${edit.layer} ${how}`;
-  if (edit.kind === "steer") return `steered towards token ${edit.token} by ${edit.strength}`;
-  const block = edit.tap?.split(".")[1];
-  return edit.head === undefined ? `${edit.tap} from the second text` : `head ${block}.${edit.head} from the second text`;
+  const how = edit.how === "mean" ? "mean-ablated" : "ablated";
+  if (edit.kind === "ablate_head") return `head ${edit.layer}.${edit.head} ${how}`;
+  if (edit.kind === "ablate_neuron") return `neuron ${edit.neuron} of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
+  if (edit.kind === "steer_token") return `steered towards token ${edit.token} by ${edit.strength}`;
+  const block = edit.step?.split(".")[1];
+  return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
 }
 
-/** The edits as the server knows them, or null while the second text is not there yet. @returns {Edit[] | null} */
-function resolved() {
+/** The edits as the server expects them, or null while the second text is loading. @returns {Edit[] | null} */
+function resolveSources() {
   const { edits } = store.get();
   const second = store.secondTrace;
   if (!second && edits.some((edit) => edit.source === SECOND)) return null;
@@ -61,26 +61,26 @@ function resolved() {
   return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
 }
 
-async function ask() {
+async function updateIntervention() {
   const { trace } = store;
-  const edits = resolved();
+  const edits = resolveSources();
   if (!trace || !edits || edits.length === 0) {
-    if (store.intervention || store.problem) store.learn({ intervention: null, problem: "" }, "intervention");
+    if (store.intervention || store.problem) store.update({ intervention: null, problem: "" }, "intervention");
     return;
   }
   try {
-    const found = await api.post("/intervene", { id: trace.id, edits, token: store.cursor.token }, { slot: "intervene" });
-    store.learn({ intervention: found, problem: "" }, "intervention");
+    const found = await api.post("/intervene", { id: trace.id, edits, position: store.cursor.token }, { slot: "intervene" });
+    store.update({ intervention: found, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
-    store.learn({ intervention: null, problem: messageOf(error) }, "intervention");
+    store.update({ intervention: null, problem: messageOf(error) }, "intervention");
   }
 }
 
-async function askSecond() {
+async function updateSecondTrace() {
   const { second, model, checkpoint } = store.get();
   if (second.trim() === "") {
-    if (store.secondTrace) store.learn({ secondTrace: null }, "secondTrace");
+    if (store.secondTrace) store.update({ secondTrace: null }, "secondTrace");
     return;
   }
   /** @type {Record<string, unknown>} */
@@ -89,14 +89,14 @@ async function askSecond() {
   if (checkpoint !== null) body.checkpoint = checkpoint;
   try {
     const secondTrace = await api.post("/trace", body, { slot: "second" });
-    if (secondTrace !== store.secondTrace) store.learn({ secondTrace }, "secondTrace");
+    if (secondTrace !== store.secondTrace) store.update({ secondTrace }, "secondTrace");
   } catch (error) {
-    if (!isAbort(error)) store.learn({ secondTrace: null }, "secondTrace");
+    if (!isAbort(error)) store.update({ secondTrace: null }, "secondTrace");
   }
 }
 
 store.subscribe((changed) => {
-  if (changed.has("second") || changed.has("trace")) void askSecond();
-  const asked = changed.has("edits") || changed.has("trace") || changed.has("secondTrace");
-  if (asked || (changed.has("token") && store.get().edits.length > 0)) void ask();
+  if (changed.has("second") || changed.has("trace")) void updateSecondTrace();
+  const needed = changed.has("edits") || changed.has("trace") || changed.has("secondTrace");
+  if (needed || (changed.has("token") && store.get().edits.length > 0)) void updateIntervention();
 });

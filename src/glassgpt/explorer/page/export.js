@@ -1,4 +1,4 @@
-// What can be taken away: each view as SVG or PNG, and the page with its trace as one HTML file that needs no server.
+// Exports: each view as SVG or PNG, and the page with its trace as one HTML file that needs no server.
 
 import { api, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
@@ -7,7 +7,7 @@ import { store } from "./store.js";
 const PNG_SCALE = 2; // sharp on paper and on fine screens
 const TITLES = /** @type {Record<string, string>} */ ({ strip: "Token strip", tower: "Tower" });
 
-/** Give a file to the person. @param {Blob} blob @param {string} name */
+/** Download a file. @param {Blob} blob @param {string} name */
 function save(blob, name) {
   const link = el("a", { download: name, href: URL.createObjectURL(blob) });
   link.click();
@@ -24,34 +24,34 @@ export async function toPNG(source) {
     const canvas = el("canvas", { width: Math.round(image.naturalWidth * PNG_SCALE), height: Math.round(image.naturalHeight * PNG_SCALE) });
     /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
     const made = await new Promise((/** @type {BlobCallback} */ done) => canvas.toBlob(done));
-    if (!made) throw new Error("The picture is too large for a PNG; take the SVG.");
+    if (!made) throw new Error("The view is too large for a PNG. Export it as SVG.");
     return made;
   } finally {
     URL.revokeObjectURL(address);
   }
 }
 
-/** The page with everything it needs for the present text. @returns {Promise<Blob>} */
+/** The page with everything it needs for the current text. @returns {Promise<Blob>} */
 export async function wholePage() {
   const { text, ids, model, checkpoint } = store.get();
-  const body = { ...(ids ? { ids } : { text }), model, checkpoint, hash: store.address(), questions: api.questions() };
+  const body = { ...(ids ? { ids } : { text }), model, checkpoint, hash: store.address(), requests: api.cachedRequests() };
   return new Blob([await api.text("/export", body)], { type: "text/html" });
 }
 
 /**
- * Show what there is to take.
+ * Open the export dialog.
  * @param {View[]} views those in the page
  * @param {ViewEntry[]} entries
  */
 export function openExport(views, entries) {
-  const said = el("p", { role: "status", class: "small" });
+  const message = el("p", { role: "status", class: "small" });
   const run = async (/** @type {() => Promise<void>} */ work) => {
-    put(said, "One moment…");
+    put(message, "Exporting…");
     try {
       await work();
-      put(said, "Saved.");
+      put(message, "Saved.");
     } catch (error) {
-      put(said, messageOf(error));
+      put(message, messageOf(error));
     }
   };
   const rows = views.map((view) => {
@@ -64,11 +64,11 @@ export function openExport(views, entries) {
   const page = el("button", { type: "button", class: "primary", disabled: api.offline, onclick: () => void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
   const dialog = el("dialog", { class: "export", "aria-labelledby": "export-title" },
     el("h2", { id: "export-title" }, "Export"),
-    el("p", { class: "small quiet" }, "A view as it is now, in the present theme; another view of the panel: show it first."),
+    el("p", { class: "small quiet" }, "Each view as it is shown now. To export another view of the panel, open it first."),
     el("ul", {}, rows),
     page,
-    el("p", { class: "small quiet" }, api.offline ? "This page is such a file already." : "One file with this text’s numbers inside. It opens from the disk and needs no server and no network."),
-    said,
+    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text. It opens from disk, without a server or network."),
+    message,
     el("form", { method: "dialog" }, el("button", {}, "Close")),
   );
   dialog.addEventListener("close", () => dialog.remove());

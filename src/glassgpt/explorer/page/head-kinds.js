@@ -1,26 +1,26 @@
-// What a head mostly does, told from its pattern.
+// What a head mostly attends to, from its attention pattern.
 
 /** @typedef {{name: string, title: string, says: string}} Kind */
 
 /** @type {Kind[]} */
 export const KINDS = [
-  { name: "previous", title: "look at the token before", says: "the token before" },
-  { name: "self", title: "look at themselves", says: "itself" },
-  { name: "first", title: "look at the first token", says: "the first token" },
-  { name: "same", title: "look at an equal token before", says: "an equal token before" },
-  { name: "induction", title: "look behind an equal token before", says: "what followed an equal token before" },
-  { name: "spread", title: "look at everything alike", says: "everything alike" },
+  { name: "previous", title: "previous token", says: "the previous token" },
+  { name: "self", title: "same position", says: "itself" },
+  { name: "first", title: "first token", says: "the first token" },
+  { name: "same", title: "duplicate token", says: "an earlier copy of the token" },
+  { name: "induction", title: "induction", says: "the token after an earlier copy" },
+  { name: "spread", title: "uniform", says: "all tokens evenly" },
 ];
 
-/** A head is said to do something when it gives at least this share of its attention to it. */
-export const ENOUGH = 0.4;
+/** The fraction of its attention that makes a head one of a kind. */
+export const THRESHOLD = 0.4;
 
 /**
- * The share of a head's attention that goes to each kind of place, averaged over the tokens that have such a place.
+ * The fraction of a head's attention that each kind gets, averaged over the tokens that have such a position.
  * @param {Uint8Array} weights (T, T) of one head, 255 for all attention @param {number[]} ids
  * @returns {Record<string, number>}
  */
-export function sharesOf(weights, ids) {
+export function attentionByKind(weights, ids) {
   const count = ids.length;
   /** @type {Record<string, {sum: number, n: number}>} */
   const found = Object.fromEntries(KINDS.map(({ name }) => [name, { sum: 0, n: 0 }]));
@@ -49,15 +49,15 @@ export function sharesOf(weights, ids) {
   return Object.fromEntries(Object.entries(found).map(([name, { sum, n }]) => [name, n ? sum / n : 0]));
 }
 
-/** How evenly a row is spread: its entropy over the largest possible one, sharpened so that only the even ones are near 1. @param {Uint8Array} row */
+/** How uniform a row is: its entropy over the maximum, sharpened so that only uniform rows are near 1. @param {Uint8Array} row */
 function evenness(row) {
   let entropy = 0;
   for (const weight of row) if (weight) entropy -= (weight / 255) * Math.log(weight / 255);
   return (entropy / Math.log(row.length)) ** 6;
 }
 
-/** The kind that a head mostly is, or null. @param {Record<string, number>} shares */
+/** The main kind of a head, or null. @param {Record<string, number>} shares */
 export function mainKind(shares) {
   const best = KINDS.reduce((a, b) => (shares[b.name] > shares[a.name] ? b : a));
-  return shares[best.name] >= ENOUGH ? best : null;
+  return shares[best.name] >= THRESHOLD ? best : null;
 }

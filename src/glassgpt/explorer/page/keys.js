@@ -1,4 +1,4 @@
-// What the keys do. Views add theirs; "?" lists them all.
+// Keyboard shortcuts. Views add their own; "?" lists them all.
 
 /** @typedef {{keys: string[], what: string, run: (event: KeyboardEvent) => void}} Binding */
 
@@ -6,7 +6,7 @@
 const bindings = [];
 
 /**
- * Let keys do something. `keys` are names as in KeyboardEvent.key; returns how to take it back.
+ * Bind keys, named as in KeyboardEvent.key, to an action. Returns a function that unbinds them.
  * @param {string[]} keys @param {string} what @param {(event: KeyboardEvent) => void} run
  */
 export function bind(keys, what, run) {
@@ -15,12 +15,12 @@ export function bind(keys, what, run) {
   return () => void bindings.splice(bindings.indexOf(binding), 1);
 }
 
-/** All that is bound at the moment. */
+/** All current bindings. */
 export function bound() {
   return [...bindings];
 }
 
-/** Does the focused element want this key for itself? @param {KeyboardEvent} event */
+/** Whether the focused element handles this key itself. @param {KeyboardEvent} event */
 function isTaken(event) {
   const target = event.target;
   if (!(target instanceof HTMLElement)) return false;

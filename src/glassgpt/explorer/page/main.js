@@ -1,6 +1,6 @@
-// The page: the views there are, the tabs that choose among them, the theme and the keys.
+// The page: its views and their tabs, the theme and the keyboard.
 
-import { colour, el, forgetColours, put } from "./draw.js";
+import { colour, el, resetColours, put } from "./draw.js";
 import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
@@ -21,11 +21,11 @@ import { closeTour, openTour } from "./views/tour.js";
  */
 export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
-  { name: "heads", title: "Heads", hint: "Every head's pattern; take one out and see what changes", key: "h" },
-  { name: "next", title: "Next words", hint: "What may follow, and how one is chosen", key: "n" },
-  { name: "cache", title: "Cache", hint: "Writing step by step: what is computed, what is remembered", key: "c" },
+  { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
+  { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
+  { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c" },
   { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t" },
-  { name: "compare", title: "Compare", hint: "Two models, or two moments of one training run, on the same text", key: "m" },
+  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m" },
 ];
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
@@ -50,15 +50,15 @@ function buildTabs() {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const now = VIEWS.findIndex(({ name }) => name === present());
+    const now = VIEWS.findIndex(({ name }) => name === currentView());
     const next = VIEWS[(now + step + VIEWS.length) % VIEWS.length].name;
     store.set({ view: next });
     at(`tab-${next}`).focus();
   });
 }
 
-/** The name of the view that is shown. */
-function present() {
+/** The name of the open view. */
+function currentView() {
   const { view } = store.get();
   return VIEWS.some(({ name }) => name === view) ? view : VIEWS[0].name;
 }
@@ -69,7 +69,7 @@ export function shownViews() {
 }
 
 function showView() {
-  const name = present();
+  const name = currentView();
   for (const view of VIEWS) {
     const tab = at(`tab-${view.name}`);
     tab.setAttribute("aria-selected", String(view.name === name));
@@ -85,7 +85,7 @@ function showView() {
 function showTheme() {
   const { theme } = store.get();
   document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
-  forgetColours();
+  resetColours();
   document.dispatchEvent(new CustomEvent("glass-theme", { detail: colour("ground") }));
 }
 
@@ -94,8 +94,8 @@ function nextTheme() {
   store.set({ theme: THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] });
 }
 
-/** The panel gets twice the room, or its usual half again. */
-function turnWide() {
+/** Widen the panel, or narrow it again. */
+function toggleWide() {
   store.set({ wide: !store.get().wide });
 }
 
@@ -122,7 +122,7 @@ function showKeys() {
 /** @type {Record<string, string>} how some keys are written */
 const NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
 
-/** Move the cursor and let the tower keep it in sight. @param {number} tokens @param {number} layers */
+/** Move the cursor. @param {number} tokens @param {number} layers */
 function move(tokens, layers) {
   const { token, layer } = store.cursor;
   const last = (store.trace?.tokens.length ?? 1) - 1;
@@ -131,7 +131,7 @@ function move(tokens, layers) {
 }
 
 /** @param {number} step */
-function turnHead(step) {
+function moveHead(step) {
   const heads = store.config?.n_head ?? 1;
   store.set({ head: (store.cursor.head + step + heads) % heads });
 }
@@ -139,28 +139,28 @@ function turnHead(step) {
 function bindKeys() {
   /** @param {[string, string]} keys @param {string} what @param {(step: number) => void} run with -1 for the first of the two, 1 for the other */
   const pair = (keys, what, run) => bind(keys, what, ({ key }) => run(key === keys[0] ? -1 : 1));
-  pair(["ArrowLeft", "ArrowRight"], "the token before, the next one", (step) => move(step, 0));
-  pair(["ArrowDown", "ArrowUp"], "one block down, one up", (step) => move(0, step));
-  pair(["Home", "End"], "the first token, the last", (step) => move(step * Infinity, 0));
-  pair(["[", "]"], "the head before, the next one", turnHead);
+  pair(["ArrowLeft", "ArrowRight"], "previous or next token", (step) => move(step, 0));
+  pair(["ArrowDown", "ArrowUp"], "one block down or up", (step) => move(0, step));
+  pair(["Home", "End"], "first or last token", (step) => move(step * Infinity, 0));
+  pair(["[", "]"], "previous or next head", moveHead);
   for (const { name, title, key } of VIEWS) bind([key], `show ${title}`, () => store.set({ view: name }));
   bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
-  bind(["w"], "widen the panel, or narrow it again", turnWide);
-  bind(["d"], "light, dark, or as the system has it", nextTheme);
-  bind(["x"], "the guided tour", () => openTour(document.activeElement));
+  bind(["w"], "widen or narrow the panel", toggleWide);
+  bind(["d"], "theme: auto, light or dark", nextTheme);
+  bind(["x"], "guided tour", () => openTour(document.activeElement));
   bind(["Escape"], "close the tour", closeTour);
-  bind(["?"], "this list", showKeys);
+  bind(["?"], "this list of keys", showKeys);
 }
 
 function start() {
   buildTabs();
   const explain = tool("Explain", "A guided tour (x)", () => openTour(explain));
   explain.classList.add("primary");
-  tool("Export", "Pictures of the views, or the whole page as one file", () => openExport(shownViews(), VIEWS));
+  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => openExport(shownViews(), VIEWS));
   const theme = tool("Theme", "", nextTheme);
-  const wide = tool("Wide", "Give the panel more room (w)", turnWide);
+  const wide = tool("Wide", "Widen the panel (w)", toggleWide);
   wide.className = "only-large";
-  tool("Keys", "What the keys do (?)", showKeys);
+  tool("Keys", "Keyboard shortcuts (?)", showKeys);
   bindKeys();
   at("skip").addEventListener("click", (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// Formulas as text: "s_j = q · k_j / √d_{head}" with the letters slanted and the indices where they belong.
+// Formulas as HTML: "s_j = q · k_j / √d_{head}" with italic letters, subscripts and superscripts.
 
 import { el } from "./draw.js";
 

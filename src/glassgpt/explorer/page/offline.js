@@ -1,14 +1,14 @@
-// An exported page has no server. It carries answers, and for its one text the arrays from which the others follow.
+// An exported page has no server: it has a bundle of responses, and the activations to compute the others from.
 
 /** @typedef {{shape: number[], data: Float32Array}} Floats */
 /**
- * @typedef {object} Carried
- * @property {Record<string, unknown>} answers
- * @property {string} trace the id of the text that it carries whole
+ * @typedef {object} Bundle
+ * @property {Record<string, unknown>} responses by request key
+ * @property {string} trace the id of its trace
  * @property {number} n_head
- * @property {number[]} scales what scores are multiplied with, for each block
- * @property {Floats[]} streams between the blocks, (T, C) each
- * @property {Record<string, Floats>[]} layers the steps within each block
+ * @property {number[]} scales the factor of the attention scores, for each block
+ * @property {Floats[]} residual the residual stream between blocks, (T, C) each
+ * @property {Record<string, Floats>[]} layers the steps of each block, by the names of inspect/taps.py
  */
 
 /** @param {Floats} array @param {number} row @returns {number[]} a row of (T, C) */
@@ -37,67 +37,67 @@ function softmax(scores) {
   return weights.map((weight) => weight / total);
 }
 
-/** @param {Carried} carried @param {number} layer @param {number} head @param {number} token */
-function headAnswer(carried, layer, head, token) {
-  const steps = carried.layers[layer];
-  const [q, k, v] = [steps.q, steps.k, steps.v].map((array) => ofHead(array, head));
+/** @param {Bundle} bundle @param {number} layer @param {number} head @param {number} token */
+function headResponse(bundle, layer, head, token) {
+  const steps = bundle.layers[layer];
+  const [q, k, v] = [steps["attn.q"], steps["attn.k"], steps["attn.v"]].map((array) => ofHead(array, head));
   const scores = k.map((key) => dot(q[token], key));
-  const scaled = scores.map((score) => score * carried.scales[layer]);
+  const scaled = scores.map((score) => score * bundle.scales[layer]);
   const seen = softmax(scaled.slice(0, token + 1));
-  const merged = row(steps.merged, token);
-  const width = merged.length / carried.n_head;
+  const merged = row(steps["attn.merged"], token);
+  const width = merged.length / bundle.n_head;
   return {
-    x: row(carried.streams[layer], token),
+    resid_pre: row(bundle.residual[layer], token),
     ln_1: row(steps.ln_1, token),
-    q: q[token],
-    k,
-    v,
-    scores,
-    scaled,
-    masked: scaled.map((score, t) => (t > token ? null : score)),
-    weights: scaled.map((_, t) => seen[t] ?? 0),
+    "attn.q": q[token],
+    "attn.k": k,
+    "attn.v": v,
+    "attn.scores": scores,
+    "attn.scaled": scaled,
+    "attn.masked": scaled.map((score, t) => (t > token ? null : score)),
+    "attn.weights": scaled.map((_, t) => seen[t] ?? 0),
     unmasked: softmax(scaled),
-    z: merged.slice(head * width, (head + 1) * width),
-    merged,
-    projected: row(steps.projected, token),
-    x_mid: row(steps.x_mid, token),
+    "attn.z": merged.slice(head * width, (head + 1) * width),
+    "attn.merged": merged,
+    "attn.proj": row(steps["attn.proj"], token),
+    resid_mid: row(steps.resid_mid, token),
   };
 }
 
-/** @param {Carried} carried @param {number} layer @param {number} token */
-function mlpAnswer(carried, layer, token) {
-  const steps = carried.layers[layer];
-  const names = ["x_mid", "ln_2", "pre", "post", "out"];
+/** @param {Bundle} bundle @param {number} layer @param {number} token */
+function mlpResponse(bundle, layer, token) {
+  const steps = bundle.layers[layer];
+  const names = ["resid_mid", "ln_2", "mlp.fc", "mlp.gelu", "mlp.proj"];
   const found = Object.fromEntries(names.map((name) => [name, row(steps[name], token)]));
-  return { ...found, x_out: row(carried.streams[layer + 1], token) };
+  return { ...found, resid_post: row(bundle.residual[layer + 1], token) };
 }
 
-/** @param {Carried} carried @param {number} layer */
-function patternsAnswer(carried, layer) {
-  const { q, k } = carried.layers[layer];
+/** @param {Bundle} bundle @param {number} layer */
+function patternsResponse(bundle, layer) {
+  const { "attn.q": q, "attn.k": k } = bundle.layers[layer];
   const [heads, tokens] = q.shape;
   const data = new Uint8Array(heads * tokens * tokens);
   for (let head = 0; head < heads; head++) {
     const [queries, keys] = [ofHead(q, head), ofHead(k, head)];
     queries.forEach((query, t) => {
-      const weights = softmax(keys.slice(0, t + 1).map((key) => dot(query, key) * carried.scales[layer]));
+      const weights = softmax(keys.slice(0, t + 1).map((key) => dot(query, key) * bundle.scales[layer]));
       data.set(weights.map((weight) => Math.round(255 * weight)), (head * tokens + t) * tokens);
     });
   }
-  return { weights: { shape: [heads, tokens, tokens], data } };
+  return { "attn.weights": { shape: [heads, tokens, tokens], data } };
 }
 
 /**
- * The answer to a question, or undefined if the file does not hold it.
- * @param {Carried} carried
+ * The response to a request, or undefined if it is not in the bundle.
+ * @param {Bundle} bundle
  * @param {string} key
  */
-export function answer(carried, key) {
-  if (Object.hasOwn(carried.answers, key)) return carried.answers[key];
+export function respond(bundle, key) {
+  if (Object.hasOwn(bundle.responses, key)) return bundle.responses[key];
   const found = /^\/trace\/(\w+)\/(head|mlp|patterns)\?(.*)$/.exec(key);
-  if (!found || found[1] !== carried.trace) return undefined;
+  if (!found || found[1] !== bundle.trace) return undefined;
   const asked = new URLSearchParams(found[3]);
-  const [layer, head, token] = ["layer", "head", "token"].map((name) => Number(asked.get(name)));
-  if (found[2] === "patterns") return patternsAnswer(carried, layer);
-  return found[2] === "mlp" ? mlpAnswer(carried, layer, token) : headAnswer(carried, layer, head, token);
+  const [layer, head, token] = ["layer", "head", "position"].map((name) => Number(asked.get(name)));
+  if (found[2] === "patterns") return patternsResponse(bundle, layer);
+  return found[2] === "mlp" ? mlpResponse(bundle, layer, token) : headResponse(bundle, layer, head, token);
 }

@@ -1,4 +1,4 @@
-// What views 5 to 8 share: they are made of parts, have keys of their own, and fit the width.
+// The base of views 5 to 8: made of parts, with their own keys, redrawn on resize.
 
 import { colour, el, svg, visible } from "./draw.js";
 import { bind } from "./keys.js";
@@ -11,25 +11,25 @@ export const count = (n) => n.toLocaleString("en-US");
 /** A token within a sentence. @param {string} text */
 export const named = (text) => el("b", { class: "named" }, visible(text));
 
-/** The present trace and shape; views are drawn only when there are some. */
-export const present = () => ({ trace: /** @type {Trace} */ (store.trace), config: /** @type {ModelConfig} */ (store.config) });
+/** The current trace and config; views are rendered only when there are some. */
+export const current = () => ({ trace: /** @type {Trace} */ (store.trace), config: /** @type {ModelConfig} */ (store.config) });
 
-/** A picture that says what it shows. @param {number} width @param {number} height @param {string} words @param {...(Child | Child[])} children */
-export const picture = (width, height, words, ...children) => svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, ...children);
+/** An SVG with a label for screen readers. @param {number} width @param {number} height @param {string} words @param {...(Child | Child[])} children */
+export const figure = (width, height, words, ...children) => svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, ...children);
 
-/** Small words in a picture. @param {number} x @param {number} y @param {string | number} text @param {Record<string, unknown>} [more] */
+/** A text in a figure. @param {number} x @param {number} y @param {string | number} text @param {Record<string, unknown>} [more] */
 export const label = (x, y, text, more = {}) => svg("text", { x, y, "font-size": 10, fill: colour("soft"), ...more }, text);
 
-/** A line of a table: its name, then its cells. @param {string} name @param {(string | HTMLTableCellElement)[]} cells @param {string} [kind] its class */
+/** A table row. @param {string} name @param {(string | HTMLTableCellElement)[]} cells @param {string} [kind] its class */
 export const line = (name, cells, kind = "") => el("tr", { class: kind }, el("th", { scope: "row" }, name), cells.map((cell) => (typeof cell === "string" ? el("td", {}, cell) : cell)));
 
-/** The first line. @param {string[]} names */
+/** A table head. @param {string[]} names */
 export const head = (names) => el("thead", {}, el("tr", {}, names.map((name) => (name ? el("th", { scope: "col" }, name) : el("td")))));
 
-/** A box that scrolls sideways where its table is too wide. @param {string} name @param {HTMLTableElement} table */
+/** A box that scrolls if its table is too wide. @param {string} name @param {HTMLTableElement} table */
 export const scroll = (name, table) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table);
 
-/** A slider with its name and what it says. @param {string} id @param {string} name @param {Record<string, unknown>} attributes @param {(value: number) => void} run */
+/** A slider with a label and its value as text. @param {string} id @param {string} name @param {Record<string, unknown>} attributes @param {(value: number) => void} run */
 export function slider(id, name, attributes, run) {
   const input = el("input", { type: "range", id, min: 0, step: 1, ...attributes, oninput: () => run(Number(input.value)) });
   const says = el("output", { for: id });
@@ -63,8 +63,8 @@ export class Panel extends GlassView {
     removeEventListener("resize", this.#redraw);
   }
 
-  /** The room for pictures. */
-  get room() {
+  /** The width for figures. */
+  get figureWidth() {
     return Math.max(240, this.clientWidth || 590);
   }
 }

@@ -1,4 +1,4 @@
-// A head's pattern, small or large, as a matrix or as lines.
+// A head's attention pattern, small or large, as a matrix or as lines.
 
 import { colour, el, percent, pixels, prepare, put, shades, short, visible } from "./draw.js";
 import { store } from "./store.js";
@@ -56,12 +56,12 @@ export class GlassPattern extends Drawn {
   #geometry = { left: 0, top: 0, cell: 1 };
 
   build() {
-    this.box.setAttribute("aria-label", "The head's pattern, large");
+    this.box.setAttribute("aria-label", "The head's attention pattern");
     this.box.append(this.#canvas);
     this.append(this.box, this.#readout);
     this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
     this.#canvas.addEventListener("click", (event) => this.#point(event, true));
-    this.#canvas.addEventListener("mouseleave", () => this.#tell());
+    this.#canvas.addEventListener("mouseleave", () => this.#notify());
   }
 
   /** @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} least @param {string} label */
@@ -71,7 +71,7 @@ export class GlassPattern extends Drawn {
     this.#least = least;
     this.#canvas.setAttribute("aria-label", label);
     this.draw();
-    this.#tell();
+    this.#notify();
   }
 
   draw() {
@@ -135,7 +135,7 @@ export class GlassPattern extends Drawn {
     context.textAlign = "right";
     context.fillText("this token", left - 6, 11);
     context.textAlign = "left";
-    context.fillText("looks at", right + 6, 11);
+    context.fillText("attends to", right + 6, 11);
     context.font = "12px system-ui, sans-serif";
     tokens.forEach(({ text }, place) => {
       context.fillStyle = colour(place === token ? "accent" : "ink");
@@ -157,19 +157,19 @@ export class GlassPattern extends Drawn {
     if (query < 0 || query >= pattern.tokens.length) return;
     if (choose) store.set({ token: query });
     const key = this.#how === "matrix" ? Math.floor((event.clientX - box.left - left) / cell) : undefined;
-    this.#tell(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
+    this.#notify(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
   }
 
-  /** Say who looks at whom; without a pair, where the cursor's token looks most. @param {number} [query] @param {number} [key] */
-  #tell(query, key) {
+  /** Describe one weight; by default, the largest of the cursor's token. @param {number} [query] @param {number} [key] */
+  #notify(query, key) {
     const pattern = this.#pattern;
     if (!pattern) return;
     const { weights, tokens } = pattern;
     const from = query ?? pattern.token;
     const row = weights.subarray(from * tokens.length, (from + 1) * tokens.length);
     const to = key ?? row.indexOf(Math.max(...row));
-    const share = to > from ? "cannot see (it lies ahead)" : `gives ${percent(Math.round((row[to] / 255) * 1000) / 1000)} of its attention to`;
-    put(this.#readout, el("b", {}, visible(tokens[from].text)), ` ${share} `, el("b", {}, visible(tokens[to].text)), key === undefined ? ", more than to any other." : ".");
+    const share = to > from ? "cannot attend to the later token" : `gives ${percent(Math.round((row[to] / 255) * 1000) / 1000)} of its attention to`;
+    put(this.#readout, el("b", {}, visible(tokens[from].text)), ` ${share} `, el("b", {}, visible(tokens[to].text)), key === undefined ? ", the most." : ".");
   }
 }
 

@@ -1,6 +1,6 @@
-// From logits to the probabilities that a draw uses: the browser's twin of generate/sampling.py.
+// From logits to the distribution that is sampled: the counterpart of generate/sampling.py in the browser.
 //
-// temperature -> top-k -> top-p -> min-p -> draw, each step on what the one before it left. Tokens are ranked by
+// temperature -> top-k -> top-p -> min-p -> draw, each step on what the previous one kept. Tokens are ranked by
 // logit, lower ids first among equals. In that order every filter keeps a beginning of the ranking, so a filter is
 // one number: how many tokens are left. Ranking is done once for each new row of logits; what a slider moves is one
 // pass over arrays that were made before (50,257 tokens: about 1 ms).
@@ -22,13 +22,13 @@ export class Sampler {
     }
     for (let rank = 0; rank < this.size; rank++) this.plain[rank] /= total;
     /** @type {Cut[]} */
-    this.cuts = (/** @type {KnobName[]} */ (["temperature", "topK", "topP", "minP"])).map((name) => ({ name, count: this.size, mass: 1 }));
+    this.cuts = (/** @type {SamplingParam[]} */ (["temperature", "topK", "topP", "minP"])).map((name) => ({ name, count: this.size, mass: 1 }));
     this.kept = this.size;
     this.total = total; // the weight of the kept ones
     this.whole = total; // the weight of all
   }
 
-  /** Apply the settings; afterwards `cuts`, `kept` and `probability` speak of them. @param {Knobs} knobs */
+  /** Apply the parameters; updates `cuts`, `kept` and `probability`. @param {SamplingParams} params */
   apply({ temperature, topK, topP, minP }) {
     const { values, weight, size } = this;
     const greedy = temperature === 0;

@@ -1,6 +1,6 @@
-// Matrices drawn to scale. Every matrix of a GPT-2 has one side as wide as the stream, so each is a strip of that
-// height, as long as its other side. The tables stand on top, broken at the edge like a long word; below them the
-// blocks, some in each line, as many as make the whole low enough to be seen at once.
+// Matrices drawn to scale. One side of every GPT-2 matrix is the width of the residual stream, so each is a strip of that
+// height. The embedding tables come first, wrapped at the edge; below them the blocks, as many per line as keep the
+// figure low enough to be seen without scrolling.
 
 const GAP = 2;
 const BETWEEN = 10; // blocks
@@ -14,13 +14,13 @@ const BETWEEN = 10; // blocks
  */
 export function strips(rows, stream, width, most = 340) {
   for (let inLine = 1; ; inLine++) {
-    const made = laidOut(rows, stream, width, inLine);
+    const made = layOut(rows, stream, width, inLine);
     if (made.height <= most || inLine >= 6) return made;
   }
 }
 
 /** @param {TallyRow[]} rows @param {number} stream @param {number} width @param {number} inLine blocks in each line */
-function laidOut(rows, stream, width, inLine) {
+function layOut(rows, stream, width, inLine) {
   const matrices = rows.filter((row) => row.shape.length === 2);
   const long = (/** @type {TallyRow} */ row) => row.count / stream;
   const blockOf = (/** @type {TallyRow} */ row) => (row.name.startsWith("h.") ? Number(row.name.split(".")[1]) : null);

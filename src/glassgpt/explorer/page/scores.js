@@ -1,4 +1,4 @@
-// <glass-scores>: what one query meets. Columns are tokens; rows go from their keys to the mix of their values.
+// <glass-scores>: one query against every key. Columns are tokens; rows go from their keys to the weighted values.
 
 import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, visible } from "./draw.js";
 import { math } from "./math.js";
@@ -11,34 +11,34 @@ const STRIP = 64;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: Head, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} Shown
+ * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} ScoreData
  * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
- * @typedef {{formula: string, high: number, cell?: (shown: Shown, key: number) => Score}} Line
+ * @typedef {{formula: string, high: number, cell?: (shown: ScoreData, key: number) => Score}} Line
  */
 
 /** @type {Line[]} */
 const LINES = [
   { formula: "token j", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
   { formula: "k_j", high: STRIP + 6 },
-  { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head.scores[key], 2) }) },
-  { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head.scaled[key], 2) }) },
-  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head.scaled[key], 2) }) },
+  { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scores"][key], 2) }) },
+  { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scaled"][key], 2) }) },
+  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head["attn.scaled"][key], 2) }) },
   { formula: "softmax", high: 26, cell: ({ weights }, key) => ({ text: percent(weights[key]), ...shade("attention", weights[key]) }) },
   { formula: "a_j v_j", high: STRIP + 6 },
 ];
 
-/** Does the mask keep the query from this key? @param {Shown} shown @param {number} key */
-const isHidden = ({ head, mask }, key) => mask && head.masked[key] === null;
+/** Whether the mask hides this key from the query. @param {ScoreData} shown @param {number} key */
+const isHidden = ({ head, mask }, key) => mask && head["attn.masked"][key] === null;
 
 export class GlassScores extends Drawn {
-  /** @type {Shown | null} */ #shown = null;
+  /** @type {ScoreData | null} */ #shown = null;
   #table = el("div", { class: "table", role: "table", "aria-label": "Scores of the query against every key" });
   #readout = el("p", { class: "small", "aria-live": "polite" });
   #query = el("canvas", { "aria-hidden": "true" });
   #sum = el("canvas", { "aria-hidden": "true" });
   #keys = el("canvas", { "aria-hidden": "true" });
   #values = el("canvas", { "aria-hidden": "true" });
-  #looked = el("div", { class: "looked", "aria-hidden": "true" });
+  #highlight = el("div", { class: "highlight", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #lines = [];
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
   #left = 0;
@@ -52,8 +52,8 @@ export class GlassScores extends Drawn {
       if (formula === "a_j v_j") label.append(el("span", { class: "beside" }, math("z"), this.#sum));
       return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label);
     });
-    this.#table.append(this.#looked, ...this.#lines);
-    this.box.setAttribute("aria-label", "The query and every key; arrow keys go from key to key");
+    this.#table.append(this.#highlight, ...this.#lines);
+    this.box.setAttribute("aria-label", "The query against every key; arrow keys move between keys");
     this.box.append(this.#table);
     this.append(this.box, this.#readout);
     this.box.addEventListener("scroll", () => {
@@ -62,18 +62,18 @@ export class GlassScores extends Drawn {
     });
     this.box.addEventListener("mousemove", ({ clientX }) => {
       const inGutter = clientX - this.box.getBoundingClientRect().left < GUTTER;
-      if (!inGutter) this.#look(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
+      if (!inGutter) this.#describe(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
     });
     this.box.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
       if (by === undefined) return;
       event.preventDefault();
-      this.#look(this.#key + by);
+      this.#describe(this.#key + by);
       this.#reveal(this.#key);
     });
   }
 
-  /** @param {Shown} shown */
+  /** @param {ScoreData} shown */
   show(shown) {
     this.#shown = shown;
     const { tokens, token, weights } = shown;
@@ -85,10 +85,10 @@ export class GlassScores extends Drawn {
       this.#reveal(token);
     }
     this.draw();
-    this.#look(this.#key);
+    this.#describe(this.#key);
   }
 
-  /** Bring a column into sight. @param {number} key */
+  /** Scroll a column into view. @param {number} key */
   #reveal(key) {
     const x = key * PITCH;
     if (x < this.#left) this.#left = x - PITCH;
@@ -100,28 +100,28 @@ export class GlassScores extends Drawn {
 
   draw() {
     if (!this.#shown) return;
-    upright(this.#query, this.#shown.head.q);
+    upright(this.#query, this.#shown.head["attn.q"]);
     upright(this.#sum, this.#shown.z);
     this.#columns(true);
   }
 
-  /** Draw the columns in sight. @param {boolean} anew even if they are drawn already */
-  #columns(anew) {
+  /** Draw the visible columns. @param {boolean} force even if they are drawn */
+  #columns(force) {
     const shown = this.#shown;
     if (!shown) return;
     const first = Math.max(0, Math.floor(this.#left / PITCH) - MARGIN);
     const last = Math.min(shown.tokens.length - 1, Math.ceil((this.#left + this.width) / PITCH) + MARGIN);
-    if (!anew && first >= this.#range[0] && last <= this.#range[1]) return;
+    if (!force && first >= this.#range[0] && last <= this.#range[1]) return;
     this.#range = [first, last];
     LINES.forEach(({ cell, formula }, place) => {
       const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
-      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#picture(formula === "k_j")]));
+      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#figure(formula === "k_j")]));
     });
-    this.#strips(this.#keys, shown, shown.head.k, () => 1);
-    this.#strips(this.#values, shown, shown.head.v, (key) => shown.weights[key]);
+    this.#strips(this.#keys, shown, shown.head["attn.k"], () => 1);
+    this.#strips(this.#values, shown, shown.head["attn.v"], (key) => shown.weights[key]);
   }
 
-  /** @param {Shown} shown @param {NonNullable<Line["cell"]>} content */
+  /** @param {ScoreData} shown @param {NonNullable<Line["cell"]>} content */
   #cells(shown, content) {
     const cells = [];
     for (let key = this.#range[0]; key <= this.#range[1]; key++) {
@@ -133,12 +133,12 @@ export class GlassScores extends Drawn {
   }
 
   /** @param {boolean} keys */
-  #picture(keys) {
+  #figure(keys) {
     const label = keys ? "the key of each token, as colours" : "the value of each token times its weight, as colours";
     return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, keys ? this.#keys : this.#values);
   }
 
-  /** @param {HTMLCanvasElement} canvas @param {Shown} shown @param {number[][]} vectors @param {(key: number) => number} share */
+  /** @param {HTMLCanvasElement} canvas @param {ScoreData} shown @param {number[][]} vectors @param {(key: number) => number} share */
   #strips(canvas, shown, vectors, share) {
     const [first, last] = this.#range;
     const context = prepare(canvas, (last - first + 1) * PITCH, STRIP);
@@ -149,24 +149,24 @@ export class GlassScores extends Drawn {
     }
   }
 
-  /** Tell how the weight of one key came about. @param {number} wanted */
-  #look(wanted) {
+  /** Describe how the weight of one key is computed. @param {number} wanted */
+  #describe(wanted) {
     const shown = this.#shown;
     if (!shown) return;
     const { head, tokens, token, weights, scale } = shown;
     const key = Math.max(0, Math.min(tokens.length - 1, wanted));
     this.#key = key;
-    this.#looked.style.left = `${GUTTER + key * PITCH - 2}px`;
-    this.#looked.style.width = `${PITCH}px`;
-    const fate = isHidden(shown, key) ? "it lies ahead, so the mask makes it −∞ and its weight 0" : `its share after the softmax is ${percent(weights[key])}`;
+    this.#highlight.style.left = `${GUTTER + key * PITCH - 2}px`;
+    this.#highlight.style.width = `${PITCH}px`;
+    const fate = isHidden(shown, key) ? "it is a later token, so the mask sets it to −∞ and its weight to 0" : `after the softmax its weight is ${percent(weights[key])}`;
     put(
       this.#readout,
       el("b", {}, visible(tokens[token].text)),
-      " asks ",
+      " attends to ",
       el("b", {}, visible(tokens[key].text)),
       ": ",
       math("q · k"),
-      ` = ${format(head.scores[key])} ÷ ${scale} = ${format(head.scaled[key])}; ${fate}.`,
+      ` = ${format(head["attn.scores"][key])} ÷ ${scale} = ${format(head["attn.scaled"][key])}; ${fate}.`,
     );
   }
 }

@@ -1,4 +1,4 @@
-// The one state of the page. Views read it, change it with `set`, and hear of changes; the URL holds all of it.
+// The state of the page. Views read it, change it with `set` and subscribe to changes; all of it is in the URL.
 
 import { ApiError, api, isAbort, messageOf } from "./api.js";
 
@@ -35,10 +35,10 @@ const DEFAULTS = {
   filter: "",
 };
 
-/** What another trace depends on. */
+/** A change of these needs another trace. */
 const TRACED = /** @type {const} */ (["text", "ids", "model", "checkpoint"]);
 
-/** The address is written this long after the last change: browsers allow only so many a second. */
+/** The URL is updated this long after the last change: browsers limit how often. */
 const WRITE_AFTER_MS = 150;
 
 /** @param {unknown} a @param {unknown} b */
@@ -48,33 +48,33 @@ class Store {
   /** @type {State} */ #state = { ...DEFAULTS };
   /** @type {Set<Listener>} */ #listeners = new Set();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #writing;
-  /** @type {Record<string, unknown>} what the present trace was asked with */ #traced = {};
+  /** @type {Record<string, unknown>} the request body of the current trace */ #traced = {};
 
-  /** @type {Trace | null} the trace of the present text, or of the last one while a new one is made */
+  /** @type {Trace | null} the trace of the current text, or of the last one while a new one is loading */
   trace = null;
   /** @type {ModelInfo | null} */
   info = null;
-  /** @type {Intervention | null} what the edits do at the cursor's token; null without edits */
+  /** @type {Intervention | null} the effect of the edits at the cursor's token; null without edits */
   intervention = null;
   /** @type {Trace | null} the trace of the second text, from which heads are patched */
   secondTrace = null;
-  /** @type {string} why the edits could not be made */
+  /** @type {string} why the edits failed */
   problem = "";
   /** @type {"loading" | "ready" | "error"} */
   status = "loading";
-  /** @type {string} what went wrong, for people */
+  /** @type {string} the message to show */
   error = "";
 
   get() {
     return this.#state;
   }
 
-  /** The shape of the present model. */
+  /** The config of the current model. */
   get config() {
     return this.info?.models[this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
   }
 
-  /** The cursor, with every part where it can be: token -1 is the last one, layer -1 the embedding. */
+  /** The cursor, within range: token -1 is the last one, layer -1 the embedding. */
   get cursor() {
     const { token, layer, head } = this.#state;
     const last = (this.trace?.tokens.length ?? 1) - 1;
@@ -86,21 +86,21 @@ class Store {
     };
   }
 
-  /** @param {Listener} listener @returns {() => void} to stop listening */
+  /** @param {Listener} listener @returns {() => void} unsubscribe */
   subscribe(listener) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /** @param {Iterable<Topic>} topics */
-  #tell(topics) {
+  #notify(topics) {
     const changed = new Set(topics);
     for (const listener of [...this.#listeners]) listener(changed);
   }
 
   /**
-   * Merge a change into the state. A new list of ids (a token was appended) becomes a step in the browser's
-   * history, so that Back undoes it; other changes replace the present step unless `push` says otherwise.
+   * Merge a change into the state. A new list of ids (a token was appended) becomes an entry in the browser's
+   * history, so that Back undoes it; other changes replace the current entry unless `push` is set.
    * @param {Partial<State>} patch
    * @param {{push?: boolean}} [options]
    */
@@ -116,17 +116,17 @@ class Store {
       clearTimeout(this.#writing);
       this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
     }
-    this.#tell(changed);
+    this.#notify(changed);
     if (TRACED.some((key) => changed.has(key))) void this.load();
   }
 
-  /** Something beside the state was computed. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found @param {Topic} topic */
-  learn(found, topic) {
+  /** Store a result that is not part of the state. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found @param {Topic} topic */
+  update(found, topic) {
     Object.assign(this, found);
-    this.#tell([topic]);
+    this.#notify([topic]);
   }
 
-  /** The address of the present state: only what differs from the defaults. */
+  /** The URL fragment of the current state: only what differs from the defaults. */
   address() {
     const parts = new URLSearchParams();
     for (const [name, value] of Object.entries(this.#state)) {
@@ -138,13 +138,13 @@ class Store {
     return `#${parts}`;
   }
 
-  /** Write the address now. */
+  /** Update the URL now. */
   flush() {
     clearTimeout(this.#writing);
     if (location.hash !== this.address()) this.#write(false);
   }
 
-  /** A browser may refuse (Safari does after a hundred changes in half a minute): the page goes on without. @param {boolean} push */
+  /** A browser may refuse (Safari does after a hundred changes in half a minute), which is harmless. @param {boolean} push */
   #write(push) {
     try {
       if (push) history.pushState(null, "", this.address());
@@ -154,7 +154,7 @@ class Store {
     }
   }
 
-  /** Take the state from the address. What is missing or makes no sense has its default. */
+  /** Read the state from the URL. What is missing or invalid gets its default. */
   read() {
     const parts = new URLSearchParams(location.hash.slice(1));
     /** @type {Record<string, unknown>} */
@@ -164,37 +164,37 @@ class Store {
     }
     const before = this.#state;
     this.#state = /** @type {State} */ (/** @type {unknown} */ (found));
-    this.#tell(/** @type {Topic[]} */ (Object.keys(DEFAULTS)));
+    this.#notify(/** @type {Topic[]} */ (Object.keys(DEFAULTS)));
     if (!this.trace || TRACED.some((key) => !same(before[key], this.#state[key]))) void this.load();
   }
 
-  /** Ask for the trace of the present text; `anew` when the server has dropped the one it had made. */
-  async load(anew = false) {
+  /** Request the trace of the current text; with `again` when the server has dropped it. */
+  async load(again = false) {
     const { text, ids, model, checkpoint } = this.#state;
     this.status = "loading";
-    this.#tell(["status"]);
+    this.#notify(["status"]);
     /** @type {Record<string, unknown>} */
     const body = ids ? { ids } : { text };
     if (model) body.model = model;
     if (checkpoint !== null) body.checkpoint = checkpoint;
     try {
       this.info ??= await api.get("/model");
-      const grown = anew ? null : await this.#appended(body);
-      this.trace = named(grown ?? (await api.post("/trace", body, { slot: "trace" })));
+      const appended = again ? null : await this.#append(body);
+      this.trace = nameTokens(appended ?? (await api.post("/trace", body, { slot: "trace" })));
       this.#traced = body;
       this.status = "ready";
       this.error = "";
-      this.#tell(["trace", "info", "status"]);
+      this.#notify(["trace", "info", "status"]);
     } catch (error) {
       if (isAbort(error)) return;
       this.status = "error";
       this.error = messageOf(error);
-      this.#tell(["status"]);
+      this.#notify(["status"]);
     }
   }
 
-  /** One token more than the present trace: the server goes on with its cache. Null when that is not so. @param {Record<string, unknown>} body @returns {Promise<Trace | null>} */
-  async #appended(body) {
+  /** If the text is the current one with one more token, the server can append it with its KV cache; else null. @param {Record<string, unknown>} body @returns {Promise<Trace | null>} */
+  async #append(body) {
     const had = this.trace?.tokens.map((token) => token.id);
     const ids = /** @type {number[] | undefined} */ (body.ids);
     if (api.offline || !this.trace || !had || ids?.length !== had.length + 1) return null;
@@ -209,8 +209,8 @@ class Store {
   }
 }
 
-/** A token that is only a part of a character is called by its bytes. @param {Trace} trace */
-function named(trace) {
+/** Show a token that is only part of a character as its bytes. @param {Trace} trace */
+function nameTokens(trace) {
   for (const token of trace.tokens) {
     if (token.text.includes("\ufffd")) token.text = token.bytes.map((byte) => `<${byte.toString(16).padStart(2, "0")}>`).join("");
   }
@@ -219,23 +219,23 @@ function named(trace) {
 
 /** @param {keyof State} name @param {string} value @returns {unknown} */
 function readValue(name, value) {
-  const usual = DEFAULTS[name];
-  if (typeof usual === "string") return value;
+  const initial = DEFAULTS[name];
+  if (typeof initial === "string") return value;
   try {
     const found = JSON.parse(value);
-    if (name === "edits") return Array.isArray(found) ? found.filter((edit) => typeof edit?.kind === "string") : usual;
-    const wanted = name === "ids" ? Array.isArray(found) : name === "compare" || typeof found === typeof (usual ?? 0);
-    return wanted ? found : usual;
+    if (name === "edits") return Array.isArray(found) ? found.filter((edit) => typeof edit?.kind === "string") : initial;
+    const valid = name === "ids" ? Array.isArray(found) : name === "compare" || typeof found === typeof (initial ?? 0);
+    return valid ? found : initial;
   } catch {
-    return usual;
+    return initial;
   }
 }
 
 export const store = new Store();
 
-let renewed = 0;
+let reloaded = 0;
 api.expired = () => {
-  if (Date.now() - renewed < 2000) return; // if a new trace does not help, another will not either
-  renewed = Date.now();
+  if (Date.now() - reloaded < 2000) return; // if one reload did not help, another will not
+  reloaded = Date.now();
   void store.load(true);
 };

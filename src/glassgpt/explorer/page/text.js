@@ -1,9 +1,9 @@
-// Changes of the text that views share: going on with a token, taking the last one back.
+// Changes of the text: append tokens, undo.
 
 import { api } from "./api.js";
 import { store } from "./store.js";
 
-/** How many of the tokens were given, and not appended here. */
+/** How many tokens are the prompt, and were not appended here. */
 export function promptLength() {
   const { ids, prompt } = store.get();
   const length = store.trace?.tokens.length ?? 0;
@@ -11,28 +11,28 @@ export function promptLength() {
 }
 
 /**
- * Go on with these tokens after the cursor's; what stood after it is dropped. One step in the browser's history.
+ * Append tokens after the cursor's; what followed it is dropped. One entry in the browser's history.
  * @param {number[]} added
- * @param {number} [at] the token after which to go on
+ * @param {number} [at] the token to append to
  */
-export function goOn(added, at = store.cursor.token) {
+export function appendTokens(added, at = store.cursor.token) {
   if (!store.trace || added.length === 0) return;
   const before = store.trace.tokens.slice(0, at + 1).map((token) => token.id);
   const prompt = Math.min(promptLength(), before.length);
   store.set({ ids: [...before, ...added], prompt, token: -1, step: null, edits: [] }, { push: true });
-  went.push(before.length + added.length);
+  appendedLengths.push(before.length + added.length);
 }
 
-/** @type {number[]} the lengths that `goOn` left, the latest last: where Back leads to the text before it */
-const went = [];
+/** @type {number[]} the text lengths after each `appendTokens`, the latest last: there Back leads to the text before */
+const appendedLengths = [];
 
-/** Take the last change of the text back: by the browser's Back where that is what it does, keeping the settings. */
+/** Undo the last change of the text: with the browser's Back where that does it, keeping the settings. */
 export function undo() {
   if (api.offline) return;
   const length = store.trace?.tokens.length ?? 0;
-  while (went.length > 0 && /** @type {number} */ (went.at(-1)) > length) went.pop();
-  if (went.at(-1) === length) {
-    went.pop();
+  while (appendedLengths.length > 0 && /** @type {number} */ (appendedLengths.at(-1)) > length) appendedLengths.pop();
+  if (appendedLengths.at(-1) === length) {
+    appendedLengths.pop();
     const kept = { ...store.get() };
     for (const key of /** @type {const} */ (["text", "ids", "prompt", "token", "edits"])) delete (/** @type {Partial<typeof kept>} */ (kept)[key]);
     addEventListener("popstate", () => store.set(kept), { once: true });

@@ -1,10 +1,10 @@
-// <glass-vector>: a vector as a strip of colours; the pointer or the arrow keys read single numbers.
+// <glass-vector>: a vector as a strip of colours; the pointer or the arrow keys read single values.
 
 import { diverging, el, format, pixels, prepare, put } from "./draw.js";
 import { math } from "./math.js";
 import { Drawn } from "./view.js";
 
-/** The colour is full at this quantile of the sizes: one outlier must not pale all the rest. */
+/** The quantile of the magnitudes with full colour: one outlier must not pale the rest. */
 const FULL = 0.99;
 
 /** A number that nearly all of the values stay below in size. @param {ArrayLike<number>} values */
@@ -15,7 +15,7 @@ export function limitOf(values) {
 
 export class GlassVector extends Drawn {
   /** @type {ArrayLike<number>} */ values = [];
-  /** @type {[number, number] | null} a stretch to mark */ #mark = null;
+  /** @type {[number, number] | null} a range to highlight */ #mark = null;
   #title = el("span");
   #facts = el("span", { class: "quiet small" });
   #canvas = el("canvas", { "aria-hidden": "true" });
@@ -31,7 +31,7 @@ export class GlassVector extends Drawn {
     put(this, el("div", { class: "about" }, this.#title, this.#facts), this.box);
     this.box.addEventListener("mousemove", (event) => this.#point(event));
     this.box.addEventListener("keydown", (event) => this.#step(event));
-    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#tell());
+    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#notify());
   }
 
   /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {{mark?: [number, number], limit?: number}} [how] */
@@ -41,23 +41,23 @@ export class GlassVector extends Drawn {
     this.values = values;
     this.#mark = mark ?? null;
     this.#limit = limit;
-    this.#tell();
+    this.#notify();
     this.draw();
   }
 
-  #tell() {
+  #notify() {
     const length = Math.sqrt(Array.from(this.values).reduce((sum, value) => sum + value * value, 0));
-    const facts = `${this.values.length} numbers, length ${format(length, 2)}`;
+    const facts = `${this.values.length} values, norm ${format(length, 2)}`;
     put(this.#facts, facts);
-    this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read them`);
+    this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read single values`);
   }
 
   /** @param {number} place */
   #read(place) {
     this.#at = Math.max(0, Math.min(this.values.length - 1, place));
     const value = format(this.values[this.#at], 4);
-    put(this.#facts, `number ${this.#at} is ${value}`);
-    this.box.setAttribute("aria-label", `${this.#name}, number ${this.#at}: ${value}`);
+    put(this.#facts, `[${this.#at}] = ${value}`);
+    this.box.setAttribute("aria-label", `${this.#name}, value ${this.#at}: ${value}`);
   }
 
   /** @param {MouseEvent} event */

@@ -1,17 +1,17 @@
-// What all views have in common: they listen to the store while they are in the page, and draw once a frame at most.
+// The base of all views: subscribed to the store while in the page, rendered at most once per frame.
 
 import { isAbort, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
-import { pictureOf } from "./picture.js";
+import { viewToSVG } from "./view-to-svg.js";
 import { store } from "./store.js";
 
-/** A view: `wants` says after which changes it is drawn again; `build` fills it once, `render` draws it from the store. */
+/** A view: `build` fills it once, `render` updates it from the store after changes of the topics in `wants`. */
 export class GlassView extends HTMLElement {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "theme"];
-  /** Where a view says what went wrong. */
+  /** Where a view shows errors. */
   problem = el("p", { class: "problem", role: "alert" });
-  /** @type {Set<Topic>} what has changed since it was drawn */
+  /** @type {Set<Topic>} changes since the last render */
   #changed = new Set();
   /** @type {() => void} */
   #stop = () => {};
@@ -47,13 +47,13 @@ export class GlassView extends HTMLElement {
   }
 
   /**
-   * Use an answer when it comes, or say why there is none.
+   * Use a response when it arrives, or show its error.
    * @template T
-   * @param {Promise<T>} question @param {(answer: T) => void} use
+   * @param {Promise<T>} response @param {(value: T) => void} use
    */
-  async ask(question, use) {
+  async load(response, use) {
     try {
-      use(await question);
+      use(await response);
       put(this.problem);
     } catch (error) {
       if (!isAbort(error)) put(this.problem, messageOf(error));
@@ -63,19 +63,19 @@ export class GlassView extends HTMLElement {
   /** Fill the element, once. */
   build() {}
 
-  /** Draw from the store. @param {Set<Topic>} _changed */
+  /** Update from the store. @param {Set<Topic>} _changed */
   render(_changed) {}
 
-  /** The view as a file. */
+  /** The view as an SVG file. */
   toSVG() {
-    return pictureOf(this);
+    return viewToSVG(this);
   }
 }
 
-/** A part of a view that fits its box: drawn again when the box or the theme changes. */
+/** A part of a view that fits its box: redrawn when the box or the theme changes. */
 export class Drawn extends HTMLElement {
   box = el("div", { class: "window", tabindex: 0, role: "group" });
-  /** The width of the box; asking the box itself would have the browser lay the page out at each question. */
+  /** The width of the box; reading it from the box would force a layout each time. */
   width = 0;
   #watch = new ResizeObserver(([{ contentRect }]) => {
     this.width = contentRect.width;

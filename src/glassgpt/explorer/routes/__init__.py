@@ -1,0 +1,1 @@
+"""The endpoints under /api/v1, one router per file."""

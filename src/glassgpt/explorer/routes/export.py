@@ -1,9 +1,9 @@
-"""The page in one file, with a trace inside, which works from disk without a server.
+"""The page as one HTML file with a trace inside, which works from disk without a server.
 
-The modules travel as data: URLs in an import map, the styles in place, and the answers in a block of JSON.
-What happens inside the blocks travels once, as arrays, from which `page/offline.js` makes the answers about
-heads and MLPs. A policy in the file lets exactly these scripts and styles run, by their hashes, and nothing
-be fetched.
+The modules are data: URLs in an import map, the styles are inline, and the API's responses are a block of
+JSON. The activations inside blocks are stored once, as arrays, from which `page/offline.js` computes the
+responses for heads and MLPs. A content security policy allows exactly these scripts and styles, by their
+hashes, and no requests.
 """
 
 from __future__ import annotations
@@ -17,44 +17,35 @@ import re
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message
 
-from glassgpt.explorer import traces
-from glassgpt.explorer.routes.trace import API, Explorer
-from glassgpt.explorer.schemas import ExportWanted
-from glassgpt.explorer.traces import Held
-from glassgpt.http.errors import Refusal
-from glassgpt.http.responses import array
-from glassgpt.http.static_files import listed
+from glassgpt.explorer.dependencies import API, PAGE, ExplorerDep
+from glassgpt.explorer.schemas import ExportRequest
+from glassgpt.explorer.traces import CachedTrace, attention_scale
+from glassgpt.http.errors import ApiError
+from glassgpt.http.responses import encode_array
+from glassgpt.http.static_files import list_files
+from glassgpt.inspect.taps import BLOCK_STEPS
 
-MOST_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 20 million
-LOGITS_BYTES = 16_000_000  # of these, distributions after single tokens; the last ones of a text come first
+router = APIRouter()
 
-# Steps within a block, by the names that offline.js knows.
-BLOCK_STEPS = {
-    "ln_1": "ln_1",
-    "q": "attn.q",
-    "k": "attn.k",
-    "v": "attn.v",
-    "merged": "attn.merged",
-    "projected": "attn.proj",
-    "x_mid": "resid_mid",
-    "ln_2": "ln_2",
-    "pre": "mlp.fc",
-    "post": "mlp.gelu",
-    "out": "mlp.proj",
-}
+MAX_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 20 million
+MAX_LOGITS_BYTES = 16_000_000  # of these, the logits at single positions, the last positions first
 
-# Runs first in the file: the state it was exported with, changed by what the address says; then the page. A
-# text in the address is not mixed with the tokens that the state may name instead of one.
+# offline.js computes the others: from q and k, from z (as a part of merged), or from the next block's input.
+COMPUTED_STEPS = {"attn.scores", "attn.scaled", "attn.masked", "attn.weights", "attn.z", "resid_post"}
+EXPORTED_STEPS = [step for step in BLOCK_STEPS if step not in COMPUTED_STEPS]
+
+# Runs first in the file: the exported state, overridden by the URL's fragment; then the page. A text in the
+# URL replaces the token ids of the state, and the other way round.
 START = """
-const carried = JSON.parse(document.getElementById("glass-offline").textContent);
-const state = new URLSearchParams(carried.hash.replace(/^#/, ""));
-const wanted = new URLSearchParams(location.hash.slice(1));
-if (wanted.has("text") || wanted.has("ids")) for (const name of ["text", "ids"]) state.delete(name);
-for (const [name, value] of wanted) state.set(name, value);
+const bundle = JSON.parse(document.getElementById("glass-offline").textContent);
+const state = new URLSearchParams(bundle.hash.replace(/^#/, ""));
+const override = new URLSearchParams(location.hash.slice(1));
+if (override.has("text") || override.has("ids")) for (const name of ["text", "ids"]) state.delete(name);
+for (const [name, value] of override) state.set(name, value);
 try {
   history.replaceState(null, "", `#${state}`);
 } catch {
@@ -64,47 +55,46 @@ import("glass/main.js");
 """
 
 
-def install(app: FastAPI, explorer: Explorer, page: Traversable) -> None:
-    @app.post(f"{API}/export")
-    async def export(wanted: ExportWanted, request: Request) -> Response:
-        held = await explorer.worker.run(
-            lambda: explorer.traces.of(wanted.model, wanted.checkpoint, wanted.text, wanted.ids), request
-        )
-        answers: dict[str, Any] = {}
-        for question in dict.fromkeys([*usual_questions(wanted, held), *wanted.questions]):
-            found = await ask(app, question)
-            if found is not None:
-                answers[question] = found
-        carried = await explorer.worker.run(lambda: carried_json(held), request)
-        made = one_file(page, {"hash": wanted.hash, "answers": answers, **carried})
-        return Response(
-            made,
-            media_type="text/html; charset=utf-8",
-            headers={"content-disposition": 'attachment; filename="glassgpt.html"'},
-        )
+@router.post("/export")
+async def export(body: ExportRequest, request: Request, explorer: ExplorerDep) -> Response:
+    cached = await explorer.worker.run(
+        lambda: explorer.traces.get_or_trace(body.model, body.checkpoint, body.text, body.ids), request
+    )
+    responses: dict[str, Any] = {}
+    for key in dict.fromkeys([*initial_requests(body, cached), *body.requests]):
+        found = await call_api(request.app, key)
+        if found is not None:
+            responses[key] = found
+    activations = await explorer.worker.run(lambda: activations_json(cached), request)
+    html_file = bundle_page(PAGE, {"hash": body.hash, "responses": responses, **activations})
+    return Response(
+        html_file,
+        media_type="text/html; charset=utf-8",
+        headers={"content-disposition": 'attachment; filename="glassgpt.html"'},
+    )
 
 
-def usual_questions(wanted: ExportWanted, held: Held) -> list[str]:
-    """What the page asks whenever it opens, for the present text."""
-    opening: dict[str, Any] = {"ids": wanted.ids} if wanted.ids is not None else {"text": wanted.text}
-    if wanted.model:
-        opening["model"] = wanted.model
-    if wanted.checkpoint is not None:
-        opening["checkpoint"] = wanted.checkpoint
-    room = max(1, LOGITS_BYTES // (4 * held.model.n_tokens))
-    places = range(len(held.trace) - 1, -1, -1)[:room]
+def initial_requests(body: ExportRequest, cached: CachedTrace) -> list[str]:
+    """The requests that the page sends when it opens, for this text."""
+    trace_body: dict[str, Any] = {"ids": body.ids} if body.ids is not None else {"text": body.text}
+    if body.model:
+        trace_body["model"] = body.model
+    if body.checkpoint is not None:
+        trace_body["checkpoint"] = body.checkpoint
+    count = max(1, MAX_LOGITS_BYTES // (4 * cached.model.n_tokens))
+    positions = range(len(cached.trace) - 1, -1, -1)[:count]
     return [
         "/model",
-        f"/vocabulary?model={held.number}",
+        f"/vocabulary?model={cached.number}",
         "/tally",
-        f"/tally?model={held.number}",
-        f"/trace {canonical(opening)}",
-        *(f"/trace/{held.id}/next?token={place}" for place in places),
+        f"/tally?model={cached.number}",
+        f"/trace {canonical(trace_body)}",
+        *(f"/trace/{cached.id}/next?position={position}" for position in positions),
     ]
 
 
 def canonical(body: Any) -> str:
-    """The body of a question as `keyOf` of api.js writes it: names sorted, no blanks."""
+    """The body of a request as `keyOf` of api.js writes it: sorted keys, no spaces."""
     if isinstance(body, dict):
         return "{" + ",".join(f"{canonical(name)}:{canonical(body[name])}" for name in sorted(body)) + "}"
     if isinstance(body, list):
@@ -112,15 +102,15 @@ def canonical(body: Any) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
-async def ask(app: ASGIApp, question: str) -> Any | None:
-    """The answer to a question of the page ("/path?query" or "/path {body}"), or None if there is none."""
-    address, blank, body = question.partition(" ")
-    path, _, query = address.partition("?")
+async def call_api(app: ASGIApp, key: str) -> Any | None:
+    """The response to a request of the page ("/path?query" or "/path {body}"), or None if it failed."""
+    url, space, body = key.partition(" ")
+    path, _, query = url.partition("?")
     if path in ("/generate", "/export"):
         return None
     scope = {
         "type": "http",
-        "method": "POST" if blank else "GET",
+        "method": "POST" if space else "GET",
         "path": API + path,
         "raw_path": (API + path).encode(),
         "query_string": query.encode(),
@@ -129,7 +119,7 @@ async def ask(app: ASGIApp, question: str) -> Any | None:
         "scheme": "http",
         "server": ("localhost", 80),
     }
-    status, pieces, sent = 0, [], False
+    status, chunks, sent = 0, [], False
 
     async def receive() -> Message:
         nonlocal sent
@@ -145,52 +135,51 @@ async def ask(app: ASGIApp, question: str) -> Any | None:
         if message["type"] == "http.response.start":
             status = message["status"]
         else:
-            pieces.append(message.get("body", b""))
+            chunks.append(message.get("body", b""))
 
     await app(scope, receive, send)
-    return json.loads(b"".join(pieces)) if status == 200 else None
+    return json.loads(b"".join(chunks)) if status == 200 else None
 
 
-def carried_json(held: Held) -> dict[str, Any]:
-    """The stream between the blocks and the steps inside them, for every token."""
+def activations_json(cached: CachedTrace) -> dict[str, Any]:
+    """The residual stream and the steps inside blocks, for every token."""
     from glassgpt.inspect.of_gpt import model_of
     from glassgpt.model.plain import all_attend_plainly
 
-    trace, config = held.trace, held.gpt.config
-    if not all_attend_plainly(model_of(held.gpt)):
-        raise Refusal(422, "This model's attention is not GPT-2's: an exported page cannot compute it.")
-    wide = 9 * config.n_embd + 2 * config.d_mlp
-    size = 4 * len(trace) * (config.n_layer * wide + config.n_embd)
-    if size > MOST_BYTES:
-        most = len(trace) * MOST_BYTES // size
-        raise Refusal(
+    trace, config = cached.trace, cached.gpt.config
+    if not all_attend_plainly(model_of(cached.gpt)):
+        raise ApiError(422, "This model's attention is not GPT-2's, so an exported page cannot compute it.")
+    per_token = 9 * config.n_embd + 2 * config.d_mlp
+    size = 4 * len(trace) * (config.n_layer * per_token + config.n_embd)
+    if size > MAX_BYTES:
+        limit = len(trace) * MAX_BYTES // size
+        raise ApiError(
             422,
-            f"{len(trace)} tokens of this model are too much for one file. Export at most {most}.",
+            f"{len(trace)} tokens of this model do not fit in one file. Export at most {limit}.",
             "text",
         )
     layers = []
     for layer in range(config.n_layer):
-        names = {name: f"h.{layer}.{step}" for name, step in BLOCK_STEPS.items()}
-        found = trace.read(*names.values())
-        layers.append({name: array(found[step]) for name, step in names.items()})
-        trace.forget()
+        found = trace.read(*(f"h.{layer}.{step}" for step in EXPORTED_STEPS))
+        layers.append({step: encode_array(found[f"h.{layer}.{step}"]) for step in EXPORTED_STEPS})
+        trace.clear_cache()
     return {
-        "trace": held.id,
+        "trace": cached.id,
         "n_head": config.n_head,
-        "scales": [traces.scale(held.gpt, layer) for layer in range(config.n_layer)],
-        "streams": [array(stream) for stream in trace.residual],
+        "scales": [attention_scale(cached.gpt, layer) for layer in range(config.n_layer)],
+        "residual": [encode_array(residual) for residual in trace.residual],
         "layers": layers,
     }
 
 
-def one_file(page: Traversable, carried: dict[str, Any]) -> str:
-    files = {name: entry.read_text("utf-8") for name, entry in listed(page)}
-    scripts = {name: with_names(name, source) for name, source in files.items() if name.endswith(".js")}
+def bundle_page(page: Traversable, bundle: dict[str, Any]) -> str:
+    files = {name: entry.read_text("utf-8") for name, entry in list_files(page)}
+    scripts = {name: rewrite_imports(name, source) for name, source in files.items() if name.endswith(".js")}
     urls = {name: data_url(source, "text/javascript") for name, source in scripts.items()}
     import_map = json.dumps(
         {
             "imports": {f"glass/{name}": url for name, url in urls.items()},
-            # With their hashes here the policy can allow exactly these modules.
+            # With these hashes the policy allows exactly these modules.
             "integrity": {url: digest(scripts[name]) for name, url in urls.items()},
         }
     )
@@ -207,8 +196,8 @@ def one_file(page: Traversable, carried: dict[str, Any]) -> str:
         lambda found: f'<link rel="icon" href="{data_url(files[found[1]], "image/svg+xml")}"',
         head,
     )
-    # A "<" would let a text end the block; in JSON it can be written as a number.
-    data = json.dumps(carried, ensure_ascii=False).replace("<", "\\u003c")
+    # A "<" would let a text end the block; in JSON it can be escaped.
+    data = json.dumps(bundle, ensure_ascii=False).replace("<", "\\u003c")
     block = (
         f'<script type="application/json" id="glass-offline">{data}</script>\n'
         f'<script type="importmap">{import_map}</script>\n'
@@ -225,14 +214,14 @@ def one_file(page: Traversable, carried: dict[str, Any]) -> str:
     )
 
 
-def with_names(module: str, source: str) -> str:
-    """Imports of neighbours (`./x.js`) by their names in the import map (`glass/x.js`)."""
+def rewrite_imports(module: str, source: str) -> str:
+    """Relative imports (`./x.js`) by their names in the import map (`glass/x.js`)."""
 
-    def renamed(found: re.Match[str]) -> str:
+    def rename(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(module), found[2]))
         return f'{found[1]}"glass/{path}"'
 
-    return re.sub(r'(\bfrom\s*|\bimport\s*\(?\s*)"(\.{1,2}/[\w./-]+\.js)"', renamed, source)
+    return re.sub(r'(\bfrom\s*|\bimport\s*\(?\s*)"(\.{1,2}/[\w./-]+\.js)"', rename, source)
 
 
 def data_url(source: str, kind: str) -> str:
@@ -244,7 +233,7 @@ def digest(source: str) -> str:
 
 
 def policy(scripts: list[str], styles: list[str]) -> str:
-    """Only these scripts and these styles, and nothing from anywhere else."""
+    """Only these scripts and styles, and no requests."""
 
     def hashes(sources: list[str]) -> str:
         return " ".join(f"'{digest(source)}'" for source in sources)

@@ -1,55 +1,53 @@
-"""The endpoint that writes: tokens as server-sent events, until enough were made or the reader left."""
+"""Generation as server-sent events, until it is finished or the client disconnects."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
 from typing import Any
-from weakref import WeakSet
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 from starlette.responses import Response
 
-from glassgpt.explorer import traces
+from glassgpt.explorer.dependencies import Explorer, ExplorerDep
 from glassgpt.explorer.models import Model
-from glassgpt.explorer.routes.trace import API, Explorer
-from glassgpt.explorer.schemas import GenerateWanted
+from glassgpt.explorer.schemas import GenerateRequest
+from glassgpt.explorer.traces import check_ids
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.settings import Settings
-from glassgpt.http.errors import Refusal
-from glassgpt.http.responses import events
+from glassgpt.http.errors import ApiError
+from glassgpt.http.responses import event_stream
 
-MOST_WRITERS = 4  # each has a cache of its own
+router = APIRouter()
+
+MAX_GENERATIONS = 4  # each has a KV cache of its own
 
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens")
 
 
-def install(app: FastAPI, explorer: Explorer) -> None:
-    writers: WeakSet[Engine] = WeakSet()  # an answer that is dropped takes its engine along
+@router.post("/generate")
+async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
+    model = explorer.models[body.model]
+    ids = check_ids(model, body.ids, "ids")
+    settings = Settings(**{name: getattr(body, name) for name in SETTINGS})
 
-    @app.post(f"{API}/generate")
-    async def generate(wanted: GenerateWanted) -> Response:
-        model = explorer.models[wanted.model]
-        ids = traces.checked_ids(model, wanted.ids, "ids")
-        settings = Settings(**{name: getattr(wanted, name) for name in SETTINGS})
+    def start() -> Engine:
+        if len(explorer.engines) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
+            raise ApiError(
+                503, f"{MAX_GENERATIONS} generations are already running.", headers={"retry-after": "1"}
+            )
+        gpt = model.at(body.checkpoint)
+        engine = Engine(gpt.backend.with_rows(1), model.tokenizer)
+        engine.add(ids, settings)
+        explorer.engines.add(engine)
+        return engine
 
-        def begin() -> Engine:
-            if len(writers) >= MOST_WRITERS:  # here, where one request follows the other
-                raise Refusal(
-                    503, f"{MOST_WRITERS} texts are being written already.", headers={"retry-after": "1"}
-                )
-            gpt = model.at(wanted.checkpoint)
-            engine = Engine(gpt.backend.with_rows(1), model.tokenizer)
-            engine.add(ids, settings)
-            writers.add(engine)
-            return engine
-
-        # Before the answer begins, so that what cannot be done is still told as an error.
-        return events(tokens(explorer, await explorer.worker.run(begin), model))
+    # Before the response starts, so that a failure can still be sent as an error.
+    return event_stream(stream_tokens(explorer, await explorer.worker.run(start), model))
 
 
-async def tokens(explorer: Explorer, engine: Engine, model: Model) -> AsyncIterator[dict[str, Any]]:
-    """One event for each token. Other requests get their turn between two of them."""
+async def stream_tokens(explorer: Explorer, engine: Engine, model: Model) -> AsyncIterator[dict[str, Any]]:
+    """One event per token. Other requests run between two tokens."""
     while engine.busy:
         for event in await explorer.worker.run(engine.step):
             if event.error is not None:
@@ -58,5 +56,6 @@ async def tokens(explorer: Explorer, engine: Engine, model: Model) -> AsyncItera
             if event.token is not None and event.logprob is not None:
                 yield {"token": event.token, "text": model.text(event.token), "p": math.exp(event.logprob)}
             if event.generation is not None:
-                yield {"done": True, "why": event.generation.finish_reason, "seed": event.generation.seed}
+                done = event.generation
+                yield {"done": True, "finish_reason": done.finish_reason, "seed": done.seed}
                 return

@@ -1,84 +1,90 @@
-"""The endpoints that change something inside the model, and those that ask what an answer came from."""
+"""Endpoints that edit the forward pass, and those that attribute its output."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from glassgpt.explorer.routes.trace import API, Explorer
-from glassgpt.explorer.schemas import AttributeWanted, InterveneWanted
-from glassgpt.explorer.traces import Held, Traces, lens_json
-from glassgpt.http.errors import Refusal
-from glassgpt.http.responses import array
+from glassgpt.explorer.dependencies import ExplorerDep
+from glassgpt.explorer.schemas import AttributeRequest, InterveneRequest
+from glassgpt.explorer.traces import CachedTrace, TraceCache, lens_json
+from glassgpt.http.errors import ApiError
+from glassgpt.http.responses import encode_array
 
-MOST_MOVED = 10
-MOST_INTEGRATED = 128  # tokens: integrated gradients of a longer text would hold the worker for minutes
+router = APIRouter()
 
-
-def install(app: FastAPI, explorer: Explorer) -> None:
-    held = explorer.traces
-
-    @app.post(f"{API}/intervene")
-    async def intervene(wanted: InterveneWanted, request: Request) -> Response:
-        return await explorer.answer(request, lambda: intervene_json(held[wanted.id], wanted, held))
-
-    @app.post(f"{API}/attribute")
-    async def attribute(wanted: AttributeWanted, request: Request) -> Response:
-        return await explorer.answer(request, lambda: attribute_json(held[wanted.id], wanted))
+TOP_CHANGES = 10
+MAX_INTEGRATED = 128  # tokens: integrated gradients of a longer text would block the worker for minutes
 
 
-def intervene_json(held: Held, wanted: InterveneWanted, others: Traces) -> dict[str, Any]:
-    """The same text with parts switched off, patched or pushed, beside what it was."""
+@router.post("/intervene")
+async def intervene(body: InterveneRequest, request: Request, explorer: ExplorerDep) -> Response:
+    traces = explorer.traces
+    return await explorer.respond(request, lambda: intervene_json(traces[body.id], body, traces))
+
+
+@router.post("/attribute")
+async def attribute(body: AttributeRequest, request: Request, explorer: ExplorerDep) -> Response:
+    return await explorer.respond(request, lambda: attribute_json(explorer.traces[body.id], body))
+
+
+def intervene_json(cached: CachedTrace, body: InterveneRequest, traces: TraceCache) -> dict[str, Any]:
+    """The text with edits, compared with the text without."""
     from glassgpt.inspect import edit_from_dict
 
-    token = held.token(len(held.trace) - 1 if wanted.token is None else wanted.token)
-    edits = [edit.model_dump(exclude_none=True) for edit in wanted.edits]
-    sources = {edit["source"]: source_of(others, edit["source"], held) for edit in edits if "source" in edit}
-    made = [edit_from_dict(edit, sources) for edit in edits]
-    found = held.gpt.intervene(held.trace, made, position=token)
-    size = held.model.n_tokens
+    position = cached.check_position(len(cached.trace) - 1 if body.position is None else body.position)
+    edits = [edit.model_dump(exclude_none=True) for edit in body.edits]
+    sources = {
+        edit["source"]: patch_source(traces, edit["source"], cached) for edit in edits if "source" in edit
+    }
+    found = cached.gpt.intervene(
+        cached.trace, [edit_from_dict(edit, sources) for edit in edits], position=position
+    )
+    size = cached.model.n_tokens
     return {
-        "logits": array(found.logits[:size]),
-        "before": array(found.logits_before[:size]),
+        "logits": encode_array(found.logits[:size]),
+        "logits_before": encode_array(found.logits_before[:size]),
         "kl": found.kl,
         "kl_per_token": found.kl_per_token,
-        "moved": [
+        "changes": [
             {"id": each.id, "text": each.text, "before": each.before, "after": each.after}
-            for each in found.moved(MOST_MOVED)
+            for each in found.top_changes(TOP_CHANGES)
         ],
-        "lens": lens_json(held.model, found.lens()),
+        "lens": lens_json(cached.model, found.lens()),
     }
 
 
-def source_of(others: Traces, id: str, held: Held) -> Any:
-    """The trace that a patch takes its numbers from: one of the same model."""
-    source = others[id]
-    if source.gpt.config.shapes() != held.gpt.config.shapes():
-        raise Refusal(422, "source: a patch needs a trace of a model of the same shape.", "source")
+def patch_source(traces: TraceCache, id: str, cached: CachedTrace) -> Any:
+    """The trace that a patch takes its values from, of a model of the same shape."""
+    source = traces[id]
+    if source.gpt.config.shapes() != cached.gpt.config.shapes():
+        raise ApiError(422, "source: a patch needs a trace of a model of the same shape.", "source")
     return source.trace
 
 
-def attribute_json(held: Held, wanted: AttributeWanted) -> dict[str, Any]:
-    """What the score of a next token is owed to: the tokens before it, or the parts of the model."""
-    from glassgpt.inspect.attribute import DirectLogit
+def attribute_json(cached: CachedTrace, body: AttributeRequest) -> dict[str, Any]:
+    """The attribution of a next token's logit, to tokens or to parts of the model."""
+    from glassgpt.inspect.attribute import DirectLogitAttribution
 
-    token = held.token(wanted.token)
-    if wanted.target >= held.model.n_tokens:
-        raise Refusal(422, f"target: {wanted.target} is no token id of this model.", "target")
-    if wanted.method == "integrated" and token >= MOST_INTEGRATED:
-        raise Refusal(
-            422, f"token: integrated gradients are for the first {MOST_INTEGRATED} tokens here.", "token"
+    position = cached.check_position(body.position)
+    if body.target >= cached.model.n_tokens:
+        raise ApiError(422, f"target: {body.target} is not a token id of this model.", "target")
+    if body.method == "integrated_gradients" and position >= MAX_INTEGRATED:
+        raise ApiError(
+            422,
+            f"position: integrated gradients are limited to the first {MAX_INTEGRATED} tokens here.",
+            "position",
         )
-    found = held.gpt.attribute(held.trace, wanted.target, wanted.method, token)
-    if isinstance(found, DirectLogit):
+    found = cached.gpt.attribute(cached.trace, body.target, body.method, position)
+    if isinstance(found, DirectLogitAttribution):
         return {
             "embedding": found.embedding,
             "heads": found.heads,
             "mlps": found.mlps,
-            "rest": found.rest,
+            "biases": found.biases,
             "total": found.total,
             "logit": found.logit,
         }
-    return {"scores": found.scores, "gap": found.gap, "logit": found.logit}
+    return {"scores": found.scores, "convergence_delta": found.convergence_delta, "logit": found.logit}

@@ -1,8 +1,8 @@
-// The cache player: writing a text step by step. Lit columns are computed in this step, grey ones are remembered.
+// The cache player: generation step by step. Lit columns are computed in this step, grey ones are cached.
 
 import { bytesPerToken, steps } from "../cost.js";
 import { colour, el, put, short, svg } from "../draw.js";
-import { count, head, label, line, Panel, picture, present, slider } from "../panel.js";
+import { count, head, label, line, Panel, figure, current, slider } from "../panel.js";
 import { store } from "../store.js";
 import { promptLength } from "../text.js";
 
@@ -21,7 +21,7 @@ function large(n) {
   return unit === 0 ? count(n) : `${(n / 1000 ** unit).toPrecision(3)} ${["", "", "million", "billion", "trillion"][unit]}`;
 }
 
-/** How many columns a picture has room for. @param {number} width */
+/** How many columns fit into a figure. @param {number} width */
 const columns = (width) => Math.max(3, Math.floor((width - 26 + CELL.gap) / (CELL.width + CELL.gap)));
 
 class GlassCache extends Panel {
@@ -29,26 +29,26 @@ class GlassCache extends Panel {
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
   #play = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.play() }, "Play");
   #step = slider("cache-step", "Step", {}, (step) => this.#go(step));
-  #given = slider("cache-prompt", "Given as the prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
-  #pictures = el("div", { class: "cache-pictures" });
+  #given = slider("cache-prompt", "Prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
+  #figures = el("div", { class: "cache-figures" });
   #numbers = el("table", { class: "figures" });
 
   parts = [
-    el("h2", {}, "Writing with a memory"),
-    el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change once it is computed, for no column looks to its right. Kept, they need not be computed again."),
+    el("h2", {}, "Generation with a KV cache"),
+    el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
-      el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "On"), this.#step.label, this.#step.input),
+      el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
     el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
     el("p", { class: "cache-said", role: "status" }, this.#step.says),
-    this.#pictures, this.#numbers,
-    el("p", { class: "small quiet" }, "Counted: the products of all matrices, of queries with keys and of weights with values, and the scores of one next word; 4 bytes a number. Norms, GELU and softmax are left out."),
+    this.#figures, this.#numbers,
+    el("p", { class: "small quiet" }, "Counted: multiplications of all matrix products, of attention, and of the logits at the last position; 4 bytes per value. LayerNorm, GELU and softmax are not counted."),
   ];
 
   /** @type {Panel["keys"]} */ keys = [
-    [["p"], "play and pause (in Cache)", () => this.play()],
+    [["p"], "play or pause (in Cache)", () => this.play()],
     [[","], "one step back (in Cache)", () => this.#move(-1)],
-    [["."], "one step on (in Cache)", () => this.#move(1)],
+    [["."], "one step forward (in Cache)", () => this.#move(1)],
   ];
 
   disconnectedCallback() {
@@ -56,18 +56,18 @@ class GlassCache extends Panel {
     this.#pause();
   }
 
-  /** How many tokens were given: those typed, if some were appended; else a few, so that there is something to play. */
+  /** The length of the prompt: what was typed, if tokens were appended; else a few, so that there is something to play. */
   get given() {
-    const { length } = present().trace.tokens;
+    const { length } = current().trace.tokens;
     const wanted = store.get().prompt ?? (promptLength() < length ? promptLength() : Math.min(3, length - 1));
     return Math.max(1, Math.min(wanted, length));
   }
 
   get steps() {
-    return steps(present().config, this.given, present().trace.tokens.length);
+    return steps(current().config, this.given, current().trace.tokens.length);
   }
 
-  /** The number of the present step. */
+  /** The index of the current step. */
   get now() {
     const last = this.steps.length - 1;
     return Math.min(store.get().step ?? last, last);
@@ -109,18 +109,18 @@ class GlassCache extends Panel {
   }
 
   render() {
-    const { trace, config } = present();
-    const { steps: all, now, given, room } = this;
+    const { trace, config } = current();
+    const { steps: all, now, given, figureWidth: room } = this;
     const { length } = trace.tokens;
     const step = all[now];
     this.#step.input.max = String(all.length - 1);
-    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt goes up in one go, columns 1 to ${step.to}.` : `column ${step.to} goes up; ${step.from} are remembered.`}`);
+    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt is computed, columns 1 to ${step.to}.` : `column ${step.to} is computed; ${step.from} are cached.`}`);
     this.#given.input.max = String(length);
     this.#given.show(given, `${given} of ${length} tokens`);
     // Side by side where the tower is too high for two, or where the text fits into a half.
     const beside = (room - 16) / 2;
     const width = room < 480 || (config.n_layer <= 6 && columns(beside) < length) ? room : beside;
-    put(this.#pictures, this.#picture(width, "With the cache", step.from, step.to), this.#picture(width, "Without it", 0, step.to));
+    put(this.#figures, this.#figure(width, "With the KV cache", step.from, step.to), this.#figure(width, "Without", 0, step.to));
     const token = bytesPerToken(config);
     const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${(many / few).toPrecision(2)} ×`];
     put(this.#numbers,
@@ -130,12 +130,12 @@ class GlassCache extends Panel {
         line("multiplications so far", times(step.withSoFar, step.withoutSoFar)),
         line("keys and values computed, this step", [bytes(step.cached - step.spared), bytes(step.cached), bytes(step.spared)]),
         line("keys and values computed so far", [bytes(step.cached), bytes(step.cached + step.sparedSoFar), bytes(step.sparedSoFar)]),
-        line(`memory it takes, at ${count(token)} B a token`, [bytes(step.cached), "0 B", ""])));
+        line(`cache size, ${count(token)} B per token`, [bytes(step.cached), "0 B", ""])));
   }
 
   /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
-  #picture(width, title, from, to) {
-    const { trace: { tokens }, config: { n_layer } } = present();
+  #figure(width, title, from, to) {
+    const { trace: { tokens }, config: { n_layer } } = current();
     const shown = columns(width);
     const first = Math.max(0, Math.min(to - shown + 1, tokens.length - shown));
     const last = Math.min(tokens.length, first + shown);
@@ -162,8 +162,8 @@ class GlassCache extends Panel {
       made.push(label(at(column) + CELL.width / 2, height - 20, short(tokens[column].text, 5), { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
     }
     const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
-    if (more.length > 0) made.push(label(26, height - 4, `not drawn: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
-    return picture(width, height, `${title}: ${to - from} of ${to} columns are computed in this step`, made);
+    if (more.length > 0) made.push(label(26, height - 4, `not shown: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
+    return figure(width, height, `${title}: ${to - from} of ${to} columns are computed in this step`, made);
   }
 }
 

@@ -1,20 +1,20 @@
-// Compare: two models, or two moments of one training run, on the same text, token by token and layer by layer.
+// Compare: two models, or two checkpoints of a run, on the same text, by token and by layer.
 
 import { api } from "../api.js";
 import { colour, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw.js";
-import { head, label, line, named, Panel, picture, scroll, slider } from "../panel.js";
+import { head, label, line, named, Panel, figure, scroll, slider } from "../panel.js";
 import { store } from "../store.js";
 
-/** What there is to compare: each model, and each checkpoint of the first. @returns {{name: string, source: Source}[]} */
+/** The models and checkpoints to choose from. @returns {{name: string, source: Source}[]} */
 function sources() {
   const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
   return [...models.map(({ name }, model) => ({ name, source: model === 0 ? {} : { model } })), ...checkpoints.map(({ name, step }) => ({ name, source: { checkpoint: step } }))];
 }
 
-/** Its place among them, or -1. @param {Source | undefined} source */
+/** Its index among them, or -1. @param {Source | undefined} source */
 const place = (source) => sources().findIndex((one) => JSON.stringify(one.source) === JSON.stringify(source));
 
-/** The two that are compared: as the state says, else both models, else the first checkpoint and the model. */
+/** The two to compare: from the state, else both models, else the first checkpoint and the model. */
 function pair() {
   const { compare } = store.get();
   const all = sources();
@@ -29,29 +29,29 @@ class GlassCompare extends Panel {
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
   #choice = el("div", { class: "acts" });
-  #training = slider("compare-moment", "A, through its training", {}, (i) => store.set({ compare: { ...pair(), a: this.#moments[i].source } }));
+  #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { ...pair(), a: this.#checkpoints[i].source } }));
   #slider = el("div", { class: "acts", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
-  #picture = el("figure");
+  #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
-  parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#picture, scroll("What each layer would say", this.#lens)];
+  parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
 
-  get #moments() {
+  get #checkpoints() {
     return sources().filter(({ source }) => source.checkpoint !== undefined);
   }
 
   render() {
     if (!store.info) return;
     if (sources().length < 2) {
-      put(this.#said, "There is one model only. Name a second one when you start the Explorer, or a training run with its checkpoints:");
-      return put(this.#picture, el("pre", { class: "command", tabindex: 0 }, "glassgpt explore --compare OTHER\nglassgpt explore --model runs/mine"));
+      put(this.#said, "Only one model is open. Start the Explorer with a second one, or with a training run that has checkpoints:");
+      return put(this.#figure, el("pre", { class: "command", tabindex: 0 }, "glassgpt explore --compare OTHER\nglassgpt explore --model runs/mine"));
     }
     this.#showChoice();
     const { ids, text } = store.get();
     const body = { ...(ids ? { ids } : { text }), ...pair() };
     const asked = JSON.stringify(body);
     if (asked === this.#asked && this.#found) this.#draw(this.#found);
-    else void this.ask(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
+    else void this.load(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
       [this.#found, this.#asked] = [found, asked];
       this.#draw(found);
     });
@@ -69,30 +69,30 @@ class GlassCompare extends Panel {
     }
     const [a, b] = this.#choice.querySelectorAll("select");
     [a.value, b.value] = [String(place(pair().a)), String(place(pair().b))];
-    const moments = this.#moments;
-    this.#slider.hidden = moments.length < 2;
-    if (moments.length === 0) return;
-    this.#training.input.max = String(moments.length - 1);
-    const now = moments.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
-    this.#training.show(Math.max(0, now), moments[now]?.name ?? "");
+    const checkpoints = this.#checkpoints;
+    this.#slider.hidden = checkpoints.length < 2;
+    if (checkpoints.length === 0) return;
+    this.#training.input.max = String(checkpoints.length - 1);
+    const now = checkpoints.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
+    this.#training.show(Math.max(0, now), checkpoints[now]?.name ?? "");
   }
 
   /** @param {Comparison} found */
   #draw(found) {
     const at = Math.min(store.cursor.token, found.a.tokens.length - 1);
-    const [a, b] = [found.a.surprise[at], found.b.surprise[at]];
+    const [a, b] = [found.a.token_loss[at], found.b.token_loss[at]];
     put(this.#said, named(found.a.tokens[at].text),
-      a && b ? ` was expected with ${percent(a.p)} by A (number ${a.rank}) and ${percent(b.p)} by B (number ${b.rank}). ` : " is the first token: nobody could expect it. ",
-      `What may follow it: KL ${format(found.kl[at])} nats.`);
-    put(this.#picture, this.#bars(found, at));
+      a && b ? ` has probability ${percent(a.p)} in A (rank ${a.rank}) and ${percent(b.p)} in B (rank ${b.rank}). ` : " is the first token and has no prediction. ",
+      `Next token: KL ${format(found.kl[at])} nats.`);
+    put(this.#figure, this.#bars(found, at));
     this.#showLens(found, at);
   }
 
-  /** Above, how much likelier B (up) or A (down) held each token; below, how far apart they see what may follow. @param {Comparison} found @param {number} at */
+  /** Above, the difference in probability of each token; below, the KL of the next-token distributions. @param {Comparison} found @param {number} at */
   #bars({ a: { tokens }, kl, p_difference }, at) {
     const left = 34;
-    const column = Math.max(22, Math.min(64, (this.room - left) / tokens.length));
-    const width = Math.max(this.room, left + column * tokens.length);
+    const column = Math.max(22, Math.min(64, (this.figureWidth - left) / tokens.length));
+    const width = Math.max(this.figureWidth, left + column * tokens.length);
     const limit = Math.max(0.05, ...p_difference.map((d) => Math.abs(d ?? 0)));
     const most = Math.max(0.01, ...kl);
     const bars = tokens.map((token, i) => {
@@ -107,8 +107,8 @@ class GlassCompare extends Panel {
         svg("rect", { x: x + 3, y: 206 - tall, width: column - 6, height: tall, fill: shade("attention", 0.7).fill }));
     });
     const axis = /** @type {[number, string][]} */ ([[18, format(limit, 2)], [61, "0"], [105, format(-limit, 2)], [158, format(most, 2)], [209, "0"]]);
-    const words = /** @type {[number, string][]} */ ([[10, "up: B held the token likelier"], [113, "down: A did"], [145, "KL of what may follow, in nats"]]);
-    return picture(width, 212, "Difference of probability and KL for each token", bars,
+    const words = /** @type {[number, string][]} */ ([[10, "up: more likely in B"], [113, "down: more likely in A"], [145, "KL of the next-token distributions, in nats"]]);
+    return figure(width, 212, "Difference in probability and KL at each token", bars,
       [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: colour("line-strong") })),
       axis.map(([y, text]) => label(left - 4, y, text, { "text-anchor": "end" })),
       words.map(([y, text]) => label(left + 2, y, text)));
@@ -123,7 +123,7 @@ class GlassCompare extends Panel {
       return el("td", { style: { background: fill, color: ink } }, el("code", {}, visible(lens.texts[row][at])), ` ${percent(p)}`);
     };
     const rows = Array.from({ length: Math.max(a.lens.p.length, b.lens.p.length) }, (_, row) => line(row === 0 ? "embedding" : `after block ${row - 1}`, [cell(a, row), cell(b, row)]));
-    put(this.#lens, head(["what it would say", "A", "B"]), el("tbody", {}, rows.reverse()));
+    put(this.#lens, head(["logit lens", "A", "B"]), el("tbody", {}, rows.reverse()));
   }
 }
 

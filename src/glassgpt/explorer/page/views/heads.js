@@ -1,9 +1,9 @@
-// View 4: every head's pattern. Click one to look closer, shift-click to take it out, drop one of the second text to patch it.
+// View 4: the attention pattern of every head. Click to enlarge, shift-click to ablate, drop one of the second text to patch.
 
 import { api } from "../api.js";
 import { el, exchange, put } from "../draw.js";
-import { cutHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
-import { ENOUGH, KINDS, mainKind, sharesOf } from "../head-kinds.js";
+import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
+import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../head-kinds.js";
 import { bind } from "../keys.js";
 import { GlassPattern, thumbnail } from "../pattern.js";
 import { store } from "../store.js";
@@ -17,7 +17,7 @@ const DRAGGED = "text/x-glass-head";
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "edits", "secondTrace"];
-  #grid = el("div", { class: "all", role: "group", "aria-label": "All heads: a row for each block, the last one on top" });
+  #grid = el("div", { class: "all", role: "group", "aria-label": "All heads, one row per block, the last block on top" });
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
   #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
@@ -28,15 +28,15 @@ class GlassHeads extends GlassView {
   #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
   #leastSays = el("output", { for: "least" });
   #leastLabel = el("label", { for: "least" }, "Hide below", this.#least, this.#leastSays);
-  /** @type {Map<string, Record<string, number>>} */ #shares = new Map();
+  /** @type {Map<string, Record<string, number>>} */ #kinds = new Map();
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
 
   connectedCallback() {
     super.connectedCallback();
     this.#keys = [
-      bind(["o"], "take out the head of the cursor, or put it back (in Heads)", () => toggleEdit(cutHead(present()))),
-      bind(["p"], "patch the head of the cursor from the second text (in Heads)", () => this.#patch(present())),
+      bind(["o"], "ablate the head at the cursor, or restore it (in Heads)", () => toggleEdit(ablateHead(cursorHead()))),
+      bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(cursorHead())),
     ];
   }
 
@@ -53,7 +53,7 @@ class GlassHeads extends GlassView {
     for (const grid of [this.#grid, this.#from]) {
       grid.addEventListener("click", (event) => {
         const place = placeOf(event);
-        if (place) event.shiftKey ? toggleEdit(cutHead(place)) : store.set(place);
+        if (place) event.shiftKey ? toggleEdit(ablateHead(place)) : store.set(place);
       });
       grid.addEventListener("keydown", (event) => this.#step(event));
     }
@@ -67,7 +67,7 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "A strong colour is where a token looks. Click: closer; shift-click: take the head out."),
+      el("p", { class: "says" }, "Strong colours are high attention weights. Click a head to enlarge it, shift-click to ablate it."),
       el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), this.#leastLabel),
       this.problem,
       el(
@@ -79,7 +79,7 @@ class GlassHeads extends GlassView {
           "section",
           {},
           el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-          el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p): that head then says at each place what it said there in the second text, and the rest of the model goes on from that."),
+          el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p) to patch it: at each position the head’s output is taken from the second text."),
           this.#from,
         ),
       ),
@@ -97,7 +97,7 @@ class GlassHeads extends GlassView {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    const { layer, head } = present();
+    const { layer, head } = cursorHead();
     store.set({ layer, head: Math.max(0, Math.min((store.config?.n_head ?? 1) - 1, head + by)) });
   }
 
@@ -118,11 +118,11 @@ class GlassHeads extends GlassView {
     this.#from.hidden = !store.secondTrace;
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
     this.#mark();
-    this.#look();
+    this.#showLarge();
   }
 
   /**
-   * Draw the pictures of a grid, block by block from the cursor's on: one question at a time, so that others get through.
+   * Draw the thumbnails of a grid, block by block, starting at the cursor's: one request at a time, so that others get through.
    * @param {HTMLElement} grid @param {Trace} trace @param {boolean} main
    */
   async #fill(grid, trace, main) {
@@ -136,10 +136,10 @@ class GlassHeads extends GlassView {
       const heads = Array.from({ length: n_head }, (_, head) => head);
       put(grid, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
-    const { layer: here } = present();
+    const { layer: here } = cursorHead();
     layers.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
     for (const layer of layers) {
-      await this.ask(api.get(`/trace/${trace.id}/patterns?layer=${layer}`), ({ weights }) => {
+      await this.load(api.get(`/trace/${trace.id}/patterns?layer=${layer}`), ({ "attn.weights": weights }) => {
         if (trace === (main ? store.trace : store.secondTrace) && this.isConnected) this.#draw(grid, trace, layer, weights.data, main);
       });
       if (trace !== (main ? store.trace : store.secondTrace) || !this.isConnected) return;
@@ -153,20 +153,20 @@ class GlassHeads extends GlassView {
     const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
     thumbs.forEach((thumb, head) => {
       const own = weights.subarray(head * area, (head + 1) * area);
-      const shares = sharesOf(own, ids);
-      if (main) this.#shares.set(`${layer}.${head}`, shares);
+      const shares = attentionByKind(own, ids);
+      if (main) this.#kinds.set(`${layer}.${head}`, shares);
       const kind = mainKind(shares);
-      thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, looks at ${kind.says}` : ""}`);
+      thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, attends to ${kind.says}` : ""}`);
       thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: own, tokens: trace.tokens, token: 0 }, store.get().pattern, thumb.clientWidth - 2);
     });
     if (!main) return;
     this.#mark();
-    if (layer === present().layer) this.#look();
+    if (layer === cursorHead().layer) this.#showLarge();
   }
 
-  /** Mark the cursor, what is edited, and what the filter leaves. */
+  /** Mark the cursor, the edits, and what passes the filter. */
   #mark() {
-    const here = present();
+    const here = cursorHead();
     const { filter } = store.get();
     const hadFocus = this.#grid.contains(document.activeElement);
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".thumb"))) {
@@ -177,33 +177,33 @@ class GlassHeads extends GlassView {
       else thumb.removeAttribute("aria-current");
       thumb.tabIndex = isHere ? 0 : -1;
       if (isHere && hadFocus && main) thumb.focus();
-      thumb.classList.toggle("faint", filter !== "" && (this.#shares.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < ENOUGH);
-      const is = !main ? "" : hasEdit(cutHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
+      thumb.classList.toggle("faint", filter !== "" && (this.#kinds.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < THRESHOLD);
+      const is = !main ? "" : hasEdit(ablateHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
       if (is) thumb.dataset.is = is;
       else delete thumb.dataset.is;
     }
   }
 
   /** The head of the cursor, large. */
-  #look() {
+  #showLarge() {
     const { trace } = store;
     if (!trace) return;
-    const place = present();
+    const place = cursorHead();
     const name = `${place.layer}.${place.head}`;
-    const shares = this.#shares.get(name);
+    const shares = this.#kinds.get(name);
     const kind = shares && mainKind(shares);
-    put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly looks at ${kind.says}`) : null);
-    exchange(this.#edits, editButton(cutHead(place), "take out"), editButton({ ...cutHead(place), how: "mean" }, "set to mean"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)));
+    put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly attends to ${kind.says}`) : null);
+    exchange(this.#edits, editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)));
     const found = api.peek(`/trace/${trace.id}/patterns?layer=${place.layer}`);
     if (!found) return;
     const area = trace.tokens.length ** 2;
     const { pattern, least } = store.get();
-    this.#large.show({ weights: found.weights.data.subarray(place.head * area, (place.head + 1) * area), tokens: trace.tokens, token: store.cursor.token }, pattern, least, `pattern of head ${name}`);
+    this.#large.show({ weights: found["attn.weights"].data.subarray(place.head * area, (place.head + 1) * area), tokens: trace.tokens, token: store.cursor.token }, pattern, least, `pattern of head ${name}`);
   }
 }
 
 /** The head of the cursor; at the embedding, that of block 0. @returns {Place} */
-function present() {
+function cursorHead() {
   const { layer, head } = store.cursor;
   return { layer: Math.max(0, layer), head };
 }

@@ -1,34 +1,34 @@
-// Next words: what the model expects after the cursor's token, what the knobs make of it, and going on from there.
+// Next token: the distribution after the cursor's token, the sampling parameters, and appending a token.
 
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
 import { describe } from "../edits.js";
-import { count, named, Panel, present, slider } from "../panel.js";
+import { count, named, Panel, current, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
-import { goOn, promptLength, undo } from "../text.js";
-import { Game } from "./next_game.js";
-import { curve } from "./next_picture.js";
-import { Writer } from "./next_writer.js";
+import { appendTokens, promptLength, undo } from "../text.js";
+import { Game } from "./next-game.js";
+import { curve } from "./next-chart.js";
+import { Writer } from "./next-writer.js";
 
 const SHOWN = 10;
 const DIGITS = [..."1234567890"];
 
-/** The state's numbers as the sampler wants them: a filter that does nothing is off. @returns {Knobs} */
-function knobs() {
+/** The sampling parameters of the state; a filter without effect is off. @returns {SamplingParams} */
+function samplingParams() {
   const { temperature, topK, topP, minP } = store.get();
   return { temperature, topK: topK > 0 ? topK : null, topP: topP < 1 ? topP : null, minP: minP > 0 ? minP : null };
 }
 
-/** @type {{name: KnobName, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
-const KNOBS = [
-  { name: "temperature", label: "Temperature", hint: "below 1 sharpens, above 1 levels", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? "0: always the best" : v.toFixed(2)) },
-  { name: "topK", label: "Top-k", hint: "only the best k", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
-  { name: "topP", label: "Top-p", hint: "the fewest that reach this share", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) => (v >= 1 ? "off" : v.toFixed(2)) },
-  { name: "minP", label: "Min-p", hint: "at least this share of the best one's", range: { max: 1, step: 0.01 }, say: (v) => (v === 0 ? "off" : v.toFixed(2)) },
+/** @type {{name: SamplingParam, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
+const SLIDERS = [
+  { name: "temperature", label: "Temperature", hint: "below 1 sharpens the distribution, above 1 flattens it", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? "0: greedy" : v.toFixed(2)) },
+  { name: "topK", label: "Top-k", hint: "only the k most likely tokens", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
+  { name: "topP", label: "Top-p", hint: "the fewest tokens that reach this probability", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) => (v >= 1 ? "off" : v.toFixed(2)) },
+  { name: "minP", label: "Min-p", hint: "at least this fraction of the top probability", range: { max: 1, step: 0.01 }, say: (v) => (v === 0 ? "off" : v.toFixed(2)) },
 ];
 
-/** The slider of top-k runs through the powers, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
+/** The slider of top-k is logarithmic, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
 const placeOfK = (k, size) => (k === 0 ? 200 : Math.round((199 * Math.log(k)) / Math.log(size)));
 /** @param {number} place @param {number} size */
 const kAtPlace = (place, size) => (place >= 200 ? 0 : Math.round(size ** (place / 199)));
@@ -37,37 +37,37 @@ class GlassNext extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "token", "edits", "intervention", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
   /** @type {Sampler | null} */ sampler = null;
   /** @type {string[]} */ words = [];
-  #row = ""; // which row of logits the sampler holds
+  #row = ""; // the key of the sampler's logits
   #title = el("h2");
   #rows = Array.from({ length: SHOWN }, (_, i) => this.#candidate(i));
-  #knobs = KNOBS.map(({ name, label, hint, range }) => {
+  #params = SLIDERS.map(({ name, label, hint, range }) => {
     const left = el("span", { class: "left", id: `left-${name}` });
-    const made = slider(`knob-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
-    return { ...made, left, row: el("div", { class: "knob", title: hint }, made.label, made.says, left, made.input) };
+    const made = slider(`param-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
+    return { ...made, left, row: el("div", { class: "param", title: hint }, made.label, made.says, left, made.input) };
   });
-  #picture = el("figure");
+  #figure = el("figure");
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
   #gameButton = el("button", { type: "button", title: "g", onclick: () => this.#play() }, "Play the game");
-  #writer = new Writer(knobs, (words) => put(this.#said, words));
+  #writer = new Writer(samplingParams, (words) => put(this.#said, words));
   #game = new Game(this);
   #normal = el("div", {},
     el("div", { class: "next-columns" },
-      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before the knobs")),
-      el("div", {}, this.#knobs.map(({ row }) => row), this.#picture)),
+      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
+      el("div", {}, this.#params.map(({ row }) => row), this.#figure)),
     el("div", { class: "acts" },
-      el("button", { type: "button", class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Draw a word"),
-      el("label", { for: "seed", title: "The same seed draws the same words, here and in `glassgpt generate --seed`" }, "seed"), this.#seed,
+      el("button", { type: "button", class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Sample a token"),
+      el("label", { for: "seed", title: "The same seed samples the same tokens as `glassgpt generate --seed`" }, "seed"), this.#seed,
       el("button", { type: "button", title: "u, Backspace, or the browser's Back", disabled: api.offline, onclick: undo }, "Undo"),
       this.#gameButton),
     this.#writer.element, this.#said);
 
   parts = [this.#title, this.#normal, this.#game.element];
   /** @type {Panel["keys"]} */ keys = [
-    [DIGITS, "go on with that candidate (in Next words)", (event) => this.pick(DIGITS.indexOf(event.key))],
-    [["u", "Backspace"], "take the last word back", undo],
-    [["s"], "draw a word by lot", () => this.sample()],
-    [["g"], "the phone-keyboard game", () => this.#play()],
+    [DIGITS, "append that candidate (in Next token)", (event) => this.pick(DIGITS.indexOf(event.key))],
+    [["u", "Backspace"], "undo the last token", undo],
+    [["s"], "sample a token", () => this.sample()],
+    [["g"], "phone-keyboard game", () => this.#play()],
   ];
 
   disconnectedCallback() {
@@ -89,12 +89,12 @@ class GlassNext extends Panel {
     this.#normal.hidden = game;
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
-    const { id, model } = present().trace;
+    const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();
-    if (edits.length > 0 && !store.intervention) return; // it is on its way
-    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?token=${store.cursor.token}`, { slot: "next" });
-    void this.ask(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
+    if (edits.length > 0 && !store.intervention) return; // it is loading
+    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
+    void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
       this.sampler = new Sampler(logits.data);
       [this.words, this.#row] = [texts, wanted];
       this.#show();
@@ -102,13 +102,13 @@ class GlassNext extends Panel {
     });
   }
 
-  /** Which row of logits there should be: of which trace, after which token, with what changed inside. */
+  /** The key of the logits to show: trace, position and edits. */
   get #wanted() {
     const { edits } = store.get();
     return JSON.stringify([store.trace?.id, store.cursor.token, edits, edits.length > 0 && store.intervention?.kl]);
   }
 
-  /** Whether the candidates are those of the present text: nobody picks what is about to change. */
+  /** Whether the candidates are those of the current text, and can be picked. */
   get fresh() {
     return store.status === "ready" && this.#row === this.#wanted;
   }
@@ -117,7 +117,7 @@ class GlassNext extends Panel {
     const sampler = this.sampler;
     if (!sampler) return;
     const state = store.get();
-    sampler.apply(knobs());
+    sampler.apply(samplingParams());
     this.#showTitle(sampler);
     const top = Math.max(sampler.probability(0), sampler.plain[0]);
     this.#rows.forEach(({ item, button, word, bar, plain, share }, rank) => {
@@ -130,16 +130,16 @@ class GlassNext extends Panel {
       button.classList.toggle("cut", p === 0);
       button.title = `token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
     });
-    KNOBS.forEach(({ name, say }, i) => {
-      this.#knobs[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));
+    SLIDERS.forEach(({ name, say }, i) => {
+      this.#params[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));
       const { count: n, mass } = sampler.cuts[i];
-      this.#knobs[i].left.textContent = i === 0 ? `${count(sampler.size)} tokens` : `${count(n)} left, ${percent(mass)}`;
+      this.#params[i].left.textContent = i === 0 ? `${count(sampler.size)} tokens` : `${count(n)} left, ${percent(mass)}`;
     });
     this.#seed.value = String(state.seed);
-    put(this.#picture, curve(sampler, 300, 108));
+    put(this.#figure, curve(sampler, 300, 108));
   }
 
-  /** The token of a rank, for people. @param {number} rank */
+  /** The text of the token at a rank. @param {number} rank */
   word(rank) {
     return visible(this.words[this.sampler?.order[rank] ?? -1] ?? "");
   }
@@ -148,23 +148,23 @@ class GlassNext extends Panel {
   #showTitle(sampler) {
     const { token } = store.cursor;
     const { edits } = store.get();
-    const { tokens } = present().trace;
+    const { tokens } = current().trace;
     const next = tokens[token + 1];
     const changed = edits.length > 0 ? `, with ${edits.map(describe).join(", ")}` : "";
-    if (!next) return put(this.#title, "What comes after ", named(tokens[token].text), `?${changed}`);
+    if (!next) return put(this.#title, "Next token after ", named(tokens[token].text), changed);
     const rank = sampler.rankOf[next.id];
-    put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text), `: number ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick goes on from here.`);
+    put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text), `: rank ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick continues from here.`);
   }
 
-  /** Go on with a candidate. @param {number} rank */
+  /** Append a candidate. @param {number} rank */
   pick(rank) {
     if (!this.sampler || !this.fresh || rank >= this.sampler.size) return;
     if (store.get().game) this.#game.choose(rank);
-    else if (api.offline) put(this.#said, "An exported page holds one text only. Start `glassgpt explore` to go on.");
-    else goOn([this.sampler.order[rank]]);
+    else if (api.offline) put(this.#said, "An exported page has one text only. Start `glassgpt explore` to continue it.");
+    else appendTokens([this.sampler.order[rank]]);
   }
 
-  /** Draw a word by lot, by the number that `glassgpt generate` has for this seed at this place. */
+  /** Sample a token, with the random number that `glassgpt generate` has for this seed and step. */
   sample() {
     const sampler = this.sampler;
     const { seed, game } = store.get();
@@ -172,14 +172,14 @@ class GlassNext extends Panel {
     const step = Math.max(0, store.cursor.token + 1 - promptLength());
     const number = uniform(seed, step);
     const rank = sampler.draw(number);
-    put(this.#said, `Seed ${seed}, draw ${step + 1}: the number ${number.toFixed(4)} fell on `, named(this.words[sampler.order[rank]] ?? ""), `, number ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
-    goOn([sampler.order[rank]]);
+    put(this.#said, `Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(this.words[sampler.order[rank]] ?? ""), `, rank ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
+    appendTokens([sampler.order[rank]]);
   }
 
   #takeSeed() {
     const seed = Number(this.#seed.value);
     if (Number.isSafeInteger(seed) && seed >= 0) store.set({ seed });
-    else put(this.#said, `The seed is ${this.#seed.value}; write a whole number from 0 on.`);
+    else put(this.#said, `The seed is ${this.#seed.value}; use an integer from 0 on.`);
     this.#seed.value = String(store.get().seed);
   }
 

@@ -1,10 +1,10 @@
-// View 1: the text as tokens, coloured by how much each one surprised the model; on each, how BPE put it together.
+// View 1: the text as tokens, coloured by loss; on hover, the BPE merges of each.
 
-import { el, format, percent, put, ramp, shade, surpriseShare, visible } from "../draw.js";
+import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 
-/** A new trace is asked for when no key was struck for this long. */
+/** A new trace is requested after this long without typing. */
 const TYPED_MS = 250;
 
 /** @param {number} p */
@@ -23,7 +23,7 @@ class GlassStrip extends GlassView {
   #at = -1;
 
   build() {
-    const aside = el("div", { class: "aside" }, this.#summary, ramp("expected", "surprise", "surprising"));
+    const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
     put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#box, this.#card);
     const stop = store.subscribe(() => {
       if (store.trace) stop();
@@ -48,7 +48,7 @@ class GlassStrip extends GlassView {
     this.#box.addEventListener("keydown", ({ key }) => key === "Escape" && this.#showCard(-1));
   }
 
-  /** The first change of an edit is a step of history; those after it replace it. */
+  /** The first change of an edit adds a history entry; later ones replace it. */
   #send() {
     clearTimeout(this.#typing);
     const text = this.#field.value;
@@ -58,7 +58,7 @@ class GlassStrip extends GlassView {
     this.#typed = editing;
   }
 
-  /** The text that the store has: of the ids, when tokens were appended. */
+  /** The text of the store; when tokens were appended, that of the ids. */
   #shown() {
     const { text, ids } = store.get();
     return ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
@@ -107,13 +107,13 @@ class GlassStrip extends GlassView {
     this.#showCard(-1);
     this.#at = -1;
     this.#chips = trace.tokens.map((token, place) => {
-      const surprise = trace.surprise[place];
-      const { fill, ink } = surprise ? shade("surprise", surpriseShare(surprise.p)) : { fill: "", ink: "" };
+      const loss = trace.token_loss[place];
+      const { fill, ink } = loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" };
       const joined = trace.words[token.word]?.first !== place;
       return el("button", { type: "button", class: joined ? "chip joined" : "chip", tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
     });
     put(this.#box, this.#chips);
-    const known = trace.surprise.filter((surprise) => surprise !== null);
+    const known = trace.token_loss.filter((loss) => loss !== null);
     const mean = known.reduce((sum, { p }) => sum + bits(p), 0) / known.length;
     put(this.#summary, `${trace.tokens.length} ${trace.tokens.length === 1 ? "token" : `tokens, ${mean.toFixed(2)} bits each`}`);
     if (hadFocus) this.#chips[store.cursor.token]?.focus();
@@ -140,20 +140,20 @@ class GlassStrip extends GlassView {
 }
 
 /**
- * What there is to know about a token: its id and bytes, how surprising it was, and the merges of its word.
+ * The card of a token: its id and bytes, its loss, and the merges of its word.
  * @param {Trace} trace @param {number} place
  */
 function cardOf(trace, place) {
   const token = trace.tokens[place];
-  const surprise = trace.surprise[place];
+  const loss = trace.token_loss[place];
   const size = store.config?.vocab_size ?? 0;
   /** @type {Record<string, string | number>} */
   const facts = { position: place, id: token.id, bytes: token.bytes.map((byte) => byte.toString(16).padStart(2, "0").toUpperCase()).join(" ") };
-  if (surprise) {
-    facts.probability = `${percent(surprise.p)} (${format(bits(surprise.p), 1)} bits)`;
-    facts.rank = `${surprise.rank.toLocaleString("en")} of ${size.toLocaleString("en")}`;
-    facts["entropy before it"] = `${format(surprise.entropy / Math.LN2, 2)} bits`;
-  } else facts.probability = "none: nothing came before it";
+  if (loss) {
+    facts.probability = `${percent(loss.p)} (${format(bits(loss.p), 1)} bits)`;
+    facts.rank = `${loss.rank.toLocaleString("en")} of ${size.toLocaleString("en")}`;
+    facts["entropy of the prediction"] = `${format(loss.entropy / Math.LN2, 2)} bits`;
+  } else facts.probability = "none: it is the first token";
   return [el("div", { class: "piece" }, visible(token.text)), el("dl", {}, Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
 }
 
@@ -162,8 +162,8 @@ function mergesOf(word) {
   const states = word?.merges ?? [];
   if (!word || states.length === 0) return [];
   const name = `“${visible(word.text)}”`;
-  const alone = states[0].length > 1 ? `No neighbours in ${name} were ever merged` : `${name} is one byte`;
-  const title = states.length > 1 ? `How ${name} was put together: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
+  const alone = states[0].length > 1 ? `${name} has no merges` : `${name} is one byte`;
+  const title = states.length > 1 ? `${name}: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
   const shown = states.length > 12 ? [...states.slice(0, 6), ["…"], ...states.slice(-5)] : states;
   return [el("h3", {}, title), el("ol", {}, shown.map((pieces) => el("li", {}, pieces.map((piece) => el("span", {}, visible(piece))))))];
 }

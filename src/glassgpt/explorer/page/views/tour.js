@@ -1,15 +1,15 @@
-// The guided tour: a card beside the page. Each step sets the page's state, lights the part it speaks of, and is read
-// by itself. Inside the card the left and right arrows turn its pages; the rest of the page stays free to use.
+// The guided tour: a card beside the page. Each step sets the page's state and highlights a view. Inside the card
+// the left and right arrows turn its pages; the rest of the page remains usable.
 
 import { el, put } from "../draw.js";
 import { store } from "../store.js";
-import { pictureOfStep } from "../tour_pictures.js";
-import { STEPS } from "../tour_steps.js";
+import { figureOfStep } from "../tour-figures.js";
+import { STEPS } from "../tour-steps.js";
 
 /** @type {Element | null} where the focus was before the tour */
 let opener = null;
 
-/** Begin, or come back to the card. @param {Element | null} from */
+/** Start the tour, or return to its card. @param {Element | null} from */
 export function openTour(from) {
   const { tour } = store.get();
   if (tour === null) {
@@ -81,9 +81,9 @@ class GlassTour extends HTMLElement {
     if (index === this.#shown) return;
     this.#shown = index;
     if (index < 0) return;
-    const { title, text, go: tryThis, picture: label } = STEPS[index];
+    const { title, text, go: tryThis, figure: label } = STEPS[index];
     put(this.heading, title);
-    put(this.words, pictureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
+    put(this.words, figureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
     this.words.scrollTop = 0;
     this.where.value = String(index);
     this.back.disabled = index === 0;
@@ -91,7 +91,7 @@ class GlassTour extends HTMLElement {
     this.heading.focus({ preventScroll: true });
   }
 
-  /** Light the pane that a step speaks of; the card stands on the other side. @param {string | null} look */
+  /** Highlight the pane of a step; the card is on the other side. @param {string | null} look */
   #light(look) {
     const pane = look === null ? null : (document.querySelector(`glass-${look}`)?.closest(".pane") ?? null);
     for (const other of document.querySelectorAll(".pane.lit")) if (other !== pane) other.classList.remove("lit");

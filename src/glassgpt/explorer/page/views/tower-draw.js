@@ -1,4 +1,4 @@
-// The geometry of the tower, and what flows in it: the residual streams and the cursor's attention.
+// The layout of the tower, its residual streams and the attention of the cursor's head.
 
 import { svg } from "../draw.js";
 
@@ -29,19 +29,19 @@ export function layout(width, height, tokens, layers) {
   const rows = [];
   /** @param {Row["kind"]} kind @param {number} layer @param {string} name @param {string} title */
   const add = (kind, layer, name, title) => rows.push({ kind, layer, name, title, top: Math.round(6 + rows.length * step), high });
-  add("next", layers, "comes next", "What really came next, coloured by surprise: the vocabulary");
-  for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `What the model would say after block ${layer}`);
-  add("lens", -1, "embedding", "What it would say of the embedding alone");
+  add("next", layers, "next token", "The actual next token, coloured by loss");
+  for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `Logit lens after block ${layer}`);
+  add("lens", -1, "embedding", "Logit lens of the embedding");
   add("token", -2, "token", "The text, token by token");
   return { width: LABEL + tokens * pitch + 8, height: Math.round(12 + (count - 1) * step + high), labelWidth: LABEL, pitch, cellWidth: pitch - 5, letters: Math.floor((pitch - 8) / 6.6), rows };
 }
 
 /**
- * The residual stream of each token as a line from the token to the vocabulary, as wide as the vector is long.
+ * The residual stream of each token as a line whose width is its norm.
  * @param {Layout} plan @param {Trace} trace @param {number} first @param {number} last
  */
 export function streams(plan, trace, first, last) {
-  // In a trained GPT-2 the first token's stream is a hundred times as long as the others: a logarithm shows both.
+  // In a trained GPT-2 the first token's norm is a hundred times that of the others: a logarithm shows both.
   const longest = Math.log1p(Math.max(...trace.norms.map((row) => Math.max(...row))));
   /** @type {SVGElement[]} */
   const drawn = [];
@@ -59,7 +59,7 @@ export function streams(plan, trace, first, last) {
 }
 
 /**
- * What the cursor's head takes from the tokens before: a curve from each cell below, as strong as its weight.
+ * The attention of the cursor's head: a curve from each cell below, as strong as its weight.
  * @param {Layout} plan @param {number[]} weights @param {{token: number, layer: number}} cursor
  */
 export function curves(plan, weights, { token, layer }) {

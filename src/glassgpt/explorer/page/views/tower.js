@@ -1,7 +1,7 @@
-// View 2: the tower. Columns are tokens, rows the stack; in each cell what the model would say there.
+// View 2: the tower. Columns are tokens, rows are layers; each cell is the logit lens there.
 
 import { api } from "../api.js";
-import { brief, el, format, percent, put, ramp, shade, short, surpriseShare, svg, visible } from "../draw.js";
+import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
@@ -9,7 +9,7 @@ import { curves, layout, streams } from "./tower-draw.js";
 /** Columns drawn beyond the visible ones, on either side. */
 const MARGIN = 6;
 
-/** Longer texts have patterns too large to fetch for a few curves; the opened block's own row serves then. */
+/** For longer texts the patterns are too large to load for a few curves; the block view's own row is used. */
 const PATTERN_TOKENS = 200;
 
 class GlassTower extends GlassView {
@@ -17,7 +17,7 @@ class GlassTower extends GlassView {
   wants = ["trace", "token", "layer", "head", "intervention"];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
-  #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: what the model would say after each block", "aria-describedby": "tower-help" });
+  #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
   #all = el("div", { class: "all", role: "presentation" });
   #streams = svg("g");
   #curves = svg("g");
@@ -68,7 +68,7 @@ class GlassTower extends GlassView {
     else this.#moveCursor();
   }
 
-  /** Lay everything out anew: another text, another size, other colours. */
+  /** Rebuild everything, for another text, size or theme. */
   #rebuild() {
     const { trace, config } = store;
     if (!trace || !config) return;
@@ -87,11 +87,11 @@ class GlassTower extends GlassView {
     this.#all.append(...this.#rows);
     this.#range = [0, -1];
     this.#seen = "";
-    put(this.#note, store.intervention ? "with your edits: a dot marks what they changed" : "what it would say next, read after each block");
+    put(this.#note, store.intervention ? "with your edits; a dot marks changed cells" : "logit lens: the most likely next token after each block");
     this.#moveCursor();
   }
 
-  /** Draw the cells of the columns in sight, if other ones than before are. */
+  /** Draw the visible columns, if they changed. */
   #drawColumns() {
     const { trace } = store;
     if (!trace) return;
@@ -146,10 +146,10 @@ class GlassTower extends GlassView {
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
     const path = `/trace/${trace.id}/patterns?layer=${layer}`;
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.ask(api.get(path), () => this.#drawCurves());
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
   }
 
-  /** What the cursor's head takes from the tokens before. */
+  /** The attention of the cursor's head. */
   #drawCurves() {
     if (store.trace) put(this.#curves, curves(this.#layout, weightsOf(store.trace), store.cursor));
   }
@@ -161,13 +161,13 @@ class GlassTower extends GlassView {
     this.#rows.forEach((row, place) => row.classList.toggle("here", this.#layout.rows[place].layer === layer));
   }
 
-  /** Say in words what a cell shows; without one, the cursor's. @param {{token: number, layer: number} | null} place */
+  /** Describe a cell; by default, the cursor's. @param {{token: number, layer: number} | null} place */
   #read(place) {
     const { trace, config } = store;
     if (!trace || !config) return;
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
-    const norm = kind === "lens" ? [" Length of the stream: ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
+    const norm = kind === "lens" ? [" Norm of the residual stream: ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
     put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, kind, layer, token).label}.`, ...norm);
   }
 }
@@ -178,19 +178,19 @@ function placeOf({ target }) {
   return cell instanceof HTMLElement ? { token: Number(cell.dataset.token), layer: Number(cell.dataset.layer) } : null;
 }
 
-/** The attention of the cursor's head, as far as it is known by now. @param {Trace} trace @returns {number[]} */
+/** The attention weights of the cursor's head, if loaded. @param {Trace} trace @returns {number[]} */
 function weightsOf(trace) {
   const { token, layer, head } = store.cursor;
-  const known = api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&token=${token}`);
+  const known = api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${token}`);
   const pattern = api.peek(`/trace/${trace.id}/patterns?layer=${layer}`);
-  if (known || !pattern || layer < 0) return known && layer >= 0 ? known.weights : [];
+  if (known || !pattern || layer < 0) return known && layer >= 0 ? known["attn.weights"] : [];
   const count = trace.tokens.length;
   const from = (head * count + token) * count;
-  return Array.from(pattern.weights.data.subarray(from, from + count), (weight) => weight / 255);
+  return Array.from(pattern["attn.weights"].data.subarray(from, from + count), (weight) => weight / 255);
 }
 
 /**
- * What stands in a cell: the token itself, what the model would say there, or what really came next.
+ * The content of a cell: the token, the logit lens, or the actual next token.
  * @param {Trace} trace @param {string} kind @param {number} layer @param {number} token
  */
 function contentOf(trace, kind, layer, token) {
@@ -200,16 +200,16 @@ function contentOf(trace, kind, layer, token) {
     return { ...plain, text, detail: String(token), label: `is token ${token}, id ${id}` };
   }
   if (kind === "next") {
-    const surprise = trace.surprise[token + 1];
-    if (!surprise) return { ...plain, text: "?", label: "is the last token: what comes next is open" };
+    const loss = trace.token_loss[token + 1];
+    if (!loss) return { ...plain, text: "?", label: "is the last token; the next one is not known" };
     const { text } = trace.tokens[token + 1];
-    return { ...plain, ...shade("surprise", surpriseShare(surprise.p)), text, detail: brief(surprise.p), label: `was followed by “${visible(text)}”, which had ${percent(surprise.p)}` };
+    return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
   const lens = store.intervention?.lens ?? trace.lens;
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
   const changed = lens.ids[row][token] !== trace.lens.ids[row][token];
-  const label = `${layer < 0 ? "after the embedding" : `after block ${layer}`}: would say “${visible(text)}” with ${percent(p)}`;
+  const label = `${layer < 0 ? "after the embedding" : `after block ${layer}`}: next token “${visible(text)}” with ${percent(p)}`;
   return { ...shade("probability", p), changed, text, detail: brief(p), label };
 }
 

@@ -1,4 +1,4 @@
-// A view as a picture: what the page shows of it, as rectangles, text and images of one SVG.
+// A view as an SVG file: rectangles, text and images, as the page shows them.
 
 import { colour, svg } from "./draw.js";
 
@@ -8,7 +8,7 @@ const MARGIN = 12;
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
 
 /** @param {Element} view @returns {string} an SVG file */
-export function pictureOf(view) {
+export function viewToSVG(view) {
   const whole = view.getBoundingClientRect();
   const [x, y, width, height] = [whole.left - MARGIN, whole.top - MARGIN, Math.ceil(whole.width) + 2 * MARGIN, Math.ceil(whole.height) + 2 * MARGIN];
   const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `${x} ${y} ${width} ${height}` });
@@ -17,7 +17,7 @@ export function pictureOf(view) {
   return new XMLSerializer().serializeToString(root);
 }
 
-/** Draw an element and all in it, as far as it lies in `seen`. @param {SVGElement} root @param {Element} element @param {Box} seen */
+/** Add an element and its children, clipped to `seen`. @param {SVGElement} root @param {Element} element @param {Box} seen */
 function add(root, element, seen) {
   const style = getComputedStyle(element);
   const box = element.getBoundingClientRect();
@@ -49,14 +49,14 @@ function add(root, element, seen) {
   }
 }
 
-/** A slider: its line, and the knob where it stands. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
+/** A slider: its track and its thumb. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
 function slider(root, { min, max, value }, box) {
   const cx = box.left + 8 + ((box.width - 16) * (Number(value) - Number(min))) / (Number(max) - Number(min) || 1);
   const cy = box.top + box.height / 2;
   root.append(svg("line", { x1: box.left, x2: box.right, y1: cy, y2: cy, stroke: colour("line-strong"), "stroke-width": 4 }), svg("circle", { cx, cy, r: 7, fill: colour("accent") }));
 }
 
-/** An SVG inside the view, with the colours that the style sheet gives it, cut at what is seen. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
+/** An SVG inside the view, with its computed colours, clipped to the visible part. @param {SVGSVGElement} element @param {DOMRect} box @param {{x: number, y: number, width: number, height: number}} place */
 function copyOf(element, box, place) {
   const copy = /** @type {SVGElement} */ (element.cloneNode(true));
   const shapes = copy.querySelectorAll("*");
@@ -68,7 +68,7 @@ function copyOf(element, box, place) {
   return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
 }
 
-/** Write a text, line by line as it was broken. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
+/** Add a text, line by line as it wraps. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
 function write(root, text, style, seen) {
   const range = document.createRange();
   /** @type {{box: DOMRect, words: string}[]} */

@@ -1,4 +1,4 @@
-// The drawings of the tour, as lists of shapes on a field of 320 x 120. Colours come from the page's themes.
+// The figures of the tour, as lists of shapes on a canvas of 320 x 120. Colours come from the theme.
 
 import { svg } from "./draw.js";
 
@@ -15,11 +15,11 @@ const { box, card, arrow, text, cells, bars, triangle } = /** @type {Pen} */ ({
       .map(([row, column]) => box(x + column * s, y + row * s, s - 1, s - 1, dark(row, column) ? "hot" : "plain")),
 });
 
-/** What four heads might look at. @type {((row: number, column: number) => boolean)[]} */
+/** Attention patterns of four heads. @type {((row: number, column: number) => boolean)[]} */
 const PATTERNS = [(row, column) => column === row - 1, (_row, column) => column === 0, (row, column) => column === row, (row, column) => (row + column) % 2 === 0];
 
 /** @type {(() => Shape[])[]} one for each step */
-const PICTURES = [
+const FIGURES = [
   () => [...card(6, 44, 92, 30, "the sky is"), arrow(100, 59, 124, 59), ...card(128, 34, 62, 50, "model", "hot"), arrow(192, 59, 214, 59),
     ...bars(220, 32, [52, 22, 9], ["blue", "clear", "the"])],
   () => [..."unseen".split("").flatMap((c, i) => card(52 + i * 37, 6, 30, 24, c)), arrow(88, 33, 88, 44), arrow(203, 33, 203, 44),
@@ -74,5 +74,5 @@ function draw([kind, ...rest]) {
   return kind === "arrow" ? [made, tip(n[2], n[3], n[2] - n[0], n[3] - n[1])] : [made];
 }
 
-/** The drawing of a step. @param {number} index @param {string} words what it shows */
-export const pictureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, PICTURES[index]().flatMap(draw));
+/** The figure of a step. @param {number} index @param {string} words for screen readers */
+export const figureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, FIGURES[index]().flatMap(draw));

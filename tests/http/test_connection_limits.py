@@ -19,11 +19,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from glassgpt.http.connections import Limits, owner
+from glassgpt.http.connection_limits import ConnectionLimits, client_key
 from tests.explorer.browser import served
 
 NEVER, SOON, PATIENCE = 600, 0.1, 120  # seconds
-PATIENT = {"head": NEVER, "body": NEVER, "unread": NEVER, "idle": NEVER}
+PATIENT = {
+    "header_timeout": NEVER,
+    "body_timeout": NEVER,
+    "write_timeout": NEVER,
+    "keep_alive_timeout": NEVER,
+}
 HEAD = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
 PAGE = HEAD % (b"/", 0)
 
@@ -32,7 +37,7 @@ class Server:
     """Answers "here" at /, waits for `go` at /held, and writes without end at /endless."""
 
     def __init__(self, **limits: Any) -> None:
-        self.limits = Limits(**(PATIENT | limits))
+        self.limits = ConnectionLimits(**(PATIENT | limits))
         self.go, self.left, self.begun = threading.Event(), threading.Event(), threading.Semaphore(0)
         ways = {"/": self.here, "/held": self.held, "/endless": self.endless}
         routes = [Route(path, way, methods=["POST"]) for path, way in ways.items()]
@@ -117,20 +122,20 @@ def trickle(connection: socket.socket, byte: bytes) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0", b"GET / HTTP/1.1\r\n"])
 def test_half_a_head_is_not_waited_for(start: Callable[..., Server], sent: bytes) -> None:
-    assert answer(start(head=SOON).connect(sent)) == b""
+    assert answer(start(header_timeout=SOON).connect(sent)) == b""
 
 
 def test_half_a_body_is_not_waited_for(start: Callable[..., Server]) -> None:
-    assert answer(start(body=SOON).connect(HEAD % (b"/", 9) + b"half")) == b""
+    assert answer(start(body_timeout=SOON).connect(HEAD % (b"/", 9) + b"half")) == b""
 
 
 def test_bytes_that_trickle_do_not_prolong_a_request(start: Callable[..., Server]) -> None:
-    trickle(start(head=SOON).connect(b"GET /"), b"a")
-    trickle(start(body=SOON).connect(HEAD % (b"/", 100_000)), b"a")
+    trickle(start(header_timeout=SOON).connect(b"GET /"), b"a")
+    trickle(start(body_timeout=SOON).connect(HEAD % (b"/", 100_000)), b"a")
 
 
 def test_bytes_that_trickle_do_not_prolong_the_second_request(start: Callable[..., Server]) -> None:
-    connection = start(head=SOON).connect(PAGE)
+    connection = start(header_timeout=SOON).connect(PAGE)
     received = connection.recv(1000)
     assert received.startswith(b"HTTP/1.1 200 OK")
     while not received.endswith(b"here"):  # the body comes with the head, or after it
@@ -140,19 +145,19 @@ def test_bytes_that_trickle_do_not_prolong_the_second_request(start: Callable[..
 
 
 def test_a_connection_without_requests_is_closed(start: Callable[..., Server]) -> None:
-    connection = start(idle=SOON).connect(PAGE)
+    connection = start(keep_alive_timeout=SOON).connect(PAGE)
     assert connection.makefile("rb").read().endswith(b"here")
 
 
 def test_nobody_is_written_to_who_does_not_read(start: Callable[..., Server]) -> None:
-    server = start(unread=SOON)
+    server = start(write_timeout=SOON)
     server.connect(HEAD % (b"/endless", 0))
     assert server.left.wait(PATIENCE)
 
 
 def test_an_answer_that_takes_long_is_waited_for(start: Callable[..., Server]) -> None:
     """No limit counts while it is us who work: another connection is closed meanwhile, and this one not."""
-    server = start(head=SOON, body=SOON, unread=SOON, idle=SOON)
+    server = start(header_timeout=SOON, body_timeout=SOON, write_timeout=SOON, keep_alive_timeout=SOON)
     (held,) = server.hold(1)
     assert answer(server.connect()) == b""
     server.go.set()
@@ -161,7 +166,7 @@ def test_an_answer_that_takes_long_is_waited_for(start: Callable[..., Server]) -
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", HEAD % (b"/", 9) + b"half"])
 def test_who_lets_us_wait_makes_room(start: Callable[..., Server], sent: bytes) -> None:
-    server = start(per_client=4)
+    server = start(max_per_client=4)
     waiting = [server.connect(sent) for _ in range(40)]
     assert server.status() == b"200"
     assert answer(waiting[0]) == b""  # the oldest first
@@ -172,7 +177,7 @@ def test_who_lets_us_wait_makes_room(start: Callable[..., Server], sent: bytes) 
 
 
 def test_idle_connections_make_room(start: Callable[..., Server]) -> None:
-    server = start(per_client=4)
+    server = start(max_per_client=4)
     for _ in range(12):
         assert answer(server.connect(PAGE)) == b"200"
 
@@ -180,7 +185,7 @@ def test_idle_connections_make_room(start: Callable[..., Server]) -> None:
 def test_a_client_with_all_its_connections_at_work_is_refused_and_another_is_not(
     start: Callable[..., Server],
 ) -> None:
-    server = start(per_client=3)
+    server = start(max_per_client=3)
     held = server.hold(3)
     refused = server.connect().makefile("rb").read()
     assert refused.startswith(b"HTTP/1.1 503 ")
@@ -195,7 +200,7 @@ def test_a_client_with_all_its_connections_at_work_is_refused_and_another_is_not
 
 
 def test_all_clients_together_have_a_limit_too(start: Callable[..., Server]) -> None:
-    server = start(connections=3)
+    server = start(max_connections=3)
     server.hold(2)
     waiting = server.connect(b"GET /")
     assert server.status() == b"200"
@@ -205,9 +210,9 @@ def test_all_clients_together_have_a_limit_too(start: Callable[..., Server]) -> 
 
 
 def test_whose_a_connection_is() -> None:
-    assert owner(("192.168.1.7", 1)) != owner(("192.168.1.8", 1))
-    assert owner(("::ffff:192.168.1.7", 1)) == owner(("192.168.1.7", 2))
-    assert owner(("2001:db8:1:2::1", 1)) == owner(("2001:db8:1:2:ffff::", 1))
-    assert owner(("2001:db8:1:2::1", 1)) != owner(("2001:db8:1:3::1", 1))
-    assert owner(("fe80::1%eth0", 1)) == owner(("fe80::2%eth0", 1))
-    assert owner(None) == ""
+    assert client_key(("192.168.1.7", 1)) != client_key(("192.168.1.8", 1))
+    assert client_key(("::ffff:192.168.1.7", 1)) == client_key(("192.168.1.7", 2))
+    assert client_key(("2001:db8:1:2::1", 1)) == client_key(("2001:db8:1:2:ffff::", 1))
+    assert client_key(("2001:db8:1:2::1", 1)) != client_key(("2001:db8:1:3::1", 1))
+    assert client_key(("fe80::1%eth0", 1)) == client_key(("fe80::2%eth0", 1))
+    assert client_key(None) == ""

@@ -1,9 +1,9 @@
-// The phone-keyboard game: three suggestions, no numbers. Which does the model like best? Then its answer is shown.
+// The phone-keyboard game: three suggestions without probabilities; guess the model's favourite.
 
 import { el, percent, put } from "../draw.js";
 import { uniform } from "../sampling.js";
 import { store } from "../store.js";
-import { goOn, promptLength } from "../text.js";
+import { appendTokens, promptLength } from "../text.js";
 
 const ROUNDS = 10;
 const PLACES = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -12,14 +12,14 @@ export class Game {
   /** @type {number[]} the points of each round */ #past = [];
   #order = PLACES[0]; // place on the keyboard -> rank
   #keys = [0, 1, 2].map((i) => el("button", { type: "button", onclick: () => this.choose(i) }));
-  #told = el("p", { role: "status" });
+  #result = el("p", { role: "status" });
   #score = el("p");
-  #again = el("button", { type: "button", onclick: () => this.start() }, "Once more");
+  #again = el("button", { type: "button", onclick: () => this.start() }, "Play again");
   element = el("div", { class: "game", hidden: true },
-    el("p", {}, "Which of the three would the model write next? 100 points for its favourite, for the others fewer, in proportion to their probability. Keys 1, 2, 3."),
+    el("p", {}, "Which of the three is the model’s favourite next token? It scores 100 points, the others fewer, in proportion to their probability. Keys 1, 2, 3."),
     this.#score,
     el("div", { class: "suggestions", role: "group", "aria-label": "Suggestions" }, this.#keys),
-    this.#told,
+    this.#result,
     el("div", { class: "acts" }, this.#again, el("button", { type: "button", onclick: () => store.set({ game: false }) }, "End the game")));
 
   /** @param {{fresh: boolean, sampler: import("../sampling.js").Sampler | null, word: (rank: number) => string}} view */
@@ -29,7 +29,7 @@ export class Game {
 
   start() {
     this.#past = [];
-    put(this.#told);
+    put(this.#result);
     this.turn();
     this.#keys[0].focus();
   }
@@ -60,7 +60,7 @@ export class Game {
     const points = Math.round((100 * sampler.plain[rank]) / sampler.plain[0]);
     const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
     this.#past.push(points);
-    put(this.#told, rank === 0 ? `Yes: ${says(0)}, the most of all.` : `You chose ${says(rank)}; the favourite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
-    goOn([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
+    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favourite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
+    appendTokens([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
   }
 }

@@ -1,9 +1,9 @@
-"""The door: what every request must show before the app sees it, and what every answer carries.
+"""The middleware of every server: Host and Origin checks, a limit on bodies, and security headers.
 
 A server on 127.0.0.1 can be reached by every page in every browser of this machine. Two checks keep them out:
 
-- Host. A page whose own name is made to point to 127.0.0.1 (DNS rebinding) still sends that name.
-- Origin, and Sec-Fetch-Site where a browser sends it. A page of another site that posts to us says so.
+- Host. A page whose domain was made to resolve to 127.0.0.1 (DNS rebinding) still sends that domain.
+- Origin, and Sec-Fetch-Site where the browser sends it. A page of another site that posts here sends its own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from glassgpt.http.errors import error_response
 
 API = "/api/"
 
-# The page loads its own files and nothing else, runs no script and no style that stands in HTML, makes no
-# HTML from strings (trusted types without a policy), sends no form, cannot be framed. Its pictures are blobs.
+# The page loads its own files only, has no inline scripts or styles, makes no HTML from strings (trusted
+# types without a policy), submits no forms and cannot be framed. Its images are blobs.
 CONTENT_SECURITY_POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -45,55 +45,55 @@ HEADERS = {
 }
 
 
-class Guard:
-    """An ASGI middleware. `host` is where the server is bound, `body_limit` the most bytes of a request."""
+class SecurityMiddleware:
+    """ASGI middleware. `host` is the address the server is bound to."""
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", body_limit: int = 1_000_000) -> None:
+    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", max_body_bytes: int = 1_000_000) -> None:
         self.app = app
-        self.names = allowed_names(host)
+        self.names = allowed_hosts(host)
         self.local_only = is_loopback(host)
-        self.body_limit = body_limit
+        self.max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        with_headers = decorated(scope, send)
-        refusal = self.refusal(scope)
-        if refusal is not None:
-            await error_response(*refusal)(scope, receive, with_headers)
+        with_headers = add_headers(scope, send)
+        error = self.check(scope)
+        if error is not None:
+            await error_response(*error)(scope, receive, with_headers)
             return
-        await self.app(scope, CountedBody(receive, self.body_limit), with_headers)
+        await self.app(scope, LimitedBody(receive, self.max_body_bytes), with_headers)
 
-    def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the sentence for a request that must not pass."""
+    def check(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and the message for a request that is rejected."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
-        if not self.is_ours(host):
-            return 421, f"The Host {host[:100]!r} is not this server's. Open the address that it printed."
+        if not self.is_allowed_host(host):
+            return 421, f"The Host {host[:100]!r} is not this server's. Open the URL that it printed."
         origin = headers.get("origin")
         if origin is not None and not same_origin(origin, host):
             return (
                 403,
-                f"Requests from the origin {origin[:100]!r} are not answered: only this server's own page.",
+                f"Requests from the origin {origin[:100]!r} are not allowed: only this server's own page.",
             )
         if scope["path"].startswith(API) and headers.get("sec-fetch-site", "none") not in (
             "same-origin",
             "none",
         ):
-            return 403, "Requests from another site's page are not answered."
+            return 403, "Requests from another site's page are not allowed."
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return 400, "Content-Length is not a number."
-        if int(length[:20]) > self.body_limit:
-            return 413, too_large(self.body_limit)
+        if int(length[:20]) > self.max_body_bytes:
+            return 413, too_large_message(self.max_body_bytes)
         return None
 
-    def is_ours(self, host: str) -> bool:
-        """A name of this machine, with any port (a tunnel may have another than we have).
+    def is_allowed_host(self, host: str) -> bool:
+        """A name of this machine, with any port (that of a tunnel may differ from ours).
 
-        Bound to more than the loopback, any literal address will do: rebinding needs a name.
+        Bound to more than the loopback interface, any literal address is allowed: rebinding needs a name.
         """
         try:
             name = urlsplit(f"//{host}").hostname
@@ -104,8 +104,8 @@ class Guard:
         return name in self.names or (not self.local_only and is_address(name))
 
 
-class CountedBody:
-    """`receive`, but a body without a Content-Length cannot grow without end either."""
+class LimitedBody:
+    """`receive` with the same limit for a body without a Content-Length."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self.receive = receive
@@ -116,18 +116,18 @@ class CountedBody:
         if message["type"] == "http.request":
             self.left -= len(message.get("body", b""))
             if self.left < 0:
-                raise HTTPException(413, too_large(self.limit))
+                raise HTTPException(413, too_large_message(self.limit))
         return message
 
 
-def too_large(limit: int) -> str:
+def too_large_message(limit: int) -> str:
     return f"The body is larger than {limit:,} bytes. Send a shorter text."
 
 
-def decorated(scope: Scope, send: Send) -> Send:
-    """`send`, with our headers on every answer."""
+def add_headers(scope: Scope, send: Send) -> Send:
+    """`send` with the security headers on every response."""
 
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=message.setdefault("headers", []))
             for name, value in HEADERS.items():
@@ -135,10 +135,10 @@ def decorated(scope: Scope, send: Send) -> Send:
             headers.setdefault("cache-control", "no-store" if scope["path"].startswith(API) else "no-cache")
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
-def allowed_names(host: str) -> frozenset[str]:
+def allowed_hosts(host: str) -> frozenset[str]:
     names = {"localhost", "127.0.0.1", "::1", host.lower()}
     if not is_loopback(host):
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
@@ -161,5 +161,5 @@ def is_address(name: str) -> bool:
 
 
 def same_origin(origin: str, host: str) -> bool:
-    """Whether a page of this origin came from the host that the request names."""
+    """Whether a page of this origin came from the host of the request."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

@@ -1,4 +1,4 @@
-// The words of the guided tour. A step can be read alone; `state` is what the page shows meanwhile, `look` what is lit.
+// The text of the guided tour. Each step stands alone; `state` is what the page shows, `look` the highlighted view.
 
 /** @type {TourStep[]} */
 export const STEPS = [
@@ -11,7 +11,7 @@ export const STEPS = [
     go: "The bars are the model’s ten likeliest next words. Press a digit to take one, and watch it guess again.",
     state: { view: "next", token: -1 },
     look: "next",
-    picture: "A text enters a box; bars for three possible next words leave it.",
+    figure: "A text enters a box; bars for three possible next words leave it.",
   },
   {
     title: "Text becomes tokens",
@@ -19,10 +19,10 @@ export const STEPS = [
       "The model has never met a letter. It knows a fixed list of pieces: frequent words whole, rare words in parts, and, if need be, single bytes, so no text is beyond it. A piece is called a token, and all the model gets is its number in the list.",
       "The list was learned by one rule: begin with bytes, and again and again join the two neighbours that occur together most.",
     ],
-    go: "Hover over a token or move to it with the arrow keys: its number, its bytes, and how it was joined. The colour says how much it surprised the model.",
+    go: "Hover over a token or move to it with the arrow keys: its number, its bytes, and its merges. The colour is its loss: how unexpected it was.",
     state: { token: 0 },
     look: "strip",
-    picture: "The word unseen: first letters, then the pieces un and seen, then their two numbers.",
+    figure: "The word unseen: first letters, then the pieces un and seen, then their two numbers.",
   },
   {
     title: "A token becomes a list of numbers",
@@ -33,7 +33,7 @@ export const STEPS = [
     go: "The lowest row of the tower is this sum, before any block has touched it.",
     state: { token: 0, layer: -1, view: "block" },
     look: "tower",
-    picture: "A row from the token table plus a row from the position table give the vector that enters the first block.",
+    figure: "A row from the token table plus a row from the position table give the vector that enters the first block.",
   },
   {
     title: "Up the tower",
@@ -44,7 +44,7 @@ export const STEPS = [
     go: "Walk up the last column with the arrow keys and see where the guess settles.",
     state: { token: -1, layer: 0 },
     look: "tower",
-    picture: "A stream rises past two blocks; each reads from it and adds back into it. The guess grows clearer.",
+    figure: "A stream rises past two blocks; each reads from it and adds back into it. The guess grows clearer.",
   },
   {
     title: "Attention: looking back",
@@ -55,7 +55,7 @@ export const STEPS = [
     go: "Choose a token: the block shows whom it listens to, and how much.",
     state: { view: "block", part: "attention", token: -1, layer: 1 },
     look: "block",
-    picture: "The last of four tokens asks; lines of different thickness run to the three before it and to itself.",
+    figure: "The last of four tokens asks; lines of different thickness run to the three before it and to itself.",
   },
   {
     title: "Attention, in numbers",
@@ -66,7 +66,7 @@ export const STEPS = [
     go: "Follow the rows of the open block. Switch the mask off to see what a reader of whole sentences, such as BERT, would look at.",
     state: { view: "block", part: "attention", token: -1, layer: 1, mask: true },
     look: "block",
-    picture: "A square of scores; the upper right triangle is struck out; each row that remains sums to one.",
+    figure: "A square of scores; the upper right triangle is struck out; each row that remains sums to one.",
   },
   {
     title: "Many heads",
@@ -77,7 +77,7 @@ export const STEPS = [
     go: "Every small square is one head’s pattern. Click one to make it large; hold Shift and click to silence it, and see what it did to the next word.",
     state: { view: "heads" },
     look: "heads",
-    picture: "Four small triangles with different patterns: the word before, the first word, itself, spread out.",
+    figure: "Four small triangles with different patterns: the word before, the first word, itself, spread out.",
   },
   {
     title: "Then each token thinks for itself",
@@ -88,7 +88,7 @@ export const STEPS = [
     go: "Open the second half of the block: the strongest of its inner numbers are drawn.",
     state: { view: "block", part: "mlp", token: -1, layer: 1 },
     look: "block",
-    picture: "A narrow list widens fourfold, is bent, and narrows again before it is added to the stream.",
+    figure: "A narrow list widens fourfold, is bent, and narrows again before it is added to the stream.",
   },
   {
     title: "Out at the top: a score for every word",
@@ -99,18 +99,18 @@ export const STEPS = [
     go: "These probabilities belong to the lit token. Go to another one to see what the model expected there.",
     state: { view: "next", token: -1 },
     look: "next",
-    picture: "The final vector is multiplied with each row of the table; one score for each token comes out, then bars.",
+    figure: "The final vector is multiplied with each row of the table; one score for each token comes out, then bars.",
   },
   {
     title: "Choosing one",
     text: [
-      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is drawn by lot, and a few knobs bend the lot.",
-      "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a share p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
+      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is sampled at random, and a few parameters shape the odds.",
+      "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a probability of p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
     ],
-    go: "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then draw.",
+    go: "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then sample.",
     state: { view: "next", token: -1, temperature: 0.8, topK: 40 },
     look: "next",
-    picture: "Bars at low, middle and high temperature, and a line that cuts off the tail.",
+    figure: "Bars at low, middle and high temperature, and a line that cuts off the tail.",
   },
   {
     title: "One word at a time, and a good memory",
@@ -118,10 +118,10 @@ export const STEPS = [
       "The chosen word joins the text, and all begins again for the one after it. To climb the whole tower anew for every old word would be a waste: since nobody may look to the right, the old columns cannot change.",
       "So their keys and values are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. It costs memory and saves nearly all the work.",
     ],
-    go: "Press play: one column is lit, the grey ones are remembered. Compare the multiplications with and without.",
+    go: "Press play: one column is lit, the grey ones are cached. Compare the multiplications with and without.",
     state: { view: "cache" },
     look: "cache",
-    picture: "Four columns: three grey and remembered, one lit and computed; an arrow leads its word back to the text.",
+    figure: "Four columns: three grey and remembered, one lit and computed; an arrow leads its word back to the text.",
   },
   {
     title: "What was learned",
@@ -132,7 +132,7 @@ export const STEPS = [
     go: "Every matrix is drawn to scale. Beside it stands a well-known article’s own sum for GPT-2 small, and why it is 29,184 short.",
     state: { view: "tally" },
     look: "tally",
-    picture: "Strips in proportion: a long one for the token table, shorter ones for each block.",
+    figure: "Strips in proportion: a long one for the token table, shorter ones for each block.",
   },
   {
     title: "You’ve made it",
@@ -143,6 +143,6 @@ export const STEPS = [
     go: "Press Escape to close the tour, or the left arrow to look back.",
     state: { view: "next", token: -1, temperature: 1, topK: 0 },
     look: "strip",
-    picture: "The whole way in one line: text, tokens, table, blocks, scores, word, and back to the text.",
+    figure: "The whole way in one line: text, tokens, table, blocks, scores, word, and back to the text.",
   },
 ];

@@ -1,4 +1,4 @@
-"""What shows itself: pictures that parse, need nothing else, and keep every text a text."""
+"""Figures that parse, are self-contained, and keep every text a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import glassgpt
 from glassgpt.errors import UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateBlock, AblateHead, Patch, Steer
-from glassgpt.inspect.svg import Picture, coloured, cut, png, visible
+from glassgpt.inspect.svg import Figure, encode_png, to_rgba, truncate, visible
 
 TEXT = 'The old house <script>alert("x")</script> & $a$ é\u202e漢\x01'
 
@@ -32,17 +32,17 @@ THINGS: dict[str, Callable[[GPT], Any]] = {
     "a long trace": lambda gpt: gpt.trace([5] * 130),
     "attention": lambda gpt: gpt.trace(TEXT).attention,
     "attention of a long trace": lambda gpt: gpt.trace([5] * 130).attention,
-    "masked": lambda gpt: gpt.trace(TEXT).masked,
-    "q": lambda gpt: gpt.trace(TEXT).q,
+    "masked": lambda gpt: gpt.trace(TEXT).attn.masked,
+    "q": lambda gpt: gpt.trace(TEXT).attn.q,
     "intervention": lambda gpt: gpt.intervene(TEXT, [AblateHead(1, 2), AblateBlock(0, "mean")]),
     "steering": lambda gpt: gpt.intervene(
         TEXT, [Steer("ln_f", np.ones(gpt.config.n_embd)), Patch("h.0.attn.z", TEXT)]
     ),
     "nothing": lambda gpt: gpt.intervene("The"),
-    "gradient": lambda gpt: gpt.attribute(TEXT, 5, "gradient"),
+    "gradient": lambda gpt: gpt.attribute(TEXT, 5, "input_x_gradient"),
     "integrated": lambda gpt: gpt.attribute("The old house", 5),
-    "rollout": lambda gpt: gpt.attribute(TEXT, 5, "rollout", position=2),
-    "direct": lambda gpt: gpt.attribute(TEXT, 5, "direct"),
+    "rollout": lambda gpt: gpt.attribute(TEXT, 5, "attention_rollout", position=2),
+    "direct": lambda gpt: gpt.attribute(TEXT, 5, "direct_logit_attribution"),
     "tally": lambda gpt: glassgpt.tally(gpt.config),
     "tally of the published": lambda gpt: glassgpt.tally("gpt2"),
 }
@@ -58,7 +58,7 @@ def test_it_parses_and_needs_nothing_else(shipped: GPT, name: str, tmp_path: Pat
     assert root.tag == SVG + "svg"
     width, height = float(root.get("width", "0")), float(root.get("height", "0"))
     for part in root.iter(SVG + "rect"):
-        if part.get("class") == "paper":
+        if part.get("class") == "background":
             continue
         x, y, w, h = (float(part.get(key, "0")) for key in ("x", "y", "width", "height"))
         assert 0 <= x <= x + w <= width + 0.1
@@ -79,10 +79,10 @@ def test_as_png(shipped: GPT, name: str, tmp_path: Path) -> None:
     thing = THINGS[name](shipped)
     data = thing.to_png(tmp_path / "a.png", dpi=96)
     assert (tmp_path / "a.png").read_bytes() == data
-    picture = thing.picture()
+    figure = thing.figure()
     width, height = struct.unpack(">II", data[16:24])
-    assert abs(width - picture.width) <= 1
-    assert abs(height - picture.height) <= 1
+    assert abs(width - figure.width) <= 1
+    assert abs(height - figure.height) <= 1
 
 
 def test_png_without_matplotlib(shipped: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +101,16 @@ class NoMatplotlib:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def test_the_numbers_are_in_the_picture(shipped: GPT) -> None:
+def test_the_numbers_are_in_the_figure(shipped: GPT) -> None:
     best = shipped.next("The old house stood at the", 1)[0][0]
-    found = shipped.attribute("The old house stood at the", best, "direct")
+    found = shipped.attribute("The old house stood at the", best, "direct_logit_attribution")
     texts = [part.text for part in ElementTree.fromstring(found.to_svg()).iter(SVG + "text")]
     assert [f"{value:+.2f}" for value in found.heads[3]] == texts[texts.index("block 3") + 1 :][
         : shipped.config.n_head
     ]
     done = shipped.intervene("The old house stood at the", AblateHead(2, 1))
     texts = [part.text for part in ElementTree.fromstring(done.to_svg()).iter(SVG + "text")]
-    assert visible(done.moved(1)[0].text) in texts
+    assert visible(done.top_changes(1)[0].text) in texts
     trace = shipped.trace("The old house stood at the")
     texts = [part.text for part in ElementTree.fromstring(trace.to_svg()).iter(SVG + "text")]
     assert visible(best) in texts
@@ -121,10 +121,10 @@ def test_the_numbers_are_in_the_picture(shipped: GPT) -> None:
 @settings(deadline=None)
 @given(st.text())
 def test_any_text_can_be_shown(text: str) -> None:
-    picture = Picture(100, 100, text)
-    picture.label(0, 20, text, tip=text)
-    picture.label(0, 40, visible(text), room=50)
-    root = ElementTree.fromstring(picture.to_svg().encode())
+    figure = Figure(100, 100, text)
+    figure.label(0, 20, text, tip=text)
+    figure.label(0, 40, visible(text), room=50)
+    root = ElementTree.fromstring(figure.to_svg().encode())
     shown = next(root.iter(SVG + "text"))
     assert "\n" not in (shown.text or "")
     assert len(list(root)) == 5  # style, title, paper and the two labels: no text became a part
@@ -133,7 +133,7 @@ def test_any_text_can_be_shown(text: str) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=12), st.integers(1, 8))
 def test_cutting(text: str, room: int) -> None:
-    found = cut(text, room)
+    found = truncate(text, room)
     assert found == text or (found.endswith("…") and text.startswith(found[:-1]))
     assert len(found) <= room
 
@@ -149,19 +149,19 @@ def test_cutting(text: str, room: int) -> None:
     ],
 )
 def test_as_much_as_fits_is_kept(text: str, room: int, shown: str) -> None:
-    assert cut(text, room) == shown
+    assert truncate(text, room) == shown
 
 
 def test_a_short_text_has_its_explanation(shipped: GPT) -> None:
     for text in ("The", "The old house stood at the"):
-        assert "what each layer would say comes next, cool if surely<" in shipped.trace(text).to_svg()
+        assert "top next token (logit lens), cool if likely<" in shipped.trace(text).to_svg()
 
 
 def test_pixels() -> None:
-    pixels = coloured(np.array([[1.0, -0.5, 0.0], [-np.inf, np.nan, 2.0]]))
+    pixels = to_rgba(np.array([[1.0, -0.5, 0.0], [-np.inf, np.nan, 2.0]]))
     assert pixels[..., 3].tolist() == [[255, 128, 0], [0, 0, 255]]
     image = pytest.importorskip("matplotlib.image")
-    read = image.imread(io.BytesIO(png(pixels)), format="png")
+    read = image.imread(io.BytesIO(encode_png(pixels)), format="png")
     np.testing.assert_array_equal(np.round(255 * read).astype(np.uint8), pixels)
 
 
@@ -206,16 +206,16 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
             tab = chromium.new_page(color_scheme=scheme)
             tab.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
             tab.goto(page.as_uri(), wait_until="domcontentloaded")
-            pictures = tab.locator("svg.glassgpt")
-            assert pictures.count() == drawn
+            figures = tab.locator("svg.glassgpt")
+            assert figures.count() == drawn
             for i in range(drawn):
-                box = pictures.nth(i).bounding_box()
+                box = figures.nth(i).bounding_box()
                 assert box is not None
                 assert box["width"] > 400
                 assert box["height"] > 80
             fill = "element => getComputedStyle(element).fill"
-            assert pictures.first.locator("rect.paper").evaluate(fill) == paper
-            assert pictures.first.locator("text.ink").first.evaluate(fill) == ink
+            assert figures.first.locator("rect.background").evaluate(fill) == paper
+            assert figures.first.locator("text.text").first.evaluate(fill) == ink
             assert tab.locator("svg.glassgpt text", has_text="␣door").count() > 0
             assert tab.locator("svg.glassgpt b, svg.glassgpt script").count() == 0  # a text stays a text
             assert tab.title() != "1"

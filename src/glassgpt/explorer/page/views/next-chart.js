@@ -1,7 +1,7 @@
-// How probability gathers over the ranks of a distribution, and where each filter cuts.
+// The cumulative probability by rank, and where each filter cuts it off.
 
 import { colour, percent, svg } from "../draw.js";
-import { count, label, picture } from "../panel.js";
+import { count, label, figure } from "../panel.js";
 
 /** @typedef {import("../sampling.js").Sampler} Sampler */
 
@@ -9,7 +9,7 @@ const NAMES = { temperature: "", topK: "top-k", topP: "top-p", minP: "min-p" };
 const [LEFT, RIGHT, TOP, BOTTOM] = [32, 8, 14, 26];
 
 /**
- * The share that the best n tokens hold, over n (by powers of ten). What is kept is filled; each cut is a line.
+ * The cumulative probability of the top n tokens, with a log axis. What is kept is filled; each cutoff is a line.
  * @param {Sampler} sampler @param {number} width @param {number} height
  */
 export function curve(sampler, width, height) {
@@ -26,10 +26,10 @@ export function curve(sampler, width, height) {
   const [ink, line, accent, pane] = ["ink", "line", "accent", "pane"].map(colour);
   const filled = [...points.slice(0, kept), `${x(sampler.kept).toFixed(1)} ${y(0)}`];
   const cuts = sampler.cuts.slice(1).filter((cut, i) => cut.count < sampler.cuts[i].count);
-  return picture(width, height, `The best ${count(sampler.kept)} tokens are kept and hold ${percent(sampler.cuts[3].mass)}`,
+  return figure(width, height, `The top ${count(sampler.kept)} tokens are kept, with ${percent(sampler.cuts[3].mass)} of the probability`,
     [0, 0.5, 1].flatMap((share) => [svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share), stroke: line }), label(LEFT - 4, y(share) + 3, `${100 * share}%`, { "text-anchor": "end" })]),
     [1, 10, 100, 1000, 10000].filter((n) => n <= sampler.size).map((n) => label(x(n), height - 14, count(n), { "text-anchor": n === 1 ? "start" : "middle" })),
-    label(width - RIGHT, height - 2, "number of the best tokens, and the share they hold", { "text-anchor": "end" }),
+    label(width - RIGHT, height - 2, "top n tokens and their cumulative probability", { "text-anchor": "end" }),
     svg("path", { d: `M${filled.join("L")}Z`, fill: accent, "fill-opacity": 0.28 }),
     svg("path", { d: `M${points.join("L")}`, fill: "none", stroke: accent, "stroke-width": 1.5 }),
     cuts.map(({ count: n }) => svg("line", { x1: x(n), x2: x(n), y1: TOP - 2, y2: y(0), stroke: ink, "stroke-dasharray": "3 2" })),

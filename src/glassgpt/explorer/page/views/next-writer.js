@@ -1,21 +1,21 @@
-// "Write on": the model goes on by itself, token by token as they come; stopping keeps what there is.
+// "Generate": tokens are streamed and appended; stopping keeps those so far.
 
 import { api, isAbort, messageOf } from "../api.js";
 import { el, percent, put, shade, visible } from "../draw.js";
-import { present } from "../panel.js";
+import { current } from "../panel.js";
 import { store } from "../store.js";
-import { goOn } from "../text.js";
+import { appendTokens } from "../text.js";
 
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
   #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
-  #button = el("button", { type: "button", disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Write on");
+  #button = el("button", { type: "button", disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
   #output = el("p", { class: "written" });
-  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens, as they come")), this.#output);
+  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens")), this.#output);
 
-  /** @param {() => Knobs} knobs @param {(words: string) => void} say */
-  constructor(knobs, say) {
-    this.knobs = knobs;
+  /** @param {() => SamplingParams} params @param {(words: string) => void} say */
+  constructor(params, say) {
+    this.params = params;
     this.say = say;
   }
 
@@ -25,10 +25,10 @@ export class Writer {
 
   async start() {
     const wanted = Number(this.#count.value);
-    if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” tokens cannot be written; write a whole number from 1 on.`);
+    if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
     const at = store.cursor.token;
-    const ids = present().trace.tokens.slice(0, at + 1).map((token) => token.id);
-    const { temperature, topK, topP, minP } = this.knobs();
+    const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
+    const { temperature, topK, topP, minP } = this.params();
     const { seed, model, checkpoint } = store.get();
     const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: wanted };
     const running = (this.#running = new AbortController());
@@ -49,8 +49,8 @@ export class Writer {
       if (!isAbort(error)) problem = messageOf(error);
     }
     this.#running = null;
-    put(this.#button, "Write on");
-    this.say(problem || `${added.length} tokens written${running.signal.aborted ? ", then stopped" : ""}. Undo takes them back.`);
-    if (this.element.isConnected) goOn(added, at);
+    put(this.#button, "Generate");
+    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : ""}. Undo removes them.`);
+    if (this.element.isConnected) appendTokens(added, at);
   }
 }

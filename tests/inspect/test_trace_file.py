@@ -1,4 +1,4 @@
-"""A trace in a file: everything comes back, and a file that lies is refused before it is believed."""
+"""A trace in a file: everything comes back, and an invalid file is rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import Patch, Trace
-from glassgpt.inspect.taps import all_steps
+from glassgpt.inspect.taps import list_steps
 
 from .conftest import SMALL, random_model, some_ids
 
@@ -36,11 +36,11 @@ def test_all_of_it_comes_back(gpt: GPT, file: Path) -> None:
     assert loaded.tokens == IDS
     assert loaded.texts == trace.texts
     assert (loaded.config, loaded.name) == (SMALL, "random")
-    for name in all_steps(SMALL):
+    for name in list_steps(SMALL):
         np.testing.assert_array_equal(loaded[name], trace[name], err_msg=name)
     np.testing.assert_array_equal(loaded.attention[2, 1], trace.attention[2, 1])
     np.testing.assert_array_equal(loaded.norms, trace.norms)
-    np.testing.assert_array_equal(loaded.surprise.rank, trace.surprise.rank)
+    np.testing.assert_array_equal(loaded.token_loss.rank, trace.token_loss.rank)
     np.testing.assert_array_equal(loaded.lens(4).ids, trace.lens(10).ids[..., :4])
     np.testing.assert_array_equal(loaded.lens().texts, trace.lens().texts)
     np.testing.assert_array_equal(loaded.logits_at(3), trace.logits_at(3))
@@ -49,7 +49,7 @@ def test_all_of_it_comes_back(gpt: GPT, file: Path) -> None:
 
 def test_others_can_read_it(gpt: GPT, file: Path) -> None:
     found = load_file(file)
-    assert set(found) == {*all_steps(SMALL), "tokens", "surprise", "norms", "lens.ids", "lens.p"}
+    assert set(found) == {*list_steps(SMALL), "tokens", "token_loss", "norms", "lens.ids", "lens.p"}
     np.testing.assert_array_equal(found["h.1.attn.weights"], gpt.trace(IDS)["h.1.attn.weights"])
 
 
@@ -60,18 +60,18 @@ def test_a_part_of_it(gpt: GPT, tmp_path: Path) -> None:
     assert loaded.attention[0, 0].shape == (7, 7)
     assert loaded.norms.shape == (4, 7)
     with pytest.raises(UserError, match=r"h\.0\.attn\.q is not in this file"):
-        loaded.q[0, 0]
+        loaded.attn.q[0, 0]
     with pytest.raises(UserError, match="fewer than 11"):
         loaded.lens(11)
     with pytest.raises(UserError, match="loaded without its model"):
         loaded.append(3)
     whole = Trace.load(path, gpt)
-    np.testing.assert_array_equal(whole.q[0, 0], gpt.trace(IDS).q[0, 0])
+    np.testing.assert_array_equal(whole.attn.q[0, 0], gpt.trace(IDS).attn.q[0, 0])
     assert whole.lens(20).ids.shape == (4, 7, 20)
     assert len(whole.append(3)) == 8
-    with pytest.raises(SettingError, match="no step is called 'attention'"):
+    with pytest.raises(SettingError, match="no step matches 'attention'"):
         whole.save(tmp_path / "x", "attention")
-    with pytest.raises(UserError, match="another shape"):
+    with pytest.raises(UserError, match="not of the shape"):
         Trace.load(path, random_model(VARIANT))
 
 
@@ -116,7 +116,7 @@ def about(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any
     return in_header
 
 
-LIES: dict[str, Callable[[dict[str, Any]], object]] = {
+INVALID: dict[str, Callable[[dict[str, Any]], object]] = {
     "no metadata": lambda h: h.pop("__metadata__"),
     "another format": lambda h: h["__metadata__"].update(format="glassgpt trace 9"),
     "not json": lambda h: h["__metadata__"].update(trace="{"),
@@ -131,7 +131,7 @@ LIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "a vocabulary too large": about(lambda a: a.update(vocabulary=102)),
     "an unknown step": lambda h: h.update({"h.0.attn.nothing": h.pop("h.0.attn.q")}),
     "a block too many": lambda h: h.update({"h.3.attn.q": h.pop("h.0.attn.q")}),
-    "a step of another shape": lambda h: h["h.0.attn.q"].update(shape=[7, 4, 8]),
+    "a step of not of the shape": lambda h: h["h.0.attn.q"].update(shape=[7, 4, 8]),
     "a step of whole numbers": lambda h: h["h.0.attn.q"].update(dtype="I32"),
     "no tokens": lambda h: h.update({"wte2": h.pop("tokens")}),
     "tokens without an axis": lambda h: h["tokens"].update(shape=[7, 1]),
@@ -140,11 +140,11 @@ LIES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_a_file_that_lies(file: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_header(file: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(FileFormatError) as caught:
-        Trace.load(rewritten(file, tmp_path / "lie.safetensors", LIES[name]))
-    assert "lie.safetensors" in str(caught.value)
+        Trace.load(rewritten(file, tmp_path / "invalid.safetensors", INVALID[name]))
+    assert "invalid.safetensors" in str(caught.value)
     assert len(str(caught.value)) < 1500
 
 
@@ -157,7 +157,7 @@ def test_a_broken_file(file: Path, at: int, byte: int, cut: int | None, tmp_path
     path.write_bytes(data if cut is None else data[:-cut] if cut else data)
     try:
         trace = Trace.load(path)
-        trace.lens(), trace.surprise, trace.attention[0, 0]
+        trace.lens(), trace.token_loss, trace.attention[0, 0]
     except UserError:
         pass  # refused in one line; a byte that changes a number or a text may also pass
 

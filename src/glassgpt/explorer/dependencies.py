@@ -1,0 +1,47 @@
+"""What all routes have in common: the models, the trace cache and the worker that computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any
+from weakref import WeakSet
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from glassgpt.explorer.models import Models
+from glassgpt.explorer.traces import TraceCache
+from glassgpt.http.responses import json_response
+from glassgpt.http.worker import Worker
+
+if TYPE_CHECKING:
+    from glassgpt.generate.engine import Engine
+
+API = "/api/v1"
+PAGE = files("glassgpt.explorer") / "page"
+
+Index = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+@dataclass
+class Explorer:
+    """The state of one server."""
+
+    models: Models
+    traces: TraceCache
+    worker: Worker
+    engines: WeakSet[Engine] = field(default_factory=WeakSet)  # now generating
+
+    async def respond(self, request: Request, work: Callable[[], Any]) -> Response:
+        """Run `work` in the worker and send its result as JSON."""
+        return await self.worker.run(lambda: json_response(work()), request)
+
+
+async def get_explorer(request: Request) -> Explorer:
+    explorer: Explorer = request.app.state.explorer
+    return explorer
+
+
+ExplorerDep = Annotated[Explorer, Depends(get_explorer)]
