@@ -35,13 +35,13 @@ from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.readers import read_pieces
 from glassgpt.train.data.shards import Part, Shards
-from glassgpt.train.environment import quick_precision
-from glassgpt.train.estimate import Plan, make_plan
+from glassgpt.train.environment import pick_precision
+from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.finetune_state import STATE, check_same, clear, damaged, empty, state_folder
-from glassgpt.train.loop import evaluate, train
-from glassgpt.train.lora import add_low_rank, merged_state, ranks_within
-from glassgpt.train.memory import activation_bytes, free_memory, rows_at_once
-from glassgpt.train.settings import TrainSettings, settings_of
+from glassgpt.train.loop import evaluate, train_loop
+from glassgpt.train.lora import add_lora, choose_ranks, merged_state_dict
+from glassgpt.train.memory import activation_bytes, free_memory, micro_batch_size
+from glassgpt.train.settings import TrainSettings, settings_from_dict
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 MOST_SECONDS = 60 * 60 * 24 * 366  # a year
@@ -111,7 +111,7 @@ def held_out_windows(held_out: Part, settings: TrainSettings) -> list[Tensor]:
     whole = [
         i for i, s in enumerate(loader.starts(0, loader.windows)) if s + settings.context < len(held_out)
     ]
-    rows = rows_at_once(settings)
+    rows = micro_batch_size(settings)
     batches = torch.cat([loader.batch(i) for i in whole]).split(rows)  # type: ignore[no-untyped-call]
     return list(batches)
 
@@ -127,8 +127,10 @@ def pick_settings(
     rate = (LORA_RATE if lora else FULL_RATE) * min(1.0, RATE_WIDTH / config.n_embd) ** 2
     return paced(
         TrainSettings(
-            steps=steps, rows=rows, context=context, lr=rate, muon_lr=None if lora else MUON_RATE,
-            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed, auto=True, keep=1,
+            steps=steps, batch_size=rows, context=context, lr=rate,
+            optimizer="adamw" if lora else "muon", matrix_lr=None if lora else MUON_RATE,
+            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed,
+            auto_micro_batch=True, keep_checkpoints=1,
         )
     )  # fmt: skip
 
@@ -139,13 +141,15 @@ def paced(settings: TrainSettings, looks: int = LOOKS) -> TrainSettings:
     eval_every = min(steps, max(FIRST_LOOK, -(-steps // looks)))
     return dataclasses.replace(
         settings,
-        warmup=min(50, -(-steps // 5)),  # gently: a trained model is soon upset
+        warmup_steps=min(50, -(-steps // 5)),  # gently: a trained model is soon upset
         eval_every=eval_every,
         save_every=eval_every,
     )
 
 
-def within_time(settings: TrainSettings, plan: Plan, held_out_tokens: int, seconds: float) -> TrainSettings:
+def within_time(
+    settings: TrainSettings, plan: Estimate, held_out_tokens: int, seconds: float
+) -> TrainSettings:
     """As many steps as there is time for, and as many looks at the held-out part."""
     look = look_seconds(plan, held_out_tokens)
     looks = max(FEWEST_LOOKS, min(LOOKS, int(LOOKING * seconds / look)))
@@ -154,7 +158,7 @@ def within_time(settings: TrainSettings, plan: Plan, held_out_tokens: int, secon
     return paced(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))), looks)
 
 
-def look_seconds(plan: Plan, held_out_tokens: int) -> float:
+def look_seconds(plan: Estimate, held_out_tokens: int) -> float:
     """A look is a forward pass, a third of the work to learn from as many tokens."""
     return held_out_tokens / 3 / plan.tokens_per_s
 
@@ -163,15 +167,15 @@ def with_micro_batch(
     settings: TrainSettings, config: Config, free: int, most_tokens: float = math.inf
 ) -> TrainSettings:
     """The largest micro-batch whose activations take at most half of the free memory."""
-    micro = settings.rows
+    micro = settings.batch_size
     while micro > 1 and (
         micro * settings.context > most_tokens or activation_bytes(config, settings, micro) > free / 2
     ):
         micro //= 2
-    return dataclasses.replace(settings, micro_rows=micro)
+    return dataclasses.replace(settings, micro_batch_size=micro)
 
 
-def some_of(windows: list[Tensor], plan: Plan, seconds: float) -> list[Tensor]:
+def some_of(windows: list[Tensor], plan: Estimate, seconds: float) -> list[Tensor]:
     """Every so many-th batch of windows, so that a look at them takes its share of the time and no more."""
     tokens = sum(batch[:, 1:].numel() for batch in windows)
     return windows[:: max(1, math.ceil(look_seconds(plan, tokens) / (LOOK * seconds)))]
@@ -191,7 +195,7 @@ class Tuning:
     held_out: Part
     windows: list[Tensor]
     settings: TrainSettings
-    plan: Plan
+    plan: Estimate
     seconds: float  # that are left to learn and look
     before: float  # the held-out loss in float32, nats per token
     best: float  # of all looks
@@ -215,7 +219,7 @@ class Tuning:
     def look(self, step: int, val_loss: float) -> bool:
         """Whether it is the best so far. A look because somebody stops it does not count against it."""
         scheduled = step % self.settings.eval_every == 0 or step == self.settings.steps
-        self.looks_without += scheduled and step > self.settings.warmup
+        self.looks_without += scheduled and step > self.settings.warmup_steps
         if val_loss >= self.best:
             return False
         self.best, self.best_step, self.looks_without = val_loss, step, 0
@@ -280,14 +284,16 @@ def prepare_tuning(
         assert out is not None, "a tuning that goes on is named by its folder"
         check_same(out, saved["identity"], identity)
         return recalled(checkpoint, text, held_out, device, saved, out, seconds, begun)
-    settings = pick_settings(config, len(text), lora=lora, precision=quick_precision(device), seed=seed)
-    if settings.steps * settings.rows * settings.context <= EPOCHS * len(text):
+    settings = pick_settings(config, len(text), lora=lora, precision=pick_precision(device), seed=seed)
+    if settings.steps * settings.batch_size * settings.context <= EPOCHS * len(text):
         # Too seldom to learn it by heart; dropout would only make learning slower.
         config = dataclasses.replace(config, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
     model = learner(checkpoint, config, device, lora, seed)
     most = CACHED_TOKENS if device.type == "cpu" else math.inf
     settings = with_micro_batch(settings, config, free_memory(device), most)
-    plan = make_plan(model, settings, Loader(text, settings.context, settings.rows, seed).batch(0))
+    plan = estimate_training(
+        model, settings, Loader(text, settings.context, settings.batch_size, seed).batch(0)
+    )
     windows = some_of(held_out_windows(held_out, plan.settings), plan, seconds)
     measuring = time.monotonic()
     before = measured(model, windows, plan.settings)
@@ -313,8 +319,8 @@ def recalled(
 ) -> Tuning:
     """The tuning as it was saved. The time until then counts, and so does the time since `begun`."""
     try:
-        settings = settings_of(saved["settings"])
-        plan = Plan(**{**saved["plan"], "settings": settings_of(saved["plan"]["settings"])})
+        settings = settings_from_dict(saved["settings"])
+        plan = Estimate(**{**saved["plan"], "settings": settings_from_dict(saved["plan"]["settings"])})
         config = Config.from_dict(saved["config"])
         windows = some_of(held_out_windows(held_out, plan.settings), plan, saved["seconds"])
         lora, seed = saved["identity"]["--lora"], saved["identity"]["--seed"]
@@ -333,7 +339,7 @@ def learner(checkpoint: Checkpoint, config: Config, device: torch.device, lora: 
     start = dataclasses.replace(checkpoint, config=config)
     model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
-        add_low_rank(model, ranks_within(config), seed)
+        add_lora(model, choose_ranks(config), seed)
     return model.to(device)
 
 
@@ -360,7 +366,7 @@ def tune(
     or any mishap, what it takes to go on stays beside `out`.
     """
     settings, device = tuning.settings, tuning.model.wte.weight.device
-    loader = Loader(tuning.text, settings.context, settings.rows, settings.seed)
+    loader = Loader(tuning.text, settings.context, settings.batch_size, settings.seed)
     folder = state_folder(out)
     with ExitStack() as stack:
         stack.enter_context(alone_in(folder, "tune"))
@@ -379,7 +385,7 @@ def tune(
         found = checkpoints(folder)
         tuning.recall(read_records(folder / LOG), step_of(found[-1]) if found else 0)
         if tuning.looks_without < PATIENCE:
-            steps = train(
+            steps = train_loop(
                 tuning.model, batches, tuning.windows, folder, settings,
                 lambda: stop() or time.monotonic() > deadline, data=loader.identity,
             )  # fmt: skip
@@ -398,8 +404,10 @@ def looking(
     try:
         for record in records:
             tuning.steps = record["step"]
-            if "micro_rows" in record:  # memory ran out
-                tuning.settings = dataclasses.replace(tuning.settings, micro_rows=record["micro_rows"])
+            if "micro_batch_size" in record:  # memory ran out
+                tuning.settings = dataclasses.replace(
+                    tuning.settings, micro_batch_size=record["micro_batch_size"]
+                )
             if "val_loss" in record:
                 if tuning.look(tuning.steps, record["val_loss"]):
                     write(tuning, out)
@@ -417,6 +425,6 @@ def looking(
 
 def write(tuning: Tuning, out: Path) -> None:
     """The model as it stands, as a folder that `generate` and Hugging Face load."""
-    tensors = {name: tensor.numpy() for name, tensor in merged_state(tuning.model).items()}
+    tensors = {name: tensor.numpy() for name, tensor in merged_state_dict(tuning.model).items()}
     start = tuning.checkpoint
     save_checkpoint(Checkpoint(start.config, tensors, start.tokenizer, source=str(out)), out)

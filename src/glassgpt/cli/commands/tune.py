@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.train import show_plan, stopping_kindly
-from glassgpt.cli.dashboard import duration, watching
+from glassgpt.cli.dashboard import duration, live_metrics, note_stopping, show_estimate
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
@@ -70,6 +69,7 @@ def command(
     from glassgpt.model.torch_backend import choose_device
     from glassgpt.train.data.find_files import find_sources
     from glassgpt.train.finetune import measured, prepare_tuning, tune
+    from glassgpt.train.interrupt import stop_on_signals
     from glassgpt.train.report.samples import on_one_line, sample
     from glassgpt.weights import load_checkpoint
 
@@ -89,10 +89,13 @@ def command(
         prompt = opening(tuning.held_out, checkpoint.tokenizer)
     written = [on_one_line(sample(tuning.model, checkpoint.tokenizer, prompt))]
 
-    with stopping_kindly() as asked, watching("tuning", tuning.settings.steps) as show:
-        for record in tune(tuning, target, tuning.seconds, lambda: bool(asked)):
+    with (
+        stop_on_signals(on_request=note_stopping) as stop,
+        live_metrics("tuning", tuning.settings.steps) as show,
+    ):
+        for record in tune(tuning, target, tuning.seconds, stop):
             show(record)
-    if asked:
+    if stop():
         kept = "" if tuning.best_step == 0 else f"; the best so far is kept in {target}"
         terminal.note(f"stopped after {tuning.steps} steps{kept}")
         if not tuning.finished:
@@ -155,15 +158,16 @@ def opening(held_out: Part, tokenizer: Tokenizer) -> str | None:
 
 
 def tell_plan(tuning: Tuning, device: str) -> None:
-    from glassgpt.train.lora import learned_parameters
+    from glassgpt.train.lora import count_trainable_parameters
     from glassgpt.train.memory import free_memory
 
-    learned, all_of_it = learned_parameters(tuning.model), tuning.checkpoint.config.n_parameters
-    show_plan(tuning.plan, tuning.settings, len(tuning.text), device)
+    learned, all_of_it = count_trainable_parameters(tuning.model), tuning.checkpoint.config.n_parameters
+    show_estimate(tuning.plan, tuning.settings, len(tuning.text), device)
     terminal.note(
         f"learning {learned:,} numbers ({learned / all_of_it:.1%} of the model) from {len(tuning.text):,} "
-        f"tokens, in updates of {tuning.settings.rows} windows ({tuning.settings.micro_rows} at once), at a "
-        f"rate of {tuning.settings.lr:.1e}; {len(tuning.held_out):,} tokens are held out, "
+        f"tokens, in batches of {tuning.settings.batch_size} (micro-batch size "
+        f"{tuning.settings.micro_batch_size}), at a rate of {tuning.settings.lr:.1e}; "
+        f"{len(tuning.held_out):,} tokens are held out, "
         f"{tuning.looked_at:,} of them looked at every {tuning.settings.eval_every} updates: "
         f"{duration(tuning.expected())} at most"
     )
@@ -174,14 +178,14 @@ def tell_plan(tuning: Tuning, device: str) -> None:
 def report(tuning: Tuning, loss: float, out: Path, seconds: float, written: list[str], json: bool) -> None:
     before, after = math.exp(tuning.before), math.exp(loss)
     if json:
-        from glassgpt.train.lora import learned_parameters
+        from glassgpt.train.lora import count_trainable_parameters
 
         figures = {
             "out": str(out),
             "perplexity_before": round(before, 3),
             "perplexity_after": round(after, 3),
             "held_out_tokens": tuning.looked_at,
-            "learned_parameters": learned_parameters(tuning.model),
+            "learned_parameters": count_trainable_parameters(tuning.model),
             "parameters": tuning.checkpoint.config.n_parameters,
             "best_step": tuning.best_step,
             "steps": tuning.steps,

@@ -38,8 +38,8 @@ from glassgpt.files import checksum, flush, remove, unfinished, writing
 from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import Saver
 from glassgpt.train.checkpoint.sharded import REST, Held, is_divided, read_shares, write_shares
-from glassgpt.train.distributed.parallelize import share, whole
-from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.distributed.parallelize import shard, unshard
+from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.settings import SETTINGS
 from glassgpt.weights.tensorfile import Outgoing, size_of, write_tensors
 
@@ -61,7 +61,7 @@ def save_run(
     best: tuple[float, int] | None,
     keep: int,
     saver: Saver,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
     data: Identity | None = None,
 ) -> tuple[float, int] | None:
     """Keep everything after `step` steps; the lowest validation loss so far and its step.
@@ -70,13 +70,13 @@ def save_run(
     checkpoint before this returns, and the weights are gathered one by one for the first one to write as a
     model. All else that is written the saver writes, while the loop goes on.
     """
-    team = Team(model) if team is None else team
+    group = ProcessGroup() if group is None else group
     saver.wait()
     state: dict[str, Tensor] = {}
 
     def put(name: str, value: Tensor, parameter: str = "") -> None:
-        value = whole(parameter, value)
-        if team.leads:
+        value = unshard(parameter, value)
+        if group.is_main:
             small = value.ndim == 0  # and so not worth pinned memory, and here at once
             state[name] = value.detach().to("cpu", copy=True) if small else saver.copy(name, value)
 
@@ -87,10 +87,10 @@ def save_run(
             for key, value in memory.items():
                 held[f"optimizer.{number}.{index}.{key}"] = (moved[index], torch.as_tensor(value))
     for key, (name, value) in held.items():
-        if not team.divides or key.startswith("model.") or value.ndim == 0:
+        if not group.sharded or key.startswith("model.") or value.ndim == 0:
             put(key, value, name)
     for kind, value in random_states(model).items():
-        for rank, of_rank in enumerate(team.gathered(value)):
+        for rank, of_rank in enumerate(group.all_gather(value)):
             put(rng_name(kind, rank), of_rank)
     if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best[0]):
         best = (val_loss, step)
@@ -99,11 +99,11 @@ def save_run(
         "data": json.dumps(data), "config": json.dumps(model.config.to_dict()),
     }  # fmt: skip
     shares = None
-    if team.divides:
+    if group.sharded:
         divided = {key: pair for key, pair in held.items() if pair[1].ndim > 0}
         rest = {key: value for key, value in state.items() if key not in divided}
-        shares = write_shares(checkpoint_folder(out, step), divided, rest, facts, team)
-    if team.leads:
+        shares = write_shares(checkpoint_folder(out, step), divided, rest, facts, group)
+    if group.is_main:
         kept = None if best is None else best[1]
         saver.start(lambda: write_run(out, model.config, state, facts, step, kept, keep, shares))
     return best
@@ -207,14 +207,14 @@ def load_run(
     model: GPT2,
     optimizers: Sequence[Optimizer],
     scaler: torch.amp.GradScaler,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
     data: Identity | None = None,
 ) -> tuple[int, tuple[float, int] | None]:
     """Put everything back as it was at the last save; its step (0 if there is none) and the best so far."""
-    team = Team(model) if team is None else team
-    if team.leads:
+    group = ProcessGroup() if group is None else group
+    if group.is_main:
         tidy(out)
-    team.wait()
+    group.barrier()
     found = checkpoints(out)
     if not found:
         return 0, None
@@ -222,12 +222,12 @@ def load_run(
     for number, optimizer in enumerate(optimizers):
         moved = zip(names_of(model, optimizer), parameters_of(optimizer), strict=True)
         held |= {f"optimizer.{number}.{index}": pair for index, pair in enumerate(moved)}
-    state, facts = read_newest(found, held, team)
+    state, facts = read_newest(found, held, group)
     check_identity(out, json.loads(facts.get("data", "null")), data)
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     try:
         model.load_state_dict(
-            weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
+            weights | {k: shard(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
         )
     except RuntimeError:  # by a checkpoint from before it kept its config
         raise other_config(out) from None
@@ -242,17 +242,17 @@ def load_run(
                         "Restore it, or begin anew."
                     )
                 parameter, like = held[place]
-                memory.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = share(parameter, value, like)
+                memory.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = shard(parameter, value, like)
         optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(facts["scaler"]))
-    if rng_name("cpu", team.rank) not in state:  # there were fewer processes: it begins a row of its own
-        torch.manual_seed(int(facts["step"]) * 1009 + team.rank)
+    if rng_name("cpu", group.rank) not in state:  # there were fewer processes: it begins a row of its own
+        torch.manual_seed(int(facts["step"]) * 1009 + group.rank)
     else:
-        torch.set_rng_state(state[rng_name("cpu", team.rank)])
-        if rng_name("cuda", team.rank) in state and model.wte.weight.is_cuda:
-            torch.cuda.set_rng_state(state[rng_name("cuda", team.rank)], model.wte.weight.device)
+        torch.set_rng_state(state[rng_name("cpu", group.rank)])
+        if rng_name("cuda", group.rank) in state and model.wte.weight.is_cuda:
+            torch.cuda.set_rng_state(state[rng_name("cuda", group.rank)], model.wte.weight.device)
     best = json.loads(facts["best"])
-    team.wait()  # nobody writes to the folder while another still reads
+    group.barrier()  # nobody writes to the folder while another still reads
     return int(facts["step"]), None if best is None else (best[0], best[1])
 
 
@@ -271,7 +271,7 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
     if differing:
         raise SettingError(
             f"{out} did not learn from this data: {', '.join(differing.values())}. Name what it began with, "
-            f"or begin a new run from its weights with --start {out}."
+            f"or begin a new run from its weights with --init-from {out}."
         )
 
 
@@ -327,12 +327,14 @@ def rng_name(kind: str, rank: int) -> str:
     return f"rng.{kind}" if rank == 0 else f"rng.{kind}.{rank}"
 
 
-def read_newest(found: Sequence[Path], held: Held, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_newest(
+    found: Sequence[Path], held: Held, group: ProcessGroup
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The newest checkpoint that is whole; damaged ones are named in a warning."""
     for folder in reversed(found):
         try:
             if is_divided(folder):
-                return read_shares(folder, held, team)
+                return read_shares(folder, held, group)
             return read_checkpoint(folder)
         except FileFormatError as error:
             warnings.warn(f"{error} Going on from the one before it.", stacklevel=2)

@@ -31,8 +31,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from glassgpt.errors import FileFormatError, NonFiniteLossError
 from glassgpt.files import checksum, writing
-from glassgpt.train.distributed.parallelize import parts_of, share, whole
-from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.distributed.parallelize import interleaving, shard, unshard
+from glassgpt.train.distributed.process_group import ProcessGroup
 
 REST = "rest.safetensors"
 
@@ -41,27 +41,27 @@ Held = Mapping[str, tuple[str, Tensor]]
 
 
 def write_shares(
-    folder: Path, held: Held, rest: Mapping[str, Tensor], facts: Mapping[str, str], team: Team
+    folder: Path, held: Held, rest: Mapping[str, Tensor], facts: Mapping[str, str], group: ProcessGroup
 ) -> contextlib.ExitStack:
     """Write a checkpoint under a temporary name, all processes together. The first one gets it into place by
     leaving the `with` of what is returned; an error there removes it."""
-    check_finite(held, folder.name, team)
+    check_finite(held, folder.name, group)
     state = {key: laid(name, value) for key, (name, value) in held.items()}
     with contextlib.ExitStack() as stack:
-        made = str(stack.enter_context(writing(folder, folder=True))) if team.leads else ""
-        part = Path(team.heard(made)[0])
+        made = str(stack.enter_context(writing(folder, folder=True))) if group.is_main else ""
+        part = Path(group.all_gather_object(made)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
         except CheckpointException as error:  # raised in all processes; the first failure says why
             raise next(iter(error.failures.values()))[0] from None
-        if team.leads:
+        if group.is_main:
             (part / REST).write_bytes(safetensors.torch.save(dict(rest), dict(facts)))
-        team.wait()
-        mine = sorted(part.glob("*.safetensors"))[team.rank :: team.world]
+        group.barrier()
+        mine = sorted(part.glob("*.safetensors"))[group.rank :: group.world_size]
         sums: dict[str, list[int]] = {}
-        for of_rank in team.heard({file.name: summed(file) for file in mine}):
+        for of_rank in group.all_gather_object({file.name: summed(file) for file in mine}):
             sums |= of_rank
-        if team.leads:
+        if group.is_main:
             (part / "DONE").write_text(json.dumps({"files": sums}) + "\n", "utf-8")
         return stack.pop_all()
 
@@ -70,10 +70,10 @@ def is_divided(folder: Path) -> bool:
     return (folder / REST).exists() or any(folder.glob("shard-*"))
 
 
-def read_shares(folder: Path, held: Held, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_shares(folder: Path, held: Held, group: ProcessGroup) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What each process is to hold of a checkpoint, and its facts. `held` has a parameter that lies as wanted
     for each `model.NAME` and `optimizer.NUMBER.INDEX`."""
-    for problem in filter(None, team.heard(damage(folder, team))):
+    for problem in filter(None, group.all_gather_object(damage(folder, group))):
         raise FileFormatError(problem)
     with safetensors.safe_open(folder / REST, framework="pt") as file:
         facts = file.metadata()
@@ -87,20 +87,20 @@ def read_shares(folder: Path, held: Held, team: Team) -> tuple[dict[str, Tensor]
     into = {key: laid(name, value.detach()) for key, (name, value) in wanted.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process: as intended
-        load(into, storage_reader=reader, no_dist=team.mesh is None)
+        load(into, storage_reader=reader, no_dist=group.mesh is None)
     for key, (name, value) in wanted.items():
-        rest[key] = value if lies_as_stored(name, value) else share(name, into[key], value)
+        rest[key] = value if lies_as_stored(name, value) else shard(name, into[key], value)
     return rest, facts
 
 
 def lies_as_stored(name: str, value: Tensor) -> bool:
-    return parts_of(name, value)[1] == 1 or value.ndim > 1
+    return interleaving(name, value)[1] == 1 or value.ndim > 1
 
 
 def laid(name: str, value: Tensor) -> Tensor:
     """A parameter in the shape in which it is stored, however it is divided; no copy but of dealt biases."""
     if not lies_as_stored(name, value):
-        return whole(name, value)  # a process's heads are not one piece of it; but it is small
+        return unshard(name, value)  # a process's heads are not one piece of it; but it is small
     if not name.endswith(".c_attn.weight"):
         return value
     rows, columns = value.shape
@@ -114,7 +114,7 @@ def laid(name: str, value: Tensor) -> Tensor:
     )  # fmt: skip
 
 
-def check_finite(held: Held, what: str, team: Team) -> None:
+def check_finite(held: Held, what: str, group: ProcessGroup) -> None:
     bad = ""
     for name, value in held.values():
         local = value.to_local() if isinstance(value, DTensor) else value
@@ -123,7 +123,7 @@ def check_finite(held: Held, what: str, team: Team) -> None:
                 f"{name} is not finite, so {what} was not saved. Go on with --resume from the one before it."
             )
             break
-    for problem in filter(None, team.heard(bad)):
+    for problem in filter(None, group.all_gather_object(bad)):
         raise NonFiniteLossError(problem)
 
 
@@ -131,11 +131,11 @@ def summed(file: Path) -> list[int]:
     return [file.stat().st_size, checksum(file)]
 
 
-def damage(folder: Path, team: Team) -> str:
+def damage(folder: Path, group: ProcessGroup) -> str:
     """What is wrong with this process's files; nothing if they are what was saved."""
     try:
         sums = json.loads((folder / "DONE").read_text("utf-8"))["files"]
-        for name in sorted(sums)[team.rank :: team.world]:
+        for name in sorted(sums)[group.rank :: group.world_size]:
             if summed(folder / name) != sums[name]:
                 return f"{folder / name} is damaged: it is not what was saved."
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
