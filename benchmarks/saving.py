@@ -56,11 +56,12 @@ def measure(model: GPT2, rows: int, save_every: int, out: Path) -> tuple[list[fl
 
     loop.save_run = timed
     settings = TrainSettings(
-        steps=EVERY * SAVES + EVERY, rows=rows, context=context, eval_every=10**6, save_every=save_every,
-        keep=1, precision="bfloat16" if device.type == "cuda" else "float32",
+        steps=EVERY * SAVES + EVERY, batch_size=rows, context=context, eval_every=10**6,
+        save_every=save_every, keep_checkpoints=1,
+        precision="bfloat16" if device.type == "cuda" else "float32",
     )  # fmt: skip
     times, before = [], time.perf_counter()
-    for record in loop.train(model, batches, [batch], out, settings):
+    for record in loop.train_loop(model, batches, [batch], out, settings):
         now = time.perf_counter()
         times.append(now - before)
         before = now

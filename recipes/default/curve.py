@@ -2,7 +2,7 @@
 
     python recipes/default/curve.py runs/default runs/tiny
 
-Writes NAME.log.jsonl (every look at the held-out text, and about 1,500 other steps), NAME.sessions.jsonl
+Writes NAME.log.jsonl (every look at the held-out text, and about 1,500 other steps), NAME.environment.jsonl
 (where the run was begun and resumed) and curve.svg.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.train.checkpoint.run_folder import LOG, read_records
-from glassgpt.train.environment import SESSIONS
+from glassgpt.train.environment import ENVIRONMENT
 from glassgpt.train.report.chart import Point, linear_ticks, number_form, smoothed, thinned
 from glassgpt.train.report.html import curve
 
@@ -33,8 +33,8 @@ def keep(run: Path, out: Path) -> None:
     kept = [record for record in records if "val_loss" in record or record["step"] % every == 0]
     lines = [json.dumps({name: v for name, v in record.items() if name != "sample"}) for record in kept]
     (out / f"{run.name}.log.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    if (run / SESSIONS).is_file():
-        shutil.copy(run / SESSIONS, out / f"{run.name}.sessions.jsonl")
+    if (run / ENVIRONMENT).is_file():
+        shutil.copy(run / ENVIRONMENT, out / f"{run.name}.environment.jsonl")
 
 
 def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) -> str:
@@ -91,7 +91,7 @@ def main() -> None:
     runs = {}
     for log in sorted(given.out.glob("*.log.jsonl")):
         name = log.name.removesuffix(".log.jsonl")
-        runs[name] = read_records(log), read_records(given.out / f"{name}.sessions.jsonl")
+        runs[name] = read_records(log), read_records(given.out / f"{name}.environment.jsonl")
     (given.out / "curve.svg").write_text(drawing(runs), "utf-8")
 
 

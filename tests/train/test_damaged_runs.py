@@ -26,7 +26,9 @@ from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
 
 DEEP = "[" * 100_000
-SETTINGS = TrainSettings(steps=6, rows=2, context=8, warmup=1, eval_every=2, eval_rows=2, save_every=2)
+SETTINGS = TrainSettings(
+    steps=6, batch_size=2, context=8, warmup_steps=1, eval_every=2, eval_batches=1, save_every=2
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +47,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(data: Path, run: Path, *more: str) -> int:
-    often = "--eval-rows 2 --eval-every 2 --save-every 2"
-    words = f"--device cpu --steps 6 --shape 1x16x1 --context 8 --rows 2 {often}"
+    often = "--eval-batches 1 --eval-every 2 --save-every 2"
+    words = f"--device cpu --steps 6 --shape 1x16x1 --context 8 --batch-size 2 {often}"
     return main(["train", "--data", str(data), "--out", str(run), *words.split(), *more])
 
 
@@ -96,7 +98,7 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
         (lambda log: log.write_bytes(log.read_bytes()[:-9]), ""),  # as a kill leaves it
         (lambda log: log.unlink(), ""),
         (
-            lambda log: (log.parent / "sessions.jsonl").write_text('{"step": 0, "time": 7}\n[]\n{}\n'),
+            lambda log: (log.parent / "environment.jsonl").write_text('{"step": 0, "time": 7}\n[]\n{}\n'),
             "line 2",
         ),
         (
@@ -136,7 +138,10 @@ def swap_heads(run: Path) -> None:
             "settings.json cannot be read (seed is None)",
         ),
         (lambda run: changed(run / "settings.json", speed=9), "(there is no setting 'speed')"),
-        (lambda run: changed(run / "settings.json", muon_lr=0.1), "settings.json names other optimizers"),
+        (
+            lambda run: changed(run / "settings.json", optimizer="muon"),
+            "settings.json names other optimizers",
+        ),
         (lambda run: (run / "config.json").write_text(DEEP), "config.json is not JSON"),
         (lambda run: changed(run / "config.json", n_layer=2), "config.json is of another model"),
         (lambda run: changed(run / "config.json", n_layer=10**9), "config.json is of another model"),
@@ -191,7 +196,7 @@ def batches(step: int) -> object:
 
 def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    steps = loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], out, SETTINGS)
+    steps = loop.train_loop(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], out, SETTINGS)
     next(steps)
     shutil.rmtree(out)
     out.mkdir()  # as a save that is under way at that moment does
@@ -200,20 +205,24 @@ def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad_step", "advice"), [(1, "Nothing was saved before it: begin anew"), (3, "--resume")]
+    ("bad_step", "advice"), [(1, "There is no checkpoint yet: start a new run"), (3, "--resume")]
 )
 def test_the_advice_after_a_bad_loss_can_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_step: int, advice: str
 ) -> None:
-    real, steps = loop.update, []
+    real, steps = loop.train_step, []
 
-    def update(*of: object) -> tuple[float, float, bool]:
+    def train_step(*of: object) -> tuple[float, float, bool]:
         steps.append(1)
         return (math.nan, math.nan, False) if len(steps) == bad_step else real(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", train_step)
     with pytest.raises(NonFiniteLossError) as caught:
-        list(loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS))
+        list(
+            loop.train_loop(
+                small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS
+            )
+        )
     assert advice in str(caught.value)
     assert ("--resume" in str(caught.value)) == bool(checkpoints(tmp_path / "run"))
 

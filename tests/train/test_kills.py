@@ -34,17 +34,17 @@ from glassgpt.train import estimate as plan
 from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint
 from glassgpt.train.finetune import paced, prepare_tuning, tune
 from glassgpt.train.finetune_state import STATE, read_state, state_folder
-from glassgpt.train.loop import train
+from glassgpt.train.loop import train_loop
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.trainer import Request, checked, prepare_job
+from glassgpt.train.trainer import RunConfig, Trainer, check_config
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks and /proc")
 
 # Dropout is on by default. A save after every step: most moments fall into one.
 SETTINGS = TrainSettings(
-    steps=24, rows=4, micro_rows=2, context=32, lr=1e-2, muon_lr=0.02, warmup=3,
-    eval_every=4, eval_rows=4, save_every=1, keep=2,
+    steps=24, batch_size=4, micro_batch_size=2, context=32, lr=1e-2, optimizer="muon", warmup_steps=3,
+    eval_every=4, eval_batches=1, save_every=1, keep_checkpoints=2,
 )  # fmt: skip
 RANDOM_KILLS = 20
 KILLS_IN_SAVES = 10
@@ -52,15 +52,17 @@ PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
 
 
 def steps_of(data: Path, out: Path) -> Iterator[int]:
-    """What `glassgpt train` does, less what it says: begin, or go on where the folder stands."""
-    request = Request(
+    """What `glassgpt train` does, without its reports: start, or resume where the folder stands."""
+    config = RunConfig(
         data=str(data), out=out, settings=SETTINGS, shape="2x32x2", resume=bool(checkpoints(out))
     )
-    job = prepare_job(*checked(request), torch.device("cpu"))
-    job.write_beginning()
+    trainer = Trainer(*check_config(config), torch.device("cpu"))
+    trainer.prepare_folder()
     with ExitStack() as stack:
-        batches = lambda step: stack.enter_context(job.batches(step))  # noqa: E731
-        for record in train(job.model, batches, job.held_out, out, job.settings, data=job.loader.identity):
+        batches = lambda step: stack.enter_context(trainer.batches(step))  # noqa: E731
+        for record in train_loop(
+            trainer.model, batches, trainer.held_out, out, trainer.settings, data=trainer.loader.identity
+        ):
             yield record["step"]
 
 

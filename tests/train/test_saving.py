@@ -11,11 +11,11 @@ import torch
 
 from glassgpt.errors import UserError
 from glassgpt.files import remove, unfinished
-from glassgpt.train import loop
+from glassgpt.train import step
 from glassgpt.train.checkpoint.asynchronous import Saver
 from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint, tidy
 
-from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train
+from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train_loop
 
 
 def test_the_copy_is_of_that_moment(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_failed_save_ends_the_run_at_the_next_step(tmp_path: Path, monkeypatch
         write(*arguments)
 
     monkeypatch.setattr(run_module, "write_run", fail_at_8)
-    steps = train(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
+    steps = train_loop(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
     with pytest.raises(UserError, match="disk is full"):
         list(steps)
     # The loop may be quicker than the thread, but it cannot come to the next save.
@@ -125,13 +125,13 @@ def test_a_checkpoint_between_two_renames_is_not_lost(tmp_path: Path, new_is_who
 
 def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> None:
     """Else, with one to keep, a stop at step 6 would keep the damaged one of step 8 and remove its own."""
-    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100})
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep_checkpoints": 1, "eval_every": 100})
     run(fresh(), tmp_path, type(SETTINGS)(**{**vars(SETTINGS), "eval_every": 100}), stop=8)
     (tmp_path / "checkpoints" / "step-00000008" / "training.safetensors").write_bytes(b"damaged")
     asked = iter([False, True])
     with pytest.warns(UserWarning, match="is damaged"):
         steps = list(
-            train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings, stop=lambda: next(asked))
+            train_loop(fresh(), Windows(settings), HELD_OUT, tmp_path, settings, stop=lambda: next(asked))
         )
     assert [record["step"] for record in steps] == [5, 6]
     assert [folder.name for folder in checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
@@ -141,15 +141,15 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> 
 
 def test_deterministic_mode_is_on_for_updates_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples between the steps may use what torch knows no fixed order for."""
-    learn, modes = loop.learn, []
+    backward, modes = step.backward_micro_batches, []
 
     def watched(*arguments: object) -> object:
         modes.append(torch.are_deterministic_algorithms_enabled())
-        return learn(*arguments)
+        return backward(*arguments)
 
-    monkeypatch.setattr(loop, "learn", watched)
+    monkeypatch.setattr(step, "backward_micro_batches", watched)
     settings = type(SETTINGS)(**{**vars(SETTINGS), "deterministic": True})
-    for _ in train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings):
+    for _ in train_loop(fresh(), Windows(settings), HELD_OUT, tmp_path, settings):
         modes.append(torch.are_deterministic_algorithms_enabled())
     assert modes == [True, False] * settings.steps
 
@@ -159,7 +159,7 @@ def test_deterministic_mode_is_on_for_updates_only(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_resumed_run_on_a_gpu_is_bit_for_bit_the_same(tmp_path: Path, precision: str) -> None:
     """In deterministic mode, with dropout and accumulation."""
-    changes = {"precision": precision, "deterministic": True, "micro_rows": 2}
+    changes = {"precision": precision, "deterministic": True, "micro_batch_size": 2}
     settings = type(SETTINGS)(**{**vars(SETTINGS), **changes})
     whole = fresh().cuda()
     expected = run(whole, tmp_path / "whole", settings)
@@ -189,7 +189,7 @@ def test_a_copy_from_a_gpu_stands_between_the_steps() -> None:
 
 
 def test_what_the_last_save_had_no_time_to_remove_goes_when_the_run_is_opened(tmp_path: Path) -> None:
-    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100, "save_every": 2})
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep_checkpoints": 1, "eval_every": 100, "save_every": 2})
     run(fresh(), tmp_path, settings)
     last = checkpoints(tmp_path)[-1]
     shutil.copytree(last, checkpoint_folder(tmp_path, 1))  # as if a kill had come before its removal

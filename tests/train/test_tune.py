@@ -18,7 +18,7 @@ from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import finetune as tuning_room
 from glassgpt.train import loop
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.estimate import Plan
+from glassgpt.train.estimate import Estimate
 from glassgpt.train.finetune import (
     Tuning,
     held_out_windows,
@@ -108,33 +108,34 @@ def test_too_little_text_is_refused() -> None:
 
 def test_what_is_picked() -> None:
     small = pick_settings(SIZES["gpt2"], 300_000, lora=False)
-    assert (small.context, small.rows) == (1024, 4)
+    assert (small.context, small.batch_size) == (1024, 4)
     assert 2e-5 <= small.lr <= 1e-4
     assert small.steps == tuning_room.EPOCHS * 300_000 // 4096
     assert pick_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
     thin = pick_settings(SIZES["gpt2"], 300_000, lora=True)
     assert thin.lr > small.lr
-    assert (small.muon_lr, thin.muon_lr) == (tuning_room.MUON_RATE, None)
+    assert (small.matrix_lr, thin.matrix_lr) == (tuning_room.MUON_RATE, None)
     little = pick_settings(CONFIG, 20 * CONTEXT, lora=False)
-    assert little.rows == 1  # so that there are some updates
+    assert little.batch_size == 1  # so that there are some updates
     assert little.steps == tuning_room.LEAST_STEPS
     assert pick_settings(CONFIG, 10 * CONTEXT, lora=False).steps == tuning_room.MOST_EPOCHS * 10
 
 
 def test_the_micro_batch_fits_into_memory() -> None:
-    settings = dataclasses.replace(pick_settings(SIZES["gpt2"], 10**6, lora=False), rows=8)
+    settings = dataclasses.replace(pick_settings(SIZES["gpt2"], 10**6, lora=False), batch_size=8)
     sizes = [
-        with_micro_batch(settings, SIZES["gpt2"], free).micro_rows for free in (1 << 28, 8 << 30, 1 << 40)
+        with_micro_batch(settings, SIZES["gpt2"], free).micro_batch_size
+        for free in (1 << 28, 8 << 30, 1 << 40)
     ]
     assert sizes[0] == 1
     assert sizes[2] == 8
     assert sizes == sorted(sizes)
-    assert with_micro_batch(settings, SIZES["gpt2"], 1 << 40, most_tokens=2500).micro_rows == 2
+    assert with_micro_batch(settings, SIZES["gpt2"], 1 << 40, most_tokens=2500).micro_batch_size == 2
 
 
 def test_time_limits_the_steps() -> None:
     settings = pick_settings(CONFIG, 1_000_000, lora=False)
-    plan = Plan(
+    plan = Estimate(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip
@@ -170,7 +171,7 @@ def test_it_stops_when_the_held_out_part_gets_worse(text: Path, tmp_path: Path) 
     tuning = prepared(text)
     tuning.windows = [torch.from_numpy(noise[: 12 * 33]).view(12, 33)]
     tuning.before = tuning.best = 0.1
-    tuning.settings = dataclasses.replace(tuning.settings, steps=1000, warmup=2)
+    tuning.settings = dataclasses.replace(tuning.settings, steps=1000, warmup_steps=2)
     records = list(tune(tuning, tmp_path / "out", 600))
     looks = [record for record in records if "val_loss" in record]
     assert len(looks) == tuning_room.PATIENCE
@@ -223,7 +224,7 @@ def test_a_tuning_that_was_cut_goes_on_exactly(
     begun = [next(steps) for _ in range(25)]
     steps.close()
     # On another machine the clock would have other settings picked.
-    monkeypatch.setattr(tuning_room, "make_plan", None)
+    monkeypatch.setattr(tuning_room, "estimate_training", None)
     monkeypatch.setattr(tuning_room, "within_time", None)
     assert is_interrupted(out)
     cut = resumed(text, out, lora=lora)
@@ -296,13 +297,13 @@ def test_a_tuning_goes_on_with_what_it_began_with(text: Path, tmp_path: Path) ->
 def test_a_loss_that_is_no_number_says_what_is_left(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = loop.update, []
+    real, steps = loop.train_step, []
 
-    def update(*of: object) -> tuple[float, float, bool]:
+    def train_step(*of: object) -> tuple[float, float, bool]:
         steps.append(1)
         return (math.nan, math.nan, False) if len(steps) == 15 else real(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", train_step)
     with pytest.raises(NonFiniteLossError, match=r"step 15 is nan.*kept in .*out\. Try another --seed"):
         list(tune(prepared(text), tmp_path / "out", 600))
     assert not state_folder(tmp_path / "out").exists()
@@ -349,7 +350,7 @@ def test_what_is_told_is_measured_in_float32(text: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("speed", [10.0, 1000.0, 1e6])
 def test_on_a_slow_machine_less_is_looked_at(speed: float) -> None:
-    plan = Plan(
+    plan = Estimate(
         pick_settings(CONFIG, 1000, lora=False), largest_micro_batch=1, parameters=0, weights=0, gradients=0,
         optimizer=0, activations=0, tokens_per_step=1000, tokens_per_s=speed, peak_flops=1.0,
         flops_per_token=1.0,
@@ -365,7 +366,7 @@ def test_on_a_slow_machine_less_is_looked_at(speed: float) -> None:
 
 def test_few_looks_where_a_look_takes_long() -> None:
     settings = pick_settings(CONFIG, 1_000_000, lora=False)
-    plan = Plan(
+    plan = Estimate(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=1000.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip

@@ -28,9 +28,7 @@ from glassgpt.train.step import backward_micro_batches
 
 @dataclass(frozen=True)
 class Estimate:
-    settings: (
-        TrainSettings  # as given, or with a smaller micro-batch if memory required it (`auto_micro_batch`)
-    )
+    settings: TrainSettings  # as given, or with a smaller micro-batch size (`auto_micro_batch`)
     largest_micro_batch: int  # that fits: tried on a GPU, estimated elsewhere
     parameters: int
     weights: int  # bytes, as are the next three
@@ -79,9 +77,8 @@ def estimate_training(model: GPT2, settings: TrainSettings, tokens: Tensor, seco
         raise out_of_memory(settings, largest)
     needed = activation_bytes(config, settings, size, device.type)
     if device.type == "cpu" and not settings.auto_micro_batch and needed > total_memory():
-        raise out_of_memory(
-            settings, max(1, largest)
-        )  # here the system would not refuse, but kill the program
+        # The system would not refuse the allocation, but kill the program.
+        raise out_of_memory(settings, max(1, largest))
     if 0 < largest < size and settings.auto_micro_batch:
         micro_batch.settings = dataclasses.replace(settings, micro_batch_size=largest)
     # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head

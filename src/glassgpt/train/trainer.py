@@ -244,16 +244,12 @@ class Trainer:
         with ExitStack() as stack:
             if self.is_main:
                 stack.enter_context(alone_in(out / "checkpoints", "train"))
-                self.write_settings()
-                if self.tokenizer is not None and not self.resumed:
-                    self.tokenizer.save(out)
+                self.prepare_folder()
             stop = stack.enter_context(stopping(self.mesh is None))
             report = stack.enter_context(self.reporting()) if self.is_main else lambda record: None
             for record in train_loop(
                 self.model,
-                lambda step: stack.enter_context(
-                    self.loader.prefetch(step, *data_parallel(self.mesh), self.device)
-                ),
+                lambda step: stack.enter_context(self.batches(step)),
                 self.held_out,
                 out,
                 self.settings,
@@ -265,6 +261,16 @@ class Trainer:
                 steps_done += 1
                 report(record)
         return Run(out, steps_done)
+
+    def batches(self, step: int) -> AbstractContextManager[Iterator[Tensor]]:
+        """This process's part of every batch from a step on."""
+        return self.loader.prefetch(step, *data_parallel(self.mesh), self.device)
+
+    def prepare_folder(self) -> None:
+        """Write what the folder of a run contains before its first checkpoint."""
+        self.write_settings()
+        if self.tokenizer is not None and not self.resumed:
+            self.tokenizer.save(self.config.out)
 
     def write_settings(self, **changes: Any) -> None:
         with writing(self.config.out / SETTINGS) as part:
