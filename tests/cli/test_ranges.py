@@ -62,7 +62,7 @@ def test_generate(glassgpt, tiny, flag, values):
         ("train", "--data", "d", "--out", "r", "--steps", "5", "--batch-size", "10000000000"),
         ("train", "--data", "d", "--out", "r", "--steps", "5", "--eval-batches", "100000000"),
         ("train", "--data", "d", "--out", "r", "--steps", "5", "--dropout", "nan"),
-        ("train", "--data", "d", "--out", "r", "--steps", "5", "--tensor", "-1"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--tensor-parallel-size", "-1"),
     ],
     ids=" ".join,
 )  # fmt: skip

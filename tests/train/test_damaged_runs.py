@@ -34,8 +34,8 @@ SETTINGS = TrainSettings(
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def train(data: Path, run: Path, *more: str) -> int:
 def half_done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two steps left to do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-        patch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+        patch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+        patch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
         run = tmp_path_factory.mktemp("runs") / "run"
         assert train(data, run) == 0
     shutil.rmtree(run / "checkpoints" / "step-00000006")
@@ -147,7 +147,7 @@ def swap_heads(run: Path) -> None:
         (lambda run: changed(run / "config.json", n_layer=10**9), "config.json is of another model"),
         (lambda run: changed(run / "config.json", vocab_size=2**70), "no model is that large"),
         (swap_heads, "config.json is of another model"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "holds no checkpoint to go on from"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint to resume from"),
         (
             lambda run: [(folder / "DONE").write_text(DEEP) for folder in checkpoints(run)],
             "no checkpoint in",

@@ -30,7 +30,7 @@ from glassgpt.errors import UserError
 from glassgpt.files import unfinished
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import estimate as plan
+from glassgpt.train import estimate
 from glassgpt.train.checkpoint.run_folder import checkpoint_folder, checkpoints, read_checkpoint
 from glassgpt.train.finetune import paced, prepare_tuning, tune
 from glassgpt.train.finetune_state import STATE, read_state, state_folder
@@ -283,8 +283,8 @@ def test_a_kill_in_any_gap_between_two_files_is_harmless(
 
 def tune_until_change(text: Path, out: Path, number: int) -> None:
     """Begin a tuning, or go on with it, until just before that change to the folders; 0 is never."""
-    plan.trial = lambda *of: 1e5  # type: ignore[assignment]
-    plan.measured_peak = lambda *of: 1e12  # type: ignore[assignment]
+    estimate.measure_throughput = lambda *of: 1e5  # type: ignore[assignment]
+    estimate.measure_peak_flops = lambda *of: 1e12  # type: ignore[assignment]
     torch.manual_seed(0)
     config = Config(vocab_size=257, n_positions=16, n_embd=16, n_layer=1, n_head=1)
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}

@@ -34,6 +34,13 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shards"
 
 
+@pytest.fixture(autouse=True)
+def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial takes seconds and is not what is tested here."""
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
+
+
 def untimed(run: Path) -> list[dict]:
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [{k: v for k, v in record.items() if k != "tokens_per_s"} for record in records]
@@ -58,7 +65,7 @@ def test_python_and_the_command_give_the_same_run(
     assert run.records[-1]["val_loss"] == run.val_loss
     assert run.settings.matrix_lr == 0.02
     model = run.load(device="cpu")
-    assert len(model.generate("Day 7", max_new_tokens=3, seed=1).ids) == 3
+    assert model.generate("Day 7", max_new_tokens=3, seed=1).text
 
 
 class Recorder(Reporter):
@@ -97,7 +104,10 @@ def test_a_run_that_is_stopped_can_be_resumed(shards: Path, tmp_path: Path) -> N
     rest = glassgpt.train(shards, tmp_path / "run", resume=True, device="cpu")
     assert (rest.step, rest.steps_done, rest.finished) == (8, 3, True)
     whole = glassgpt.train(shards, tmp_path / "whole", **OPTIONS)
-    assert untimed(rest.path) == untimed(whole.path)
+    stopped = untimed(rest.path)
+    assert "val_loss" in stopped[4]  # where it stopped it was evaluated once more
+    del stopped[4]["val_loss"]
+    assert stopped == untimed(whole.path)
     assert (rest.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
     with pytest.raises(SettingError, match=r"lr 0.5 differs from the run's"):
         glassgpt.train(shards, tmp_path / "run", resume=True, lr=0.5)

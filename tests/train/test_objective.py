@@ -50,7 +50,7 @@ class Classification:
     """A head on the hidden state of the last token: one target for a sequence."""
 
     def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = model.score(model.hidden(batch.ids)[:, -1].float())  # (B, classes)
+        logits = model.score(model.hidden(batch.ids)[:, -1].to(model.score.weight.dtype))  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         return (losses * batch.mask).sum(), batch.mask.sum()
 
@@ -102,7 +102,7 @@ def difference(one: GPT2, other: GPT2) -> float:
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_learns(tmp_path: Path, case: str) -> None:
-    settings = dataclasses.replace(SETTINGS, steps=60, eval_every=100)
+    settings = dataclasses.replace(SETTINGS, steps=60, eval_every=100, save_every=100)
     batches, objective = CASES[case]
     held_out = [batches().batch(1000)]
     before = evaluate(fresh(), held_out, settings, objective)

@@ -48,8 +48,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick this machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture

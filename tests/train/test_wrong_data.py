@@ -47,8 +47,8 @@ NOVEL = "It was a wet night; nobody came, and the lamps went out.\n" * 200
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 def train(data: Path, run: Path, *more: str) -> int:
@@ -167,7 +167,7 @@ def test_a_start_that_knows_fewer_tokens_than_the_data(
 ) -> None:
     data = shards_of(tmp_path)
     assert train(data, tmp_path / "run", "--init-from", str(small_model(tmp_path / "small", 200))) == 2
-    assert "a tokenizer of 257 tokens, and" in told(capsys)
+    assert "a vocabulary of 257, and" in told(capsys)
 
 
 def test_foreign_tokens_that_changed_in_place_end_a_resume(
@@ -272,4 +272,4 @@ def test_a_start_whose_tokenizer_cannot_be_read_is_not_trained_on_other_ids(
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         Path("start", name).unlink(missing_ok=True)
     assert main([*words, "--batch-size", "2"]) == 2
-    assert "a tokenizer of 257 tokens, and start has 16,384" in capsys.readouterr().err
+    assert "a vocabulary of 257, and start has 16,384" in capsys.readouterr().err

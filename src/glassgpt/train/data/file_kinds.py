@@ -15,7 +15,7 @@ CONTROL_SHARE = 1 / 200  # of control characters, up to which it is text; half o
 PREPARE = "Make token ids of it with: glassgpt prepare {path} -o shards/"
 UNPACK = "Unpack it, and make token ids of the text with: glassgpt prepare TEXT -o shards/"
 NO_TEXT = "Make token ids of a text with: glassgpt prepare TEXT -o shards/"
-MODEL = "A model is named by --start MODEL; --data is for token ids: glassgpt prepare TEXT -o shards/"
+MODEL = "A model is named by --init-from MODEL; --data is for token ids: glassgpt prepare TEXT -o shards/"
 ARRAY = "Write the ids alone, as nanoGPT does: numpy.load(FILE).astype('uint16').tofile('train.bin')"
 
 # Each of at least four bytes: ids that happen to begin so are one file in billions.
