@@ -61,7 +61,7 @@ class Terminal:
 
 @pytest.mark.parametrize(
     ("moment", "times", "codes"),
-    [(b"trying a few steps", 1, {130}), (b"MFU", 1, {0}), (b"MFU", 2, {0, 130})],
+    [(b"trying a few steps", 1, {130}), (b"grad norm", 1, {0}), (b"grad norm", 2, {0, 130})],
     ids=["while it plans", "while it trains", "twice"],
 )
 def test_ctrl_c_leaves_the_terminal_as_it_was(

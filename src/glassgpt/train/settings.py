@@ -26,10 +26,9 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
 SCHEDULES = ("cosine", "wsd", "constant")
 
 
+# The comment beside a field is its help text on the command line.
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """A comment is the setting's help text on the command line."""
-
     steps: int  # total number of optimizer steps
     batch_size: int = 16  # sequences per optimizer step, over all processes
     micro_batch_size: int | None = None  # sequences per forward pass (gradient accumulation); none: all
