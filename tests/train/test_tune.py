@@ -141,7 +141,7 @@ def test_time_limits_the_steps() -> None:
     )  # fmt: skip
     limited = within_time(settings, plan, 300, seconds=100)
     assert 40 <= limited.steps <= 50  # two seconds each
-    assert limited.warmup < limited.steps
+    assert limited.warmup_steps < limited.steps
     assert within_time(settings, plan, 300, seconds=1e9).steps == settings.steps
     assert within_time(settings, plan, 300, seconds=0.001).steps == 1
 
@@ -150,7 +150,7 @@ def test_time_limits_the_steps() -> None:
 def test_the_best_state_is_what_lies_on_the_disk(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_room, "ranks_within", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(tuning_room, "choose_ranks", lambda config: Ranks(2, 2))
     tuning, out = prepared(text, lora=lora), tmp_path / "out"
     records = list(tune(tuning, out, 600))
     losses = {r["step"]: r["val_loss"] for r in records if "val_loss" in r}
@@ -216,7 +216,7 @@ def resumed(text: Path, out: Path, **more: object) -> Tuning:
 def test_a_tuning_that_was_cut_goes_on_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_room, "ranks_within", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(tuning_room, "choose_ranks", lambda config: Ranks(2, 2))
     whole = short(text, lora=lora)
     expected = list(tune(whole, tmp_path / "whole", 600))
     out = tmp_path / "cut"
