@@ -177,6 +177,19 @@ def test_padding_does_not_count() -> None:
     assert batch.pad(6) is batch
 
 
+def test_a_batch_without_targets_has_no_loss(tmp_path: Path) -> None:
+    class Empty(Completion):
+        def batch(self, step: int) -> Batch:
+            batch = super().batch(step)
+            return dataclasses.replace(batch, mask=torch.zeros_like(batch.mask))
+
+    model = fresh()
+    records = list(train_loop(model, Empty(), [Empty().batch(0)], tmp_path, SETTINGS))
+    assert {record["loss"] for record in records} == {0.0}
+    assert records[-1]["val_loss"] == 0
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
 def test_tensor_parallelism_needs_a_target_per_token() -> None:
     class Mesh:
         def size(self) -> int:

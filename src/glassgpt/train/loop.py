@@ -173,7 +173,7 @@ def evaluate_loss(
             count += int(targets)
     if isinstance(loss_module, FSDPModule):
         loss_module.reshard()  # after a forward pass without a backward pass nothing else would
-    return group.sum(loss_sum) / group.sum(count)
+    return group.sum(loss_sum) / max(1, group.sum(count))
 
 
 @contextmanager

@@ -40,17 +40,14 @@ def train_step(
         loss_sum, count = micro_batch.run(
             loss_module, lambda size: backward_micro_batches(batch, size, loss_module, scaler, group)
         )
-        loss_sum, count = group.all_reduce(loss_sum), group.all_reduce(count)
+        loss_sum = group.all_reduce(loss_sum)
+        count = group.all_reduce(count).clamp(min=1)  # a batch may have no targets: then its loss is 0
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         grad_norm = average_and_clip_grads(loss_module, count, settings.grad_clip)
         stats = torch.stack([loss_sum / count, grad_norm])
-        if (
-            stats.is_cuda
-            and group.mesh is None
-            and not scaler.is_enabled()
-            and all(map(can_skip, optimizers))
-        ):
+        step_first = stats.is_cuda and group.mesh is None and not scaler.is_enabled()
+        if step_first and all(map(can_skip, optimizers)):
             # A GPU would idle while the CPU waits for these values. So the optimizers are launched first, and
             # they leave the weights as they are if one of the values is not finite.
             pending = AsyncRead(stats)
