@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from glassgpt.config import SIZES, Config
+from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import alone_in, refuse_device, unfinished, writing
-from glassgpt.generate.text import belongs
-from glassgpt.model import GPT2, load_model
+from glassgpt.model import GPT2
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -40,20 +39,18 @@ from glassgpt.train.distributed.parallelize import check_mode
 from glassgpt.train.distributed.process_group import data_parallel, init_distributed
 from glassgpt.train.environment import pick_precision, write_environment
 from glassgpt.train.estimate import Estimate, estimate_training
+from glassgpt.train.init_model import format_shape, init_model, parse_shape, sides
 from glassgpt.train.interrupt import StopRequested, stop_on_interrupt
 from glassgpt.train.loop import train_loop
-from glassgpt.train.memory import micro_batch_size, total_memory
+from glassgpt.train.memory import micro_batch_size
 from glassgpt.train.report.html import write_report
 from glassgpt.train.report.samples import sample
 from glassgpt.train.report.trackers import check_listeners, listening
 from glassgpt.train.reporter import Reporter
 from glassgpt.train.run import Run
 from glassgpt.train.settings import SETTINGS, TrainSettings, read_settings, with_recipe
-from glassgpt.weights import Checkpoint, load_checkpoint, load_config
+from glassgpt.weights import load_config
 
-MAX_BLOCKS = 1_000  # the deepest that was published (DeepNet, 2022)
-MAX_WIDTH = 65_536  # four times those of the largest models
-SHAPE, DROPOUT = "6x384x6", 0.1  # defaults
 MAY_CHANGE = (  # when a run is resumed
     "save_every", "keep_checkpoints", "skip_bad_steps", "micro_batch_size", "auto_micro_batch",
 )  # fmt: skip
@@ -123,6 +120,8 @@ def train(
     )
     if isinstance(options.get("tracker"), str):
         options["tracker"] = (options["tracker"],)
+    if isinstance(options.get("init_from"), Path):
+        options["init_from"] = str(options["init_from"].expanduser())
     config = RunConfig(
         data=str(Path(data).expanduser()), out=out, settings=settings,
         **{k: v for k, v in options.items() if k not in own},
@@ -406,14 +405,6 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
         raise conflict("init_from", asked.init_from, origin["init_from"])
 
 
-def sides(config: Config) -> tuple[int, int, int]:
-    return config.n_layer, config.n_embd, config.n_head
-
-
-def format_shape(config: Config) -> str:
-    return "x".join(map(str, sides(config)))
-
-
 def is_same_path(one: str, other: str) -> bool:
     return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
@@ -427,82 +418,3 @@ def held_out_batches(held_out: Shards | Part, settings: TrainSettings) -> list[T
     size = micro_batch_size(settings)
     loader = Loader(held_out, settings.context, size, shuffle=False)
     return [loader.batch(i) for i in range(settings.eval_batches * settings.batch_size // size)]
-
-
-def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
-    """A model with random weights, or with those of `init_from`."""
-    shape = SHAPE if asked.shape is None else asked.shape
-    dropout = DROPOUT if asked.dropout is None else asked.dropout
-    attn_pdrop = dropout if asked.attention_dropout is None else asked.attention_dropout
-    if asked.init_from is not None:
-        checkpoint = load_checkpoint(asked.init_from)
-        if asked.shape is not None and sides(parse_shape(shape)) != sides(checkpoint.config):
-            raise SettingError(
-                f"shape {shape} differs from {format_shape(checkpoint.config)} of {asked.init_from}. "
-                "Leave out --shape or --init-from."
-            )
-        if tokenizer is not None:
-            check_vocabulary(tokenizer, checkpoint, asked.init_from)
-        config = dataclasses.replace(
-            checkpoint.config, embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout
-        )
-        model = load_model(dataclasses.replace(checkpoint, config=config), device="cpu", dtype="float32")
-        return model.requires_grad_(True)
-    # nanoGPT's and llm.c's files do not name their tokenizer; it is GPT-2's.
-    vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
-    eot = None if tokenizer is None else tokenizer.eot_id
-    config = dataclasses.replace(
-        parse_shape(shape), vocab_size=vocab_size,
-        n_positions=max(asked.settings.context, published_positions(shape)),
-        embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
-    )  # fmt: skip
-    weights, memory = 4 * config.n_parameters, total_memory()
-    if weights > memory:
-        raise SettingError(
-            f"a model of shape {shape} with {config.n_positions:,} positions has {config.n_parameters:,} "
-            f"parameters, {weights / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f} GiB of "
-            "memory. Choose a smaller --shape or --context."
-        )
-    return GPT2(config)
-
-
-def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, model: str) -> None:
-    """Refuse data that was tokenized with another tokenizer than the model's, as far as that is known."""
-    why_not = checkpoint.notes.get("tokenizer")
-    if why_not is not None:
-        raise SettingError(
-            f"the tokenizer of {model} cannot be read ({why_not.rstrip('.')}), so it is unknown whether the "
-            "data was tokenized with it. Put the model's own tokenizer.json beside its weights."
-        )
-    if checkpoint.tokenizer is None:  # weights alone: compare the sizes
-        size = checkpoint.config.vocab_size
-        if not belongs(tokenizer, size):
-            raise SettingError(
-                f"the data was tokenized with a vocabulary of {tokenizer.vocab_size:,}, and {model} has "
-                f"{size:,}. Prepare it again with the model's own."
-            )
-    elif tokenizer.hash != checkpoint.tokenizer.hash:
-        raise SettingError(
-            f"the data was tokenized with another vocabulary than {model}'s. "
-            f"Prepare it again with --tokenizer {model}."
-        )
-
-
-def parse_shape(shape: str) -> Config:
-    if shape in SIZES:
-        return SIZES[shape]
-    try:
-        n_layer, n_embd, n_head = (int(part) for part in shape.lower().split("x"))
-    except ValueError:
-        raise SettingError(
-            f"shape {shape!r} is not a shape. Write layers x width x heads, such as 6x384x6, "
-            f"or one of {', '.join(SIZES)}."
-        ) from None
-    check_whole("the number of layers in shape", n_layer, 1, MAX_BLOCKS)
-    check_whole("the width in shape", n_embd, 1, MAX_WIDTH)
-    return Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head)
-
-
-def published_positions(shape: str) -> int:
-    """A published size keeps its 1,024 positions; any other has as many as the context."""
-    return SIZES[shape].n_positions if shape in SIZES else 1
