@@ -6,7 +6,7 @@
 A thread that waits for another spins for a while before it sleeps. Where another program wants its core, it
 spins in that program's time: the one it waits for gets its turn later. Each setting trains a small model in a
 process of its own, alone and beside as many busy loops as there are cores; they take turns. The trainer's own
-update (train/loop.py), random tokens. The median round counts, and the slowest step of all is shown with it.
+update (train/step.py), random tokens. The median round counts, and the slowest step of all is shown with it.
 A table, then one line of JSON.
 """
 
@@ -33,18 +33,19 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
-def train(seconds: float, threads: int, width: int, rows: int) -> None:
+def train(seconds: float, threads: int, width: int, batch_size: int) -> None:
     """In a process of its own: a few seconds of training, and a line of JSON."""
     import torch
 
     from glassgpt.config import Config
     from glassgpt.model import GPT2
-    from glassgpt.train.distributed.process_group import Team
-    from glassgpt.train.loop import update
-    from glassgpt.train.memory import Pieces
+    from glassgpt.train.distributed.parallelize import parallelize
+    from glassgpt.train.distributed.process_group import ProcessGroup
+    from glassgpt.train.memory import AutoMicroBatch
+    from glassgpt.train.objective import Batch
     from glassgpt.train.optim import make_optimizers
     from glassgpt.train.settings import TrainSettings
-    from glassgpt.train.step import Way
+    from glassgpt.train.step import train_step
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -52,19 +53,19 @@ def train(seconds: float, threads: int, width: int, rows: int) -> None:
         vocab_size=2048, n_positions=128, n_embd=width, n_layer=4, n_head=4,
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
     )  # fmt: skip
-    batch = torch.randint(0, config.vocab_size, (rows, 129))
-    settings = TrainSettings(steps=1, rows=rows, precision="float32")
+    batch = Batch.from_tokens(torch.randint(0, config.vocab_size, (batch_size, 129)))
+    settings = TrainSettings(steps=1, batch_size=batch_size, precision="float32")
     model = GPT2(config)
     optimizers = make_optimizers(model, settings)
-    team, pieces = Team(model, way=Way.of(settings, model)), Pieces(settings)
+    loss_module, micro_batch, group = parallelize(model, settings), AutoMicroBatch(settings), ProcessGroup()
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     steps: list[float] = []
     for _ in range(2):
-        update(batch, optimizers, scaler, pieces, team)
+        train_step(batch, loss_module, optimizers, scaler, micro_batch, group)
     begun = time.perf_counter()
     while not steps or time.perf_counter() - begun < seconds:
         before = time.perf_counter()
-        update(batch, optimizers, scaler, pieces, team)
+        train_step(batch, loss_module, optimizers, scaler, micro_batch, group)
         steps.append(time.perf_counter() - before)
     tokens = batch[:, 1:].numel()
     print(json.dumps({"tokens_per_s": tokens * len(steps) / sum(steps), "slowest": tokens / max(steps)}))
@@ -86,7 +87,7 @@ def neighbours(count: int, seconds: float) -> Iterator[None]:
 def measured(arguments: argparse.Namespace, setting: dict[str, str]) -> dict[str, float]:
     unset = {k: v for k, v in os.environ.items() if not k.startswith(("GOMP_", "OMP_", "KMP_"))}
     command = [sys.executable, __file__, "--child"]
-    for name in ("seconds", "threads", "width", "rows"):
+    for name in ("seconds", "threads", "width", "batch_size"):
         command += [f"--{name}", str(getattr(arguments, name))]
     limit = 180 + 10 * arguments.seconds
     try:
@@ -110,11 +111,11 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=8, help="windows of 128 tokens a step")
+    parser.add_argument("--batch-size", type=int, default=8, help="sequences of 128 tokens")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        train(arguments.seconds, arguments.threads, arguments.width, arguments.rows)
+        train(arguments.seconds, arguments.threads, arguments.width, arguments.batch_size)
         return
     cores = len(os.sched_getaffinity(0))
     found: dict[str, dict[str, list[dict[str, float]]]] = {
@@ -143,7 +144,9 @@ def main() -> None:
                 name, **result[name]
             )
         )
-    asked = {name: getattr(arguments, name) for name in ("seconds", "rounds", "threads", "width", "rows")}
+    asked = {
+        name: getattr(arguments, name) for name in ("seconds", "rounds", "threads", "width", "batch_size")
+    }
     print(json.dumps({"benchmark": "busy", "cores": cores, **asked, "settings": result}))
 
 

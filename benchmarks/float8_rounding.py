@@ -16,7 +16,8 @@ from torch.nn.functional import cosine_similarity
 
 from glassgpt.model import load_model
 from glassgpt.train import float8, loss
-from glassgpt.train.step import Way, summed_loss
+from glassgpt.train.forward import LossModule, StepConfig
+from glassgpt.train.objective import LanguageModeling
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 
@@ -24,28 +25,32 @@ ROWS, CONTEXT = 4, 256
 
 
 def exact_product(
-    a: float8.Narrow, b: float8.Narrow, dtype: torch.dtype, bias: Tensor | None = None
+    a: float8.Scaled, b: float8.Scaled, dtype: torch.dtype, bias: Tensor | None = None
 ) -> Tensor:
     out = (a[0].float() * a[1]) @ (b[0].float() * b[1]).t()
     return (out if bias is None else out + bias.float()).to(dtype)
 
 
-def judge(
-    logits: Tensor, targets: Tensor, vocabulary: int, gradient8: Tensor | None = None
+def cross_entropy_with_grad(
+    logits: Tensor, targets: Tensor, vocab_size: int, dlogits8: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`loss_kernel.judge` for a CPU."""
-    total, pull = loss.judge(logits, targets, vocabulary)
-    if gradient8 is not None:
-        gradient8.copy_((pull.float() * float8.LOGIT_STRETCH).to(gradient8.dtype))
-    return total, pull
+    """`loss_kernel.cross_entropy_with_grad` for a CPU."""
+    total, dlogits = loss.cross_entropy_with_grad(logits, targets, vocab_size)
+    if dlogits8 is not None:
+        dlogits8.copy_((dlogits.float() * float8.DLOGITS_SCALE).to(dlogits8.dtype))
+    return total, dlogits
 
 
-def learned(checkpoint: Checkpoint, ids: Tensor, way: Way, narrow: bool) -> tuple[float, dict[str, Tensor]]:
+def loss_and_gradients(
+    checkpoint: Checkpoint, ids: Tensor, config: StepConfig, objective: LanguageModeling, projections8: bool
+) -> tuple[float, dict[str, Tensor]]:
     """The loss per token and the gradients of the blocks' matrices."""
     model = load_model(checkpoint, device="cpu", dtype="float32").requires_grad_(True).eval()
-    if narrow:
-        float8.use_float8(model)
-    total = summed_loss(model, ids[:, :-1], ids[:, 1:], way)
+    if projections8:
+        float8.apply_float8(model)
+    targets = ids[:, 1:]
+    mask = torch.ones_like(targets, dtype=torch.bool)
+    total, _ = LossModule(model, objective, config)(ids[:, :-1], targets, mask)
     total.backward()
     matrices = {name: p.grad for name, p in model.h.named_parameters() if p.ndim == 2 and p.grad is not None}
     return total.item() / ids[:, 1:].numel(), matrices
@@ -63,18 +68,18 @@ def main() -> None:
     if rows == 0:
         parser.error(f"{given.text} has {len(tokens)} tokens; {CONTEXT + 1} are the least")
     ids = torch.tensor(tokens[: rows * (CONTEXT + 1)]).view(rows, CONTEXT + 1)
-    float8.product = exact_product
-    half = torch.bfloat16
-    ways = {
-        "float32": (Way(), False),
-        "bfloat16": (Way(half), False),
-        "float8 projections": (Way(half), True),
-        "float8 projections and head": (Way(half, judge=judge, float8_head=True), True),
+    float8.scaled_mm = exact_product
+    half, plain = StepConfig(torch.bfloat16), LanguageModeling()
+    variants = {
+        "float32": (StepConfig(), plain, False),
+        "bfloat16": (half, plain, False),
+        "float8 projections": (half, plain, True),
+        "float8 projections and head": (half, LanguageModeling(cross_entropy_with_grad, True), True),
     }
-    first, exact = learned(checkpoint, ids, *ways["float32"])
+    first, exact = loss_and_gradients(checkpoint, ids, *variants["float32"])
     print(f"{'':28} loss - float32's   cosine of gradients, least and mean")
-    for name, (way, narrow) in ways.items():
-        value, found = learned(checkpoint, ids, way, narrow)
+    for name, variant in variants.items():
+        value, found = loss_and_gradients(checkpoint, ids, *variant)
         alike = [cosine_similarity(found[n].flatten(), exact[n].flatten(), 0).item() for n in exact]
         print(f"{name:28} {value - first:+.4f}            {min(alike):.4f}  {sum(alike) / len(alike):.4f}")
 

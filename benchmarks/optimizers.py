@@ -1,9 +1,9 @@
 """AdamW and Muon on the same data from the same seed: the held-out loss after the same number of steps.
 
-    python benchmarks/optimizers.py --data SHARDS --out FOLDER [--lr 1e-3 3e-3] [--muon-lr 0.01 0.02] -- FLAGS
+    python benchmarks/optimizers.py --data SHARDS --out FOLDER [--lr 1e-3 3e-3] [--matrix-lr 0.02] -- FLAGS
 
 FLAGS go to `glassgpt train` as they are, such as `--steps 600 --shape 4x192x6`. AdamW moves all weights at
-each of the rates of --lr in turn; Muon moves the matrices of the blocks at each of --muon-lr, and AdamW the
+each of the rates of --lr in turn; Muon moves the matrices of the blocks at each of --matrix-lr, and AdamW the
 rest, at --rest-lr. Runs that lie in FOLDER already are not done again. FOLDER/curves.svg shows the best of
 either. A table for people, then one line of JSON.
 """
@@ -91,13 +91,15 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lr", type=float, nargs="+", default=[1e-3, 3e-3])
-    parser.add_argument("--muon-lr", type=float, nargs="+", default=[0.02])
+    parser.add_argument("--matrix-lr", type=float, nargs="+", default=[0.02])
     parser.add_argument("--rest-lr", type=float, default=3e-3)
     parser.add_argument("flags", nargs="*")
     asked = parser.parse_args()
     wanted = [("AdamW", rate, ["--lr", str(rate)]) for rate in asked.lr]
     rest = ["--lr", str(asked.rest_lr)]
-    wanted += [("Muon", rate, [*rest, "--muon-lr", str(rate)]) for rate in asked.muon_lr]
+    wanted += [
+        ("Muon", rate, [*rest, "--optimizer", "muon", "--matrix-lr", str(rate)]) for rate in asked.matrix_lr
+    ]
     runs = [
         carried_out(name, rate, [*asked.flags, *flags], asked.data, asked.out) for name, rate, flags in wanted
     ]

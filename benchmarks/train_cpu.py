@@ -1,7 +1,7 @@
 """Training tokens per second on this CPU: ours beside a plain eager loop in nanoGPT's manner.
 
     python benchmarks/train_cpu.py                      # 6 blocks, 384 wide, context 256, vocabulary 4,096
-    python benchmarks/train_cpu.py --threads 1 --rows 4 --rounds 3
+    python benchmarks/train_cpu.py --threads 1 --batch-size 4 --rounds 3
 
 The baseline is what nanoGPT does on a CPU: Linear layers, all logits at once, AdamW parameter by parameter,
 float32, nothing compiled. Ours is the trainer's own update (train/loop.py): as `glassgpt train` runs it here
@@ -24,13 +24,14 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.train.distributed.process_group import Team
-from glassgpt.train.environment import device_name, quick_precision
-from glassgpt.train.loop import update
-from glassgpt.train.memory import Pieces
+from glassgpt.train.distributed.parallelize import parallelize
+from glassgpt.train.distributed.process_group import ProcessGroup
+from glassgpt.train.environment import device_name, pick_precision
+from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.step import Way
+from glassgpt.train.step import train_step
 
 CONFIG = Config(
     vocab_size=4096, n_positions=256, n_embd=384, n_layer=6, n_head=6,
@@ -84,7 +85,7 @@ def baseline(batch: Tensor, settings: TrainSettings) -> Callable[[], float]:
     def step() -> float:
         loss = model(batch[:, :-1], batch[:, 1:])
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), settings.grad_clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.item()
@@ -95,22 +96,23 @@ def baseline(batch: Tensor, settings: TrainSettings) -> Callable[[], float]:
 def ours(batch: Tensor, settings: TrainSettings) -> Callable[[], float]:
     model = GPT2(CONFIG)
     optimizers = make_optimizers(model, settings)
-    team, pieces = Team(model, way=Way.of(settings, model)), Pieces(settings)
+    loss_module, micro_batch, group = parallelize(model, settings), AutoMicroBatch(settings), ProcessGroup()
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    return lambda: update(batch, optimizers, scaler, pieces, team)[0]
+    tokens = Batch.from_tokens(batch)
+    return lambda: train_step(tokens, loss_module, optimizers, scaler, micro_batch, group).loss
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=16, help="windows of 256 tokens a step")
+    parser.add_argument("--batch-size", type=int, default=16, help="sequences of 256 tokens")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--compiled", action="store_true", help="let a compiled one take part, too")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    batch = torch.randint(0, CONFIG.vocab_size, (arguments.rows, 257))
-    settings = TrainSettings(steps=1, rows=arguments.rows, precision=quick_precision(CPU))
+    batch = torch.randint(0, CONFIG.vocab_size, (arguments.batch_size, 257))
+    settings = TrainSettings(steps=1, batch_size=arguments.batch_size, precision=pick_precision(CPU))
     contestants = {
         "baseline": baseline(batch, settings),
         "ours": ours(batch, settings),

@@ -1,7 +1,7 @@
 """Training tokens per second on one GPU: ours beside a loop in nanoGPT's manner, written for this purpose.
 
     python benchmarks/train_gpu.py --float8                    # GPT-2 small, 64 x 1,024 tokens a step
-    python benchmarks/train_gpu.py --size gpt2-xl --rows 16 --alone
+    python benchmarks/train_gpu.py --size gpt2-xl --batch-size 16 --alone
     python benchmarks/train_gpu.py --float8 --curve shards/    # and how the loss falls on real text
 
 Both train the same shape in bfloat16 with float32 weights, no dropout, fused AdamW, clipping, on random
@@ -28,12 +28,13 @@ from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.distributed.process_group import Team
-from glassgpt.train.loop import update
-from glassgpt.train.memory import Pieces
+from glassgpt.train.distributed.parallelize import parallelize
+from glassgpt.train.distributed.process_group import ProcessGroup
+from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.step import Way
+from glassgpt.train.step import train_step
 
 PADDED, CONTEXT = 50304, 1024
 RATE = 6e-4
@@ -120,16 +121,16 @@ class Baseline:
 class Ours:
     """The trainer's own step, which reads its loss and its gradient's norm each time."""
 
-    def __init__(self, start: GPT2, rows: int, precision: str) -> None:
+    def __init__(self, start: GPT2, batch_size: int, precision: str) -> None:
         with torch.device("cuda"):
             self.model = GPT2(start.config)
         settings = TrainSettings(
-            steps=1, lr=RATE, compile=True, precision=precision, rows=rows, context=CONTEXT
+            steps=1, lr=RATE, compile=True, precision=precision, batch_size=batch_size, context=CONTEXT
         )
         self.optimizers = make_optimizers(self.model, settings)
-        self.team = Team(self.model, way=Way.of(settings, self.model))
+        self.loss_module = parallelize(self.model, settings)
         self.scaler = torch.amp.GradScaler("cuda", enabled=False)
-        self.pieces = Pieces(settings)
+        self.micro_batch, self.group = AutoMicroBatch(settings), ProcessGroup()
         self.begin(start)
 
     def begin(self, start: GPT2) -> None:
@@ -137,11 +138,16 @@ class Ours:
         self.model.load_state_dict(start.state_dict())
 
     def step(self, batch: Tensor) -> float:
-        return update(batch, self.optimizers, self.scaler, self.pieces, self.team)[0]
+        tokens = Batch.from_tokens(batch)
+        return train_step(
+            tokens, self.loss_module, self.optimizers, self.scaler, self.micro_batch, self.group
+        ).loss
 
 
-def speeds(contestants: dict[str, Baseline | Ours], rows: int, steps: int, rounds: int) -> dict[str, float]:
-    batch = torch.randint(0, 50257, (rows, CONTEXT + 1), device="cuda")
+def speeds(
+    contestants: dict[str, Baseline | Ours], batch_size: int, steps: int, rounds: int
+) -> dict[str, float]:
+    batch = torch.randint(0, 50257, (batch_size, CONTEXT + 1), device="cuda")
     seen: dict[str, list[float]] = {name: [] for name in contestants}
     for contestant in contestants.values():
         for _ in range(3):
@@ -153,15 +159,15 @@ def speeds(contestants: dict[str, Baseline | Ours], rows: int, steps: int, round
             for _ in range(steps):
                 contestant.step(batch)
             torch.cuda.synchronize()
-            seen[name].append(steps * rows * CONTEXT / (time.perf_counter() - begun))
+            seen[name].append(steps * batch_size * CONTEXT / (time.perf_counter() - begun))
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
 def curves(
-    contestants: dict[str, Baseline | Ours], start: GPT2, rows: int, shards: Path, steps: int
+    contestants: dict[str, Baseline | Ours], start: GPT2, batch_size: int, shards: Path, steps: int
 ) -> dict[str, list[float]]:
     """The loss at each step of real text, after the same 40 steps of warm-up."""
-    loader = Loader(Shards.open(shards), CONTEXT, rows)
+    loader = Loader(Shards.open(shards), CONTEXT, batch_size)
     batches = [loader.batch(step) for step in range(steps)]
     found: dict[str, list[float]] = {}
     for name, contestant in contestants.items():
@@ -178,7 +184,7 @@ def curves(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="gpt2")
-    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10, help="in each turn")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--float8", action="store_true", help="also with products in float8")
@@ -188,18 +194,23 @@ def main() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
         start = GPT2(Config.named(arguments.size, **NO_DROPOUT))
-    contestants: dict[str, Baseline | Ours] = {"glassgpt": Ours(start, arguments.rows, "bfloat16")}
+    contestants: dict[str, Baseline | Ours] = {"glassgpt": Ours(start, arguments.batch_size, "bfloat16")}
     if arguments.float8:
-        contestants["glassgpt, float8"] = Ours(start, arguments.rows, "float8")
+        contestants["glassgpt, float8"] = Ours(start, arguments.batch_size, "float8")
     if not arguments.alone:
         contestants["nanoGPT's manner"] = Baseline(start.config, start)
-    medians = speeds(contestants, arguments.rows, arguments.steps, arguments.rounds)
+    medians = speeds(contestants, arguments.batch_size, arguments.steps, arguments.rounds)
     for name, value in medians.items():
         print(f"{name:18} {value:12,.0f} tokens/s  {value / medians['glassgpt']:.3f} of ours", flush=True)
-    told = {"benchmark": "train_gpu", "size": arguments.size, "rows": arguments.rows, "tokens_per_s": medians}
+    told = {
+        "benchmark": "train_gpu",
+        "size": arguments.size,
+        "batch_size": arguments.batch_size,
+        "tokens_per_s": medians,
+    }
     told["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
     if arguments.curve is not None:
-        told["curves"] = found = curves(contestants, start, arguments.rows, arguments.curve, 200)
+        told["curves"] = found = curves(contestants, start, arguments.batch_size, arguments.curve, 200)
         print(f"{'step':18}" + "".join(f"{step:>9}" for step in LOOKS))
         for name, losses in found.items():
             print(

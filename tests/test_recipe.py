@@ -22,9 +22,9 @@ from tests.evaluate import texts
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "default"
 MODEL = {
-    "shape": "2x32x2", "context": 64, "dropout": 0.0, "steps": 80, "rows": 8, "lr": 0.01, "muon_lr": 0.02,
-    "warmup": 5, "schedule": "wsd", "precision": "float32", "compile": False, "seed": 1, "eval_every": 40,
-    "eval_rows": 8, "save_every": 40,
+    "shape": "2x32x2", "context": 64, "dropout": 0.0, "steps": 80, "batch_size": 8, "lr": 0.01,
+    "optimizer": "muon", "warmup_steps": 5, "schedule": "wsd", "precision": "float32", "compile": False,
+    "seed": 1, "eval_every": 40, "eval_batches": 1, "save_every": 40,
 }  # fmt: skip
 OPENING = """CHAPTER I
 

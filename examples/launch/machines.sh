@@ -7,4 +7,4 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1   # after a restart nobody reads the
 exec torchrun --nnodes "$NODES" --nproc-per-node gpu --max-restarts 3 \
     --rdzv-backend c10d --rdzv-endpoint "$HEAD:29500" --rdzv-id glassgpt \
     -m glassgpt train --data "$1" --out "$2" --recipe gpt2 --shape gpt2-xl --steps 19000 \
-    --micro-rows 4 --precision bfloat16 --parallel fsdp --resume
+    --micro-batch-size 4 --precision bfloat16 --parallel fsdp --resume

@@ -83,7 +83,7 @@ def samples(model: Path) -> str:
 
 def training(records: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, str]:
     """What the run took, from its log: the steps alone, without starting, looking and saving."""
-    tokens = records[-1]["step"] * settings["rows"] * settings["context"]
+    tokens = records[-1]["step"] * settings["batch_size"] * settings["context"]
     seconds = tokens / statistics.median(record["tokens_per_s"] for record in records)
     return {
         "SEEN": f"{tokens / 1e6:,.0f} million",

@@ -42,17 +42,17 @@ def cleaned(text: str, source: str) -> str:
     text = text.translate(QUOTES)
     if source == "wiki":
         return article(AS_OF.sub("As of ", UPDATE.sub("", text)))
-    paragraphs = (tidy(joined(part)) for part in re.split(r"\n\s*\n", ITALICS.sub("", text)))
+    paragraphs = (clean_up(joined(part)) for part in re.split(r"\n\s*\n", ITALICS.sub("", text)))
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def tidy(paragraph: str) -> str:
+def clean_up(paragraph: str) -> str:
     return BEFORE_STOP.sub(r"\1", SPACES.sub(" ", paragraph)).strip()
 
 
 def article(text: str) -> str:
     """One paragraph a line, and title and headings between the signs that Wikipedia's authors type."""
-    title, *lines = [line for line in map(tidy, text.split("\n")) if line and not FORMULA.search(line)]
+    title, *lines = [line for line in map(clean_up, text.split("\n")) if line and not FORMULA.search(line)]
     parts = [f"= {title} =\n\n"]
     headings: list[str] = []  # that wait for their text
     for line in lines:

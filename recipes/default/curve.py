@@ -2,7 +2,7 @@
 
     python recipes/default/curve.py runs/default runs/tiny
 
-Writes NAME.log.jsonl (every look at the held-out text, and about 1,500 other steps), NAME.sessions.jsonl
+Writes NAME.log.jsonl (every look at the held-out text, and about 1,500 other steps), NAME.environment.jsonl
 (where the run was begun and resumed) and curve.svg.
 """
 
@@ -14,11 +14,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from glassgpt.train.checkpoint.records import read_records
-from glassgpt.train.checkpoint.run_folder import LOG
-from glassgpt.train.environment import SESSIONS
-from glassgpt.train.report.chart import Point, downsample, format_number, linear_ticks, smooth
-from glassgpt.train.report.html import get_curve
+from glassgpt.train.checkpoint.run_folder import LOG, read_records
+from glassgpt.train.environment import ENVIRONMENT
+from glassgpt.train.report.chart import Point, linear_ticks, number_form, smoothed, thinned
+from glassgpt.train.report.html import curve
 
 HERE = Path(__file__).parent
 KEPT = 1500  # records of a run's log
@@ -34,17 +33,14 @@ def keep(run: Path, out: Path) -> None:
     kept = [record for record in records if "val_loss" in record or record["step"] % every == 0]
     lines = [json.dumps({name: v for name, v in record.items() if name != "sample"}) for record in kept]
     (out / f"{run.name}.log.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    if (run / SESSIONS).is_file():
-        shutil.copy(run / SESSIONS, out / f"{run.name}.sessions.jsonl")
+    if (run / ENVIRONMENT).is_file():
+        shutil.copy(run / ENVIRONMENT, out / f"{run.name}.environment.jsonl")
 
 
 def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) -> str:
     """Loss over steps: of the training, its running mean, and of the held-out text as dots."""
     drawn = [
-        point[1]
-        for records, _ in runs.values()
-        for n in ("loss", "val_loss")
-        for point in get_curve(records, n)
+        point[1] for records, _ in runs.values() for n in ("loss", "val_loss") for point in curve(records, n)
     ]
     low = 0.98 * min(drawn)
     high = 1.9 * low  # the first steps, from 9.7 on, would press the rest flat
@@ -65,17 +61,17 @@ def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) 
         parts.append(f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{tick:g}</text>')
     for tick in linear_ticks(0, steps):
         x = place((tick, low))[0]
-        parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{format_number(tick)}</text>')
+        parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{number_form(tick)}</text>')
     for row, (colour, (name, (records, sessions))) in enumerate(zip(COLOURS, runs.items(), strict=False)):
-        loss = get_curve(records, "loss")
+        loss = curve(records, "loss")
         for session in sessions:
             if session["step"]:
                 x = place((session["step"], low))[0]
                 parts.append(f'<path class="resumed" d="M{x} {TOP}v{HEIGHT}"><title>resumed</title></path>')
-        parts += [path(downsample(loss), "raw"), path(downsample(smooth(loss)), "smooth")]
-        for x, y in map(place, get_curve(records, "val_loss")):
+        parts += [path(thinned(loss), "raw"), path(thinned(smoothed(loss)), "smooth")]
+        for x, y in map(place, curve(records, "val_loss")):
             parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-        last = get_curve(records, "val_loss")[-1]
+        last = curve(records, "val_loss")[-1]
         label = f"{name}: held out {last[1]:.3f} after {last[0]:,} steps"
         parts.append(f'<circle cx="{LEFT + 380}" cy="{TOP + 16 + 20 * row}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{LEFT + 392}" y="{TOP + 20 + 20 * row}">{label}</text>')
@@ -95,7 +91,7 @@ def main() -> None:
     runs = {}
     for log in sorted(given.out.glob("*.log.jsonl")):
         name = log.name.removesuffix(".log.jsonl")
-        runs[name] = read_records(log), read_records(given.out / f"{name}.sessions.jsonl")
+        runs[name] = read_records(log), read_records(given.out / f"{name}.environment.jsonl")
     (given.out / "curve.svg").write_text(drawing(runs), "utf-8")
 
 

@@ -1,23 +1,29 @@
 """GPT-2 made of glass: run it, see inside it, train and tune one, serve it, check it."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, load
     from glassgpt.inspect.tally import tally
+    from glassgpt.train.finetune import tune
+    from glassgpt.train.trainer import train
 
 __version__ = "0.1.0"
-__all__ = ["GPT", "__version__", "load", "tally"]
+__all__ = ["GPT", "__version__", "load", "tally", "train", "tune"]
+
+# Imported when first used, so that `import glassgpt` and `glassgpt --help` cost nothing.
+_LAZY = {
+    "GPT": "glassgpt.gpt",
+    "load": "glassgpt.gpt",
+    "tally": "glassgpt.inspect.tally",
+    "tune": "glassgpt.train.finetune",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that `import glassgpt` and `glassgpt --help` cost nothing.
-    if name in ("GPT", "load"):
-        from glassgpt import gpt
-
-        return getattr(gpt, name)
-    if name == "tally":
-        from glassgpt.inspect.tally import tally
-
-        return tally
+    if name == "train":  # a package that can be called
+        return import_module("glassgpt.train")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'glassgpt' has no attribute {name!r}")

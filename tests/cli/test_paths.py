@@ -18,7 +18,7 @@ from tests.conftest import SHIPPED
 EMPTY = {
     "train --out": ["train", "--out", "", "--data", "x", "--steps", "1"],
     "train --data": ["train", "--out", "x", "--data", "", "--steps", "1"],
-    "train --start": ["train", "--out", "x", "--data", "y", "--steps", "1", "--start", ""],
+    "train --init-from": ["train", "--out", "x", "--data", "y", "--steps", "1", "--init-from", ""],
     "prepare FILE": ["prepare", "", "-o", "x"],
     "prepare FILE, the second": ["prepare", "x", "", "-o", "y"],
     "prepare --out": ["prepare", "x", "-o", ""],
@@ -213,5 +213,5 @@ def test_a_folder_of_hidden_files_counts_as_empty(glassgpt):
     )
     Path("run").mkdir()
     Path("run/.DS_Store").write_text("")
-    size = ["--shape", "1x16x2", "--context", "16", "--rows", "2", "--eval-rows", "2"]
+    size = ["--shape", "1x16x2", "--context", "16", "--batch-size", "2", "--eval-batches", "1"]
     assert glassgpt("train", "--data", "shards", "--out", "run", "--steps", "1", *size, "--dry-run").code == 0

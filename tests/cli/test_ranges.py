@@ -59,10 +59,10 @@ def test_generate_options(glassgpt, tiny, flag, values):
         ("eval", "--stride", HUGE),
         ("train", "--data", "d", "--out", "r", "--steps", "0"),
         ("train", "--data", "d", "--out", "r", "--steps", "5", "--shape", "1000000x32x2"),
-        ("train", "--data", "d", "--out", "r", "--steps", "5", "--rows", "10000000000", "--micro-rows", "7"),
-        ("train", "--data", "d", "--out", "r", "--steps", "5", "--eval-rows", "100000000"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--batch-size", "10000000000"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--eval-batches", "100000000"),
         ("train", "--data", "d", "--out", "r", "--steps", "5", "--dropout", "nan"),
-        ("train", "--data", "d", "--out", "r", "--steps", "5", "--tensor", "-1"),
+        ("train", "--data", "d", "--out", "r", "--steps", "5", "--tensor-parallel-size", "-1"),
     ],
     ids=" ".join,
 )  # fmt: skip

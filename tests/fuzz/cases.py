@@ -40,7 +40,7 @@ WORDS = [
     *("ddp", "tp", "hf", "gguf", "", " ", "A ferry", "0.0.0.0", "::", "x" * 5000, "\udcff"),
 ]
 # Arguments with which each command runs, so that the fuzzed options are reached.
-SMALL_RUN = "--shape 1x16x2 --context 16 --rows 2 --eval-rows 2 --save-every 2".split()
+SMALL_RUN = "--shape 1x16x2 --context 16 --batch-size 2 --eval-batches 1 --save-every 2".split()
 USUAL = {
     "generate": ["A ferry", "--model", "model", "--max-new-tokens", "3"],
     "next": ["A ferry", "--model", "model", "-k", "3"],
@@ -140,7 +140,8 @@ def model_folder(rng: random.Random, folder: Path) -> Case:
             ["convert", source, "new"],
             ["convert", source, "new.gguf"],
             ["tokens", "A ferry", "--model", source],
-            ["train", "--data", "shards", "--out", "new", *SMALL_RUN[2:], "--steps", "1", "--start", source],
+            ["train", "--data", "shards", "--out", "new", *SMALL_RUN[2:], "--steps", "1",
+             "--init-from", source],
         ]
     )  # fmt: skip
     return f"{name}: {' '.join(words)}", lambda: main(words)
@@ -252,10 +253,10 @@ def shards_folder(rng: random.Random, folder: Path) -> Case:
         "1x16x2",
         "--context",
         "16",
-        "--rows",
+        "--batch-size",
         "2",
     ]
-    train += ["--eval-rows", "2", "--save-every", "2"]
+    train += ["--eval-batches", "1", "--save-every", "2"]
     words = rng.choice([[*train, "--out", "new"], [*train, "--out", "run", "--resume"], ["verify", "victim"]])
     return f"shards ({done}): {' '.join(words)}", lambda: main(words)
 

@@ -52,7 +52,8 @@ def make(folder: Path) -> None:
         )
         assert done == 0
         done = main(
-            "train --data shards --out run --steps 6 --shape 1x16x2 --context 16 --rows 2 --eval-rows 2 "
+            "train --data shards --out run --steps 6 --shape 1x16x2 --context 16 --batch-size 2 "
+            "--eval-batches 1 "
             "--save-every 2 --device cpu".split()
         )
         assert done == 0

@@ -20,9 +20,9 @@ from glassgpt.model import GPT2, TorchBackend
 from glassgpt.model.cuda_graphs import can_record
 from glassgpt.model.gpt2 import Attention, Projection
 from glassgpt.model.plain import attends_plainly, fits_kernels, is_just
-from glassgpt.train.distributed.parallelize import check_dividable
-from glassgpt.train.float8 import use_float8
-from glassgpt.train.lora import Ranks, add_low_rank, merged_state
+from glassgpt.train.distributed.parallelize import check_tensor_parallel
+from glassgpt.train.float8 import apply_float8
+from glassgpt.train.lora import Ranks, add_lora, merged_state_dict
 from tests.model.conftest import noisy
 
 SMALL = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4}
@@ -62,7 +62,7 @@ def plain(**options: object) -> GPT2:
 
 
 def with_lora() -> GPT2:
-    return noisy(add_low_rank(plain(), Ranks(2, 2)))
+    return noisy(add_lora(plain(), Ranks(2, 2)))
 
 
 def hooked() -> GPT2:
@@ -148,7 +148,7 @@ def test_looking_into_a_block_shows_what_the_whole_pass_had(make) -> None:
 def test_what_a_logit_is_owed_to_counts_loras_corrections() -> None:
     lora = with_lora()
     merged = plain()
-    merged.load_state_dict(merged_state(lora))
+    merged.load_state_dict(merged_state_dict(lora))
     found, wanted = (
         GPT(TorchBackend(model)).attribute(range(5, 15), target=7, method="direct_logit_attribution")
         for model in (lora, merged)
@@ -214,7 +214,7 @@ def test_kernels_are_for_what_they_were_written_for() -> None:
     assert not fits(lambda block: block.mlp.c_fc.register_forward_pre_hook(lambda part, given: given))
     assert not fits_kernels(nn.Identity())
     model = plain()
-    use_float8(model)
+    apply_float8(model)
     assert not fits_kernels(model.h[0])
 
 
@@ -229,9 +229,9 @@ def test_a_model_of_another_class_is_not_recorded() -> None:
 
 def test_only_our_own_layers_are_divided_among_processes() -> None:
     model = plain()
-    check_dividable(model)
-    use_float8(model)
-    check_dividable(model)
+    check_tensor_parallel(model)
+    apply_float8(model)
+    check_tensor_parallel(model)
     for wrong in (with_lora(), another_attention(plain(), Normed)):
         with pytest.raises(SettingError, match="fsdp"):
-            check_dividable(wrong)
+            check_tensor_parallel(wrong)

@@ -18,7 +18,18 @@ from glassgpt.train.data.shards import Shards, open_splits
 from glassgpt.weights import load_config
 from tests.conftest import SHIPPED
 
-SMALL = ["--shape", "2x32x2", "--context", "32", "--rows", "4", "--eval-rows", "8", "--warmup", "2"]
+SMALL = [
+    "--shape",
+    "2x32x2",
+    "--context",
+    "32",
+    "--batch-size",
+    "4",
+    "--eval-batches",
+    "2",
+    "--warmup-steps",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +49,7 @@ def records(run: Path) -> list[dict]:
 
 
 def train(shards: Path, run: Path, *more: str) -> int:
-    small = SMALL[2:] if "--start" in more else SMALL  # which has its own shape
+    small = SMALL[2:] if "--init-from" in more else SMALL  # which has its own shape
     return main(["train", "--data", str(shards), "--out", str(run), "--device", "cpu", *small, *more])
 
 
@@ -55,11 +66,11 @@ def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.Capt
     page = (run / "report.html").read_text("utf-8")
     for line in (run / "samples.jsonl").read_text().splitlines():
         assert f"step {json.loads(line)['step']}<" in page
-    assert json.loads((run / "sessions.jsonl").read_text())["step"] == 0
+    assert json.loads((run / "environment.jsonl").read_text())["step"] == 0
     assert main(["generate", "Day 7", "--model", str(run), "--max-new-tokens", "8", "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("Day 7")
     assert train(shards, run, "--steps", "30") == 2
-    assert "holds a run already. Add --resume" in capsys.readouterr().err
+    assert "already contains a run. Add --resume" in capsys.readouterr().err
 
 
 def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
@@ -82,14 +93,14 @@ def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--steps", "5", "--shape", "2by3"], "shape '2by3' is not understood"),
+        (["--steps", "5", "--shape", "2by3"], "shape '2by3' is not a shape"),
         (["--steps", "5", "--shape", "2x33x2"], "n_embd 33 is not a multiple of n_head 2"),
         (["--steps", "0"], "steps is 0"),
-        (["--steps", "5", "--resume"], "holds no checkpoint to go on from"),
+        (["--steps", "5", "--resume"], "has no checkpoint to resume from"),
         (["--steps", "5", "--recipe", "gpt9"], "recipe 'gpt9' is not one of gpt1, gpt2"),
-        (["--steps", "5", "--micro-rows", "3"], "micro_rows 3 does not divide rows 4"),
+        (["--steps", "5", "--micro-batch-size", "3"], "micro_batch_size 3 does not divide batch_size 4"),
         (
-            ["--steps", "5", "--start", SHIPPED, "--context", "2048"],
+            ["--steps", "5", "--init-from", SHIPPED, "--context", "2048"],
             "context 2048 is longer than the model's ",
         ),
         (["--steps", "5", "--device", "tpu"], "device 'tpu'"),
@@ -107,7 +118,7 @@ def test_a_mistake_gets_one_line(
 
 def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert train(shards, run, "--start", SHIPPED, "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0
+    assert train(shards, run, "--init-from", SHIPPED, "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0
     before = load_config(SHIPPED)
     assert records(run)[0]["loss"] < math.log(before.vocab_size) - 0.8  # a fresh one would begin there
     assert Config.load(run).n_embd == before.n_embd
@@ -135,9 +146,12 @@ def test_a_run_goes_on_with_its_own_data_and_settings(
     assert "was not trained on this data: --data has different tokens" in told
     assert train(shards, run, "--steps", "3", "--resume", "--lr", "0.5") == 2
     assert "lr 0.5 differs from the run's 0.001" in capsys.readouterr().err
-    assert train(shards, run, "--steps", "3", "--resume", "--skip-bad-steps", "2", "--keep", "1") == 0
+    assert (
+        train(shards, run, "--steps", "3", "--resume", "--skip-bad-steps", "2", "--keep-checkpoints", "1")
+        == 0
+    )
     kept = json.loads((run / "settings.json").read_text())
-    assert (kept["skip_bad_steps"], kept["keep"], kept["save_every"]) == (2, 1, 1)
+    assert (kept["skip_bad_steps"], kept["keep_checkpoints"], kept["save_every"]) == (2, 1, 1)
 
 
 # A command that sends itself a signal when it first writes to a place whose name holds a word.
@@ -158,7 +172,7 @@ sys.exit(main())
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_run_goes_on_exactly(shards: Path, tmp_path: Path, number: signal.Signals) -> None:
-    settings = ["--steps", "40", "--save-every", "5", "--eval-every", "20", "--muon-lr", "0.02"]
+    settings = ["--steps", "40", "--save-every", "5", "--eval-every", "20", "--optimizer", "muon"]
     assert train(shards, tmp_path / "whole", *settings) == 0
     run = tmp_path / "cut"
     command = [sys.executable, "-c", SIGNALLED, str(int(number)), "step-00000010"]

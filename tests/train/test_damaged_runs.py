@@ -27,14 +27,16 @@ from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
 
 DEEP = "[" * 100_000
-SETTINGS = TrainSettings(steps=6, rows=2, context=8, warmup=1, eval_every=2, eval_rows=2, save_every=2)
+SETTINGS = TrainSettings(
+    steps=6, batch_size=2, context=8, warmup_steps=1, eval_every=2, eval_batches=1, save_every=2
+)
 
 
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +57,8 @@ def train(data: Path, run: Path, *more: str) -> int:
 def half_done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two steps left to do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-        patch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+        patch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+        patch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
         run = tmp_path_factory.mktemp("runs") / "run"
         assert train(data, run) == 0
     shutil.rmtree(run / "checkpoints" / "step-00000006")
@@ -100,7 +102,7 @@ WITH_OTHER_KEYS = {"step": 1, "loss": "low", "tokens_per_s": None, "val_loss": [
         (lambda log: log.write_bytes(log.read_bytes()[:-9]), ""),  # as a kill leaves it
         (lambda log: log.unlink(), ""),
         (
-            lambda log: (log.parent / "sessions.jsonl").write_text('{"step": 0, "time": 7}\n[]\n{}\n'),
+            lambda log: (log.parent / "environment.jsonl").write_text('{"step": 0, "time": 7}\n[]\n{}\n'),
             "line 2",
         ),
         (
@@ -140,7 +142,10 @@ def swap_heads(run: Path) -> None:
             "settings.json cannot be read (seed is None)",
         ),
         (lambda run: changed(run / "settings.json", speed=9), "(there is no setting 'speed')"),
-        (lambda run: changed(run / "settings.json", muon_lr=0.1), "settings.json names other optimizers"),
+        (
+            lambda run: changed(run / "settings.json", optimizer="muon"),
+            "settings.json names other optimizers",
+        ),
         (lambda run: (run / "config.json").write_text(DEEP), "config.json is not JSON"),
         (lambda run: changed(run / "config.json", n_layer=2), "config.json does not match"),
         (lambda run: changed(run / "config.json", n_layer=10**9), "config.json does not match"),

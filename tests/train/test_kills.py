@@ -30,23 +30,22 @@ from glassgpt.errors import UserError
 from glassgpt.files import find_interrupted_writes
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import estimate as plan
+from glassgpt.train import estimate
 from glassgpt.train.checkpoint.load import read_training_state
 from glassgpt.train.checkpoint.run_folder import checkpoint_path, list_checkpoints
-from glassgpt.train.finetune_run import prepare_run, train_run
-from glassgpt.train.finetune_settings import schedule
+from glassgpt.train.finetune import paced, prepare_run, tune
 from glassgpt.train.finetune_state import STATE, read_state, state_folder
-from glassgpt.train.loop import train
+from glassgpt.train.loop import train_loop
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.trainer import Request, checked, prepare_job
+from glassgpt.train.trainer import RunConfig, Trainer, check_config
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs forks and /proc")
 
 # Dropout is on by default. A save after every step: most moments fall into one.
 SETTINGS = TrainSettings(
-    steps=24, rows=4, micro_rows=2, context=32, lr=1e-2, muon_lr=0.02, warmup=3,
-    eval_every=4, eval_rows=4, save_every=1, keep=2,
+    steps=24, batch_size=4, micro_batch_size=2, context=32, lr=1e-2, optimizer="muon", warmup_steps=3,
+    eval_every=4, eval_batches=1, save_every=1, keep_checkpoints=2,
 )  # fmt: skip
 RANDOM_KILLS = 20
 KILLS_IN_SAVES = 10
@@ -54,15 +53,17 @@ PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
 
 
 def steps_of(data: Path, out: Path) -> Iterator[int]:
-    """What `glassgpt train` does, less what it says: begin, or go on where the folder stands."""
-    request = Request(
+    """What `glassgpt train` does, without its reports: start, or resume where the folder stands."""
+    config = RunConfig(
         data=str(data), out=out, settings=SETTINGS, shape="2x32x2", resume=bool(list_checkpoints(out))
     )
-    job = prepare_job(*checked(request), torch.device("cpu"))
-    job.write_beginning()
+    trainer = Trainer(*check_config(config), torch.device("cpu"))
+    trainer.prepare_folder()
     with ExitStack() as stack:
-        batches = lambda step: stack.enter_context(job.batches(step))  # noqa: E731
-        for record in train(job.model, batches, job.held_out, out, job.settings, data=job.loader.identity):
+        batches = lambda step: stack.enter_context(trainer.batches(step))  # noqa: E731
+        for record in train_loop(
+            trainer.model, batches, trainer.held_out, out, trainer.settings, data=trainer.loader.identity
+        ):
             yield record["step"]
 
 
@@ -285,16 +286,16 @@ def test_a_kill_in_any_gap_between_two_files_is_harmless(
 
 def tune_until_change(text: Path, out: Path, number: int) -> None:
     """Begin a tuning, or go on with it, until just before that change to the folders; 0 is never."""
-    plan.trial = lambda *of: 1e5  # type: ignore[assignment]
-    plan.measured_peak = lambda *of: 1e12  # type: ignore[assignment]
+    estimate.measure_throughput = lambda *of: 1e5  # type: ignore[assignment]
+    estimate.measure_peak_flops = lambda *of: 1e12  # type: ignore[assignment]
     torch.manual_seed(0)
     config = Config(vocab_size=257, n_positions=16, n_embd=16, n_layer=1, n_head=1)
     tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
     start = Checkpoint(config, tensors, ByteTokenizer(), source="small")
     saved = read_state(out) if (state_folder(out) / STATE).exists() else None
-    run = prepare_run(start, [text], torch.device("cpu"), saved=saved, out=out)
+    tuning = prepare_run(start, [text], torch.device("cpu"), saved=saved, out=out)
     if saved is None:
-        run.settings = schedule(dataclasses.replace(run.settings, steps=30, precision="float32", lr=5e-3))
+        tuning.settings = paced(dataclasses.replace(tuning.settings, steps=30, precision="float32", lr=5e-3))
     seen = 0
 
     def watch(event: str, arguments: tuple) -> None:
@@ -305,7 +306,7 @@ def tune_until_change(text: Path, out: Path, number: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    for _ in train_run(run, out, 1e6):
+    for _ in tune(tuning, out, 1e6):
         pass
 
 

@@ -117,7 +117,7 @@ def test_a_missing_package_is_reported_first(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with dashboard.watching("training", 10) as show:
+    with dashboard.live_metrics("training", 10) as show:
         for step in range(1, 11):
             figures = {
                 "step": step,
@@ -129,9 +129,9 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(capsys: pytest.Ca
             }
             show({**figures, **({"val_loss": 3.1} if step == 10 else {})})
     first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("step 1  loss 3.000  rate 1.0e-03  gradient 0.50  1,234 tokens/s  MFU 40%  ")
+    assert first.startswith("step 1  loss 3.000  lr 1.0e-03  grad norm 0.50  1,234 tokens/s  MFU 40%  ")
     assert first.endswith(" left")
-    assert last == "step 10  loss 3.000  held out 3.100  rate 1.0e-03  gradient 0.50  1,234 tokens/s  MFU 40%"
+    assert last == "step 10  loss 3.000  val loss 3.100  lr 1.0e-03  grad norm 0.50  1,234 tokens/s  MFU 40%"
 
 
 def test_the_course_of_the_loss_in_one_line() -> None:

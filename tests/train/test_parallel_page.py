@@ -13,7 +13,7 @@ import pytest
 import glassgpt
 from glassgpt.config import SIZES
 from glassgpt.errors import SettingError
-from glassgpt.train.distributed.parallelize import check_division
+from glassgpt.train.distributed.parallelize import check_divisible
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = sorted((ROOT / "examples" / "launch").iterdir())
@@ -34,14 +34,14 @@ def test_the_script_counts_as_the_tally_does() -> None:
 
 @pytest.mark.parametrize(("size", "largest"), [("gpt2", 4), ("gpt2-medium", 16), ("gpt2-large", 4)])
 def test_how_many_can_share_a_published_size(size: str, largest: int) -> None:
-    check_division(SIZES[size], 1024, largest)
+    check_divisible(SIZES[size], 1024, largest)
     with pytest.raises(SettingError):
-        check_division(SIZES[size], 1024, 2 * largest)
+        check_divisible(SIZES[size], 1024, 2 * largest)
 
 
 def test_xl_cannot_be_shared_and_says_so() -> None:
     with pytest.raises(SettingError, match=r"n_head 25 cannot be .* 8 processes\. Choose --parallel fsdp"):
-        check_division(SIZES["gpt2-xl"], 1024, 8)
+        check_divisible(SIZES["gpt2-xl"], 1024, 8)
 
 
 def test_launch_files_give_flags_that_exist() -> None:

@@ -65,8 +65,8 @@ def run(tmp_path: Path) -> Path:
         "versions": {"torch": "9.9"}, "peak_flops": 1e9, "flops_per_token": 5e5, "commit": "abcdef",
     }  # fmt: skip
     sessions = [session, {**session, "step": 400, "time": "2026-01-03T00:00:00+00:00"}]
-    (out / "sessions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sessions))
-    settings = TrainSettings(steps=2000, rows=4, context=32)
+    (out / "environment.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sessions))
+    settings = TrainSettings(steps=2000, batch_size=4, context=32)
     (out / "settings.json").write_text(json.dumps(settings.to_dict()))
     config = Config(vocab_size=50, n_positions=32, n_embd=32, n_layer=2, n_head=2)
     (out / "config.json").write_text(json.dumps(config.to_dict()))
@@ -103,7 +103,7 @@ def test_what_the_model_wrote_is_text_and_nothing_is_fetched(run: Path) -> None:
 
 def test_a_run_with_little_to_tell_has_a_report_too(run: Path) -> None:
     (run / "samples.jsonl").unlink()
-    (run / "sessions.jsonl").unlink()
+    (run / "environment.jsonl").unlink()
     first = (run / "log.jsonl").read_text().splitlines()[0]
     (run / "log.jsonl").write_text(first + "\n")
     assert "Loss" in write_report(run).read_text("utf-8")

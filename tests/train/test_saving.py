@@ -160,7 +160,7 @@ def test_deterministic_mode_is_on_for_updates_only(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_resumed_run_on_a_gpu_is_bit_for_bit_the_same(tmp_path: Path, precision: str) -> None:
     """In deterministic mode, with dropout and accumulation."""
-    changes = {"precision": precision, "deterministic": True, "micro_rows": 2}
+    changes = {"precision": precision, "deterministic": True, "micro_batch_size": 2}
     settings = type(SETTINGS)(**{**vars(SETTINGS), **changes})
     whole = fresh().cuda()
     expected = run(whole, tmp_path / "whole", settings)

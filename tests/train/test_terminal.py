@@ -61,7 +61,7 @@ class Terminal:
 
 @pytest.mark.parametrize(
     ("moment", "times", "codes"),
-    [(b"trying a few steps", 1, {130}), (b"MFU", 1, {0}), (b"MFU", 2, {0, 130})],
+    [(b"trying a few steps", 1, {130}), (b"grad norm", 1, {0}), (b"grad norm", 2, {0, 130})],
     ids=["while it plans", "while it trains", "twice"],
 )
 def test_ctrl_c_leaves_the_terminal_as_it_was(
@@ -69,8 +69,8 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(
 ) -> None:
     terminal = Terminal(
         "train", "--data", str(shards), "--out", str(tmp_path / "run"), "--steps", "100000",
-        "--device", "cpu", "--shape", "1x32x2", "--context", "32", "--rows", "2",
-        "--eval-rows", "2", "--save-every", "100000",
+        "--device", "cpu", "--shape", "1x32x2", "--context", "32", "--batch-size", "2",
+        "--eval-batches", "1", "--save-every", "100000",
         "--eval-every", "100000",
     )  # fmt: skip
     terminal.read_until(moment)
@@ -86,4 +86,4 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(
         assert "training" in said
         assert "/100,000" in said
         assert "▁" in said
-        assert "stopped and saved; go on with --resume" in said
+        assert "stopped and saved; continue with --resume" in said

@@ -21,7 +21,7 @@ from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import finetune_run, finetune_settings, loop
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.estimate import Plan
+from glassgpt.train.estimate import Estimate
 from glassgpt.train.finetune import TuneCallback, TuneResult, tune
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
 from glassgpt.train.finetune_settings import (
@@ -50,8 +50,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick this machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture
@@ -116,7 +116,8 @@ def test_what_is_picked() -> None:
     assert choose_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
     thin = choose_settings(SIZES["gpt2"], 300_000, lora=True)
     assert thin.lr > small.lr
-    assert (small.muon_lr, thin.muon_lr) == (finetune_settings.MUON_LR, None)
+    assert (small.optimizer, small.matrix_lr) == ("muon", finetune_settings.MUON_LR)
+    assert thin.optimizer == "adamw"
     little = choose_settings(CONFIG, 20 * CONTEXT, lora=False)
     assert little.rows == 1  # so that there are some updates
     assert little.steps == finetune_settings.MIN_STEPS
@@ -124,19 +125,20 @@ def test_what_is_picked() -> None:
 
 
 def test_the_micro_batch_fits_into_memory() -> None:
-    settings = dataclasses.replace(choose_settings(SIZES["gpt2"], 10**6, lora=False), rows=8)
+    settings = dataclasses.replace(choose_settings(SIZES["gpt2"], 10**6, lora=False), batch_size=8)
     sizes = [
-        choose_micro_batch(settings, SIZES["gpt2"], free).micro_rows for free in (1 << 28, 8 << 30, 1 << 40)
+        choose_micro_batch(settings, SIZES["gpt2"], free).micro_batch_size
+        for free in (1 << 28, 8 << 30, 1 << 40)
     ]
     assert sizes[0] == 1
     assert sizes[2] == 8
     assert sizes == sorted(sizes)
-    assert choose_micro_batch(settings, SIZES["gpt2"], 1 << 40, max_tokens=2500).micro_rows == 2
+    assert choose_micro_batch(settings, SIZES["gpt2"], 1 << 40, max_tokens=2500).micro_batch_size == 2
 
 
 def test_time_limits_the_steps() -> None:
     settings = choose_settings(CONFIG, 1_000_000, lora=False)
-    plan = Plan(
+    plan = Estimate(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=500.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip
@@ -151,7 +153,7 @@ def test_time_limits_the_steps() -> None:
 def test_the_best_state_is_what_lies_on_the_disk(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune_run, "ranks_within", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config: Ranks(2, 2))
     run, out = prepared(text, lora=lora), tmp_path / "out"
     records = list(train_run(run, out, 600))
     losses = {r["step"]: r["val_loss"] for r in records if "val_loss" in r}
@@ -172,7 +174,7 @@ def test_it_stops_when_the_val_loss_gets_worse(text: Path, tmp_path: Path) -> No
     run = prepared(text)
     run.eval_windows = [torch.from_numpy(noise[: 12 * 33]).view(12, 33)]
     run.loss_before = run.best_loss = 0.1
-    run.settings = dataclasses.replace(run.settings, steps=1000, warmup=2)
+    run.settings = dataclasses.replace(run.settings, steps=1000, warmup_steps=2)
     records = list(train_run(run, tmp_path / "out", 600))
     evals = [record for record in records if "val_loss" in record]
     assert len(evals) == finetune_run.PATIENCE
@@ -217,7 +219,7 @@ def resumed(text: Path, out: Path, **more: object) -> FinetuneRun:
 def test_an_interrupted_run_resumes_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune_run, "ranks_within", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config: Ranks(2, 2))
     whole = short(text, lora=lora)
     expected = list(train_run(whole, tmp_path / "whole", 600))
     out = tmp_path / "cut"
@@ -225,7 +227,7 @@ def test_an_interrupted_run_resumes_exactly(
     begun = [next(steps) for _ in range(25)]
     steps.close()
     # On another machine the clock would have other settings picked.
-    monkeypatch.setattr(finetune_run, "make_plan", None)
+    monkeypatch.setattr(finetune_run, "estimate_training", None)
     monkeypatch.setattr(finetune_run, "fit_to_time", None)
     assert is_interrupted(out)
     cut = resumed(text, out, lora=lora)
@@ -357,7 +359,7 @@ def test_the_reported_loss_is_measured_in_float32(text: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("speed", [10.0, 1000.0, 1e6])
 def test_a_slow_machine_evaluates_fewer_windows(speed: float) -> None:
-    plan = Plan(
+    plan = Estimate(
         choose_settings(CONFIG, 1000, lora=False), largest_micro_batch=1, parameters=0, weights=0,
         gradients=0, optimizer=0, activations=0, tokens_per_step=1000, tokens_per_s=speed, peak_flops=1.0,
         flops_per_token=1.0,
@@ -373,7 +375,7 @@ def test_a_slow_machine_evaluates_fewer_windows(speed: float) -> None:
 
 def test_fewer_evals_where_one_takes_long() -> None:
     settings = choose_settings(CONFIG, 1_000_000, lora=False)
-    plan = Plan(
+    plan = Estimate(
         settings, largest_micro_batch=1, parameters=0, weights=0, gradients=0, optimizer=0, activations=0,
         tokens_per_step=1000, tokens_per_s=1000.0, peak_flops=1.0, flops_per_token=1.0,
     )  # fmt: skip

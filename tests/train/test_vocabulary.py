@@ -102,8 +102,8 @@ def test_a_model_of_characters(files: list[Path], tmp_path: Path) -> None:
     prepared = glassgpt("prepare", "texts/", "-o", "shards", "--tokenizer", "chars", "--val-fraction", "0.1")
     assert prepared.returncode == 0, prepared.stderr
     made = glassgpt(
-        "train", "--data", "shards", "--out", "run", "--steps", "80", "--rows", "8", "--context", "32",
-        "--shape", "2x64x2", "--dropout", "0", "--lr", "5e-3", "--warmup", "5", "--device", "cpu",
+        "train", "--data", "shards", "--out", "run", "--steps", "80", "--batch-size", "8", "--context", "32",
+        "--shape", "2x64x2", "--dropout", "0", "--lr", "5e-3", "--warmup-steps", "5", "--device", "cpu",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     first, *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())

@@ -36,8 +36,8 @@ NOVEL = "It was a wet night; nobody came, and the lamps went out.\n" * 200
 @pytest.fixture(autouse=True)
 def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 def train(data: Path, run: Path, *more: str) -> int:
@@ -86,14 +86,14 @@ def safetensors() -> bytes:
         ("utf16.txt", NOVEL.encode("utf-16"), "UTF-16", "glassgpt prepare"),
         ("chinese.txt", ("雨夜，没有人来，灯都灭了。" * 4000).encode(), "text", "glassgpt prepare"),
         ("many.jsonl", b'{"text": "one"}\n' * 300, "JSON", "glassgpt prepare {path} -o shards/"),
-        ("model.safetensors", safetensors(), "a safetensors file", "--start MODEL"),
-        ("model.gguf", b"GGUF" + bytes(4000), "a GGUF model", "--start MODEL"),
-        ("ckpt.pt", zipped(), "a zip file", "--start MODEL"),
+        ("model.safetensors", safetensors(), "a safetensors file", "--init-from MODEL"),
+        ("model.gguf", b"GGUF" + bytes(4000), "a GGUF model", "--init-from MODEL"),
+        ("ckpt.pt", zipped(), "a zip file", "--init-from MODEL"),
         (
             "old.pt",
             b"\x80\x02}q\x00(X\x05\x00\x00\x00model" + bytes(500) + b"s.",
             "a Python pickle",
-            "--start",
+            "--init-from",
         ),
         ("rows.parquet", b"PAR1" + bytes(500) + b"PAR1", "a Parquet table", "glassgpt prepare {path}"),
         ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(500), "an image", "glassgpt prepare TEXT"),
@@ -145,17 +145,17 @@ def test_an_id_beyond_the_vocabulary_is_found_before_the_first_step(
     assert train(foreign(tmp_path / "train.bin", 60_000), tmp_path / "run") == 2
     assert "contains the id 60,000, but the vocabulary has 50,257" in told(capsys)
     small = str(small_model(tmp_path / "small", 310))
-    assert train(foreign(tmp_path / "train.bin", 310), tmp_path / "run", "--start", small) == 2
+    assert train(foreign(tmp_path / "train.bin", 310), tmp_path / "run", "--init-from", small) == 2
     assert "contains the id 310, but the vocabulary has 310" in told(capsys)
     assert not (tmp_path / "run").exists()
-    assert train(foreign(tmp_path / "train.bin", 309), tmp_path / "run", "--start", small) == 0
+    assert train(foreign(tmp_path / "train.bin", 309), tmp_path / "run", "--init-from", small) == 0
 
 
 def test_a_start_that_knows_fewer_tokens_than_the_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = shards_of(tmp_path)
-    assert train(data, tmp_path / "run", "--start", str(small_model(tmp_path / "small", 200))) == 2
+    assert train(data, tmp_path / "run", "--init-from", str(small_model(tmp_path / "small", 200))) == 2
     assert "a tokenizer of 257 tokens, and" in told(capsys)
 
 
@@ -164,12 +164,12 @@ def test_foreign_tokens_that_changed_in_place_end_a_resume(
 ) -> None:
     file = foreign(tmp_path / "train.bin", 7)
     model = str(small_model(tmp_path / "small", 310))
-    assert train(file, tmp_path / "run", "--start", model, "--save-every", "1") == 0
+    assert train(file, tmp_path / "run", "--init-from", model, "--save-every", "1") == 0
     capsys.readouterr()
     ids = np.fromfile(file, "<u2")
     ids[len(ids) // 2] += 1
     ids.tofile(file)
-    assert train(file, tmp_path / "run", "--start", model, "--save-every", "1", "--resume") == 2
+    assert train(file, tmp_path / "run", "--init-from", model, "--save-every", "1", "--resume") == 2
     assert "--data has different tokens" in capsys.readouterr().err
 
 
@@ -255,7 +255,7 @@ def test_a_start_whose_tokenizer_cannot_be_read_is_not_trained_on_other_ids(
     assert main(["convert", "tiny", "start"]) == 0
     Path("start/tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0}}}')
     capsys.readouterr()
-    words = "train --data shards --start start --out run --steps 1 --context 16".split()
+    words = "train --data shards --init-from start --out run --steps 1 --context 16".split()
     assert main([*words, "--rows", "2"]) == 2
     assert "the tokenizer of start cannot be read" in capsys.readouterr().err
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):

@@ -132,8 +132,8 @@ def test_the_commands_take_it(
 def test_eval_and_train_start_from_it(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassgpt.train.estimate.trial", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measured_peak", lambda *of: 1e12)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
     folder, text = str(shard(newest(run))), tmp_path / "a.txt"
     text.write_text("abcdefghijklmnopqrstuv" * 100)
     figures = []
@@ -145,7 +145,7 @@ def test_eval_and_train_start_from_it(
     shards = str(tmp_path / "shards")
     assert main(["prepare", str(text), "-o", shards, "--tokenizer", folder]) == 0
     out = tmp_path / "new"
-    words = ["--steps", "1", "--context", "8", "--device", "cpu", "--lr", "1e-30", "--start", folder]
+    words = ["--steps", "1", "--context", "8", "--device", "cpu", "--lr", "1e-30", "--init-from", folder]
     assert main(["train", "--data", shards, "--out", str(out), *words]) == 0
     assert Config.load(out).n_embd == load_config(folder).n_embd
     before, after = load_checkpoint(folder), load_checkpoint(out)

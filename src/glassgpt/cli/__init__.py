@@ -92,7 +92,7 @@ COMMANDS = {
             "glassgpt train --data shards/ --out runs/mine --steps 2000",
             "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
             "glassgpt train --data shards/ --out runs/gpt2 --steps 9000 --shape gpt2 --recipe gpt2 --dry-run",
-            "glassgpt train --data shards/ --out runs/on --steps 300 --start default --lr 3e-4",
+            "glassgpt train --data shards/ --out runs/on --steps 300 --init-from default --lr 3e-4",
         ),
     ),
     "tune": Command(

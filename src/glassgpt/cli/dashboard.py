@@ -1,4 +1,4 @@
-"""What a person sees of a model that learns: moving figures on a terminal, elsewhere a line now and then."""
+"""Training on the command line: the estimate, live metrics on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -8,54 +8,97 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassgpt.cli import terminal
 
+if TYPE_CHECKING:
+    from glassgpt.train.estimate import Estimate
+    from glassgpt.train.settings import TrainSettings
+
 Record = Mapping[str, Any]
 SPARK_WIDTH = 32
-QUIET_SECONDS = 30.0  # without a terminal: the longest silence between two lines
+LOG_SECONDS = 30.0  # without a terminal: at least a line this often
+
+
+def show_estimate(estimate: Estimate, settings: TrainSettings, tokens: int, device: str) -> None:
+    from glassgpt.train.memory import micro_batch_size
+
+    total = settings.steps * estimate.tokens_per_step
+    table = terminal.table("estimate", "")
+    table.add_row("parameters", f"{estimate.parameters:,}")
+    table.add_row(
+        "memory",
+        f"about {terminal.size(estimate.memory)}: weights {terminal.size(estimate.weights)}, gradients "
+        f"{terminal.size(estimate.gradients)}, optimizer {terminal.size(estimate.optimizer)}, "
+        f"activations {terminal.size(estimate.activations)}",
+    )
+    largest = estimate.largest_micro_batch
+    fits = (
+        f"up to {largest} fits"
+        if largest
+        else "not even 1 fits: try --activation-checkpointing or a smaller --shape"
+    )
+    table.add_row(
+        "batch size",
+        f"{settings.batch_size}, micro-batch size {micro_batch_size(settings)}; {fits}"
+        + ("" if device == "cuda" else " (estimated)"),
+    )
+    table.add_row(
+        "tokens", f"{estimate.tokens_per_step:,} per step, {total:,} in total ({total / tokens:.2f} epochs)"
+    )
+    table.add_row(
+        "speed",
+        f"{estimate.tokens_per_s:,.0f} tokens/s on {device} in {settings.precision} "
+        f"(MFU {estimate.mfu():.0%} of {estimate.peak_flops / 1e9:,.0f} GFLOP/s measured)",
+    )
+    table.add_row("time", duration(estimate.seconds(settings.steps)))
+    terminal.show(table, stream=sys.stderr)
+
+
+def note_stopping() -> None:
+    terminal.note("stopping after this step; press again to stop immediately")
 
 
 @contextmanager
-def watching(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
-    """Yields the function to call with each record. A look at the held-out text leaves a line that stays."""
-    with moving(what, steps) if terminal.is_terminal(sys.stderr) else now_and_then(steps) as show:
+def live_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
+    """Yields the function to call with each record. An evaluation leaves a line that stays."""
+    with progress_bar(what, steps) if terminal.is_terminal(sys.stderr) else log_lines(steps) as show:
         yield show
 
 
 @contextmanager
-def now_and_then(steps: int) -> Iterator[Callable[[Record], None]]:
-    begun = told = time.monotonic()
+def log_lines(steps: int) -> Iterator[Callable[[Record], None]]:
+    started = logged = time.monotonic()
     first: int | None = None
 
     def show(record: Record) -> None:
-        nonlocal told, first
+        nonlocal logged, first
         now = time.monotonic()
         if first is None:
             first = record["step"] - 1
-        elif "val_loss" not in record and now - told < QUIET_SECONDS:
+        elif "val_loss" not in record and now - logged < LOG_SECONDS:
             return
-        told = now
-        left = (now - begun) / (record["step"] - first) * (steps - record["step"])
+        logged = now
+        left = (now - started) / (record["step"] - first) * (steps - record["step"])
         terminal.note(line(record) + (f"  {duration(left)} left" if left else ""))
 
     yield show
 
 
 @contextmanager
-def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
-    """A bar, the figures of the last step, and the course of the loss so far."""
+def progress_bar(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
+    """A bar, the metrics of the last step, and a sparkline of the loss."""
     from rich.console import RenderableType
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    # Asked now: what rich puts in the place of stderr has no encoding.
+    # Now, because rich's replacement of stderr has no encoding.
     signs = "▁▂▃▄▅▆▇█" if terminal.supports_unicode(sys.stderr) else "_.-=+*#@"
     losses: list[float] = []
     latest: dict[str, Any] = {}
 
-    class WithFigures(Progress):
+    class WithMetrics(Progress):
         def get_renderables(self) -> Iterable[RenderableType]:
             yield self.make_tasks_table(self.tasks)
             if losses:
@@ -64,7 +107,7 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
                     Text(f"{losses[0]:.2f} ").append(spark(losses, signs), "bar").append(f" {losses[-1]:.2f}")
                 )
 
-    bar = WithFigures(
+    bar = WithMetrics(
         TextColumn("{task.description}"),
         BarColumn(bar_width=terminal.BAR_WIDTH),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
@@ -77,7 +120,7 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
         task = bar.add_task(what, total=steps)
 
         def show(record: Record) -> None:
-            if not latest:  # a run that goes on has not done its first steps just now
+            if not latest:  # a resumed run starts at its own step
                 bar.reset(task, total=steps, completed=record["step"] - 1)
             if math.isfinite(record["loss"]):
                 losses.append(record["loss"])
@@ -90,21 +133,23 @@ def moving(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
 
 
 def line(record: Record, step: bool = True) -> str:
-    """A record in words: what of it there is."""
-    forms: dict[str, Callable[[Any], str]] = {
+    """A record as a line of text."""
+    formats: dict[str, Callable[[Any], str]] = {
         "step": lambda n: f"step {n:,}" if step else "",
         "loss": lambda loss: f"loss {loss:.3f}",
-        "val_loss": lambda loss: f"held out {loss:.3f}",
-        "lr": lambda rate: f"rate {rate:.1e}",
-        "grad_norm": lambda norm: f"gradient {norm:.2f}",
+        "val_loss": lambda loss: f"val loss {loss:.3f}",
+        "lr": lambda lr: f"lr {lr:.1e}",
+        "grad_norm": lambda norm: f"grad norm {norm:.2f}",
         "tokens_per_s": lambda speed: f"{speed:,.0f} tokens/s",
-        "mfu": lambda share: f"MFU {share:.0%}",
+        "mfu": lambda mfu: f"MFU {mfu:.0%}",
     }
-    return "  ".join(text for name, form in forms.items() if name in record and (text := form(record[name])))
+    return "  ".join(
+        text for name, format in formats.items() if name in record and (text := format(record[name]))
+    )
 
 
 def spark(values: list[float], signs: str, width: int = SPARK_WIDTH) -> str:
-    """The course of the values in one line, from the lowest to the highest of them."""
+    """The values as a line of characters, scaled from the lowest to the highest."""
     width = min(width, len(values))
     edges = [len(values) * i // width for i in range(width + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]

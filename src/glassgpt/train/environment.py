@@ -1,4 +1,4 @@
-"""Where and when a run was computed: a line in `sessions.jsonl` each time it is begun or goes on."""
+"""Where and when a run was computed: a line in `environment.jsonl` each time it is started or resumed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import torch
 
 from glassgpt import __version__
 
-SESSIONS = "sessions.jsonl"
+ENVIRONMENT = "environment.jsonl"
 
 
-def write_session(out: Path, first: int, device: torch.device, world: int, **more: Any) -> None:
-    """Remember that the run goes on after `first` steps, here and now."""
-    facts = {"step": first, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-    with (out / SESSIONS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**facts, **environment(device, world), **more}) + "\n")
+def write_environment(out: Path, first: int, device: torch.device, world_size: int, **more: Any) -> None:
+    """Record that the run continues after `first` steps, here and now."""
+    start = {"step": first, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    with (out / ENVIRONMENT).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**start, **collect_environment(device, world_size), **more}) + "\n")
 
 
-def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
-    """The versions and the machine that a run's numbers may depend on."""
+def collect_environment(device: torch.device, world_size: int = 1) -> dict[str, Any]:
+    """The versions and the machine that a run's results may depend on."""
     versions = {"glassgpt": __version__, "python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda is not None:
         versions["cuda"] = torch.version.cuda
@@ -34,7 +34,7 @@ def environment(device: torch.device, world: int = 1) -> dict[str, Any]:
     commit = git_commit()
     return {
         "device": device_name(device),
-        "processes": world,
+        "processes": world_size,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": versions,
@@ -56,23 +56,25 @@ def device_name(device: torch.device) -> str:
     return f"{name or 'CPU'}, {os.cpu_count()} cores"
 
 
-def quick_precision(device: torch.device) -> str:
-    """bfloat16 where products in it are done by the device's own instructions, float32 elsewhere."""
+def pick_precision(device: torch.device) -> str:
+    """bfloat16 where the device has instructions for it, float32 elsewhere."""
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
     try:
-        words = set(Path("/proc/cpuinfo").read_text().split())
+        features = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
         return "float32"
-    # AVX-512 BF16 and AMX; Arm says just bf16. Without them torch computes in float32 and rounds: slower.
-    return "bfloat16" if device.type == "cpu" and words & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
+    # AVX-512 BF16 and AMX; on Arm just bf16. Without them torch computes in float32 and rounds: slower.
+    return (
+        "bfloat16" if device.type == "cpu" and features & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
+    )
 
 
 def git_commit() -> str | None:
-    """The commit of the folder the command was typed in, with a + if files differ from it, if any."""
+    """The git commit of the working directory, with a + if files differ from it; None if there is none."""
     try:
-        asked = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"]
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        command = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"]
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return said or None
+    return commit or None

@@ -1,4 +1,4 @@
-"""Before a run starts: what it will take. Memory is counted, speed is measured in a short trial."""
+"""Before a run starts: what it will need. Memory is counted, speed is measured with a few passes."""
 
 from __future__ import annotations
 
@@ -10,116 +10,121 @@ import torch
 from torch import Tensor
 
 from glassgpt.model import GPT2
-from glassgpt.train.distributed.process_group import Team
-from glassgpt.train.loop import learn
+from glassgpt.train.distributed.parallelize import parallelize
+from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.memory import (
-    Pieces,
+    AutoMicroBatch,
     activation_bytes,
     free_memory,
-    largest,
-    rows_at_once,
-    too_many,
+    largest_fitting,
+    micro_batch_size,
+    out_of_memory,
     total_memory,
 )
+from glassgpt.train.objective import Batch
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.step import Way
+from glassgpt.train.step import backward_micro_batches
 
 
 @dataclass(frozen=True)
-class Plan:
-    settings: TrainSettings  # as given, or with fewer rows at once if memory asked for it (`auto`)
-    largest_micro_batch: int  # rows at once that fit: tried on a GPU, estimated elsewhere
+class Estimate:
+    settings: TrainSettings  # as given, or with a smaller micro-batch size (`auto_micro_batch`)
+    largest_micro_batch: int  # that fits: tried on a GPU, estimated elsewhere
     parameters: int
-    weights: int  # bytes, and so the next three
+    weights: int  # bytes, as are the next three
     gradients: int
     optimizer: int
-    activations: int  # an estimate, from what each block keeps for its backward pass
+    activations: int  # estimated from what each block stores for its backward pass
     tokens_per_step: int
     tokens_per_s: float
-    peak_flops: float  # of this device's matrix products, measured
+    peak_flops: float  # measured on this device's matrix products
     flops_per_token: float
 
     @property
     def memory(self) -> int:
         return self.weights + self.gradients + self.optimizer + self.activations
 
-    @property
-    def utilisation(self) -> float:
-        """The share of the device's measured peak that the trial reached."""
-        return self.mfu(self.tokens_per_s)
-
-    def mfu(self, tokens_per_s: float) -> float:
-        """The share of the device's measured peak that so many tokens a second are (MFU)."""
-        return tokens_per_s * self.flops_per_token / self.peak_flops
+    def mfu(self, tokens_per_s: float | None = None) -> float:
+        """Model FLOPs utilization: the fraction of the device's measured peak; by default that of the
+        trial."""
+        speed = self.tokens_per_s if tokens_per_s is None else tokens_per_s
+        return speed * self.flops_per_token / self.peak_flops
 
     @property
     def peak(self) -> dict[str, float]:
-        """What it takes to know the share of the peak later on."""
+        """What is needed to compute the MFU later on."""
         return {"peak_flops": self.peak_flops, "flops_per_token": self.flops_per_token}
 
     def seconds(self, steps: int) -> float:
         return steps * self.tokens_per_step / self.tokens_per_s
 
 
-def make_plan(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float = 2.0) -> Plan:
-    """Count, and try a few micro-batches. Neither weights nor random numbers are touched."""
+def estimate_training(model: GPT2, settings: TrainSettings, tokens: Tensor, seconds: float = 2.0) -> Estimate:
+    """Count, and try a few micro-batches. Changes neither weights nor random states."""
     config = model.config
     n = sum(parameter.numel() for parameter in model.parameters())
-    learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     hidden = sum(p.numel() for name, p in model.named_parameters() if name.startswith("h.") and p.ndim == 2)
-    # AdamW remembers two numbers for each parameter that is learned, Muon one.
-    memory = 8 * learned if settings.muon_lr is None else 8 * (learned - hidden) + 4 * hidden
-    gradients = 4 * learned
+    # AdamW stores two values for each trained parameter, Muon one.
+    optimizer = 8 * trained if settings.optimizer == "adamw" else 8 * (trained - hidden) + 4 * hidden
+    gradients = 4 * trained
     device = model.wte.weight.device
-    most = largest_micro_batch(model, settings, batch, memory + (gradients if device.type == "cpu" else 0))
-    pieces = Pieces(settings)
-    if 0 < most < rows_at_once(settings) and device.type == "cuda" and not settings.auto:
-        raise too_many(settings, most)
-    at_once = activation_bytes(config, settings, rows_at_once(settings), device.type)
-    if device.type == "cpu" and not settings.auto and at_once > total_memory():
-        raise too_many(settings, max(1, most))  # here the system would not say no, but end the program
-    if 0 < most < rows_at_once(settings) and settings.auto:
-        pieces.settings = dataclasses.replace(settings, micro_rows=most)
+    reserved = optimizer + (gradients if device.type == "cpu" else 0)
+    largest = largest_micro_batch(model, settings, tokens, reserved)
+    micro_batch = AutoMicroBatch(settings)
+    size = micro_batch_size(settings)
+    if 0 < largest < size and device.type == "cuda" and not settings.auto_micro_batch:
+        raise out_of_memory(settings, largest)
+    needed = activation_bytes(config, settings, size, device.type)
+    if device.type == "cpu" and not settings.auto_micro_batch and needed > total_memory():
+        # The system would not refuse the allocation, but kill the program.
+        raise out_of_memory(settings, max(1, largest))
+    if 0 < largest < size and settings.auto_micro_batch:
+        micro_batch.settings = dataclasses.replace(settings, micro_batch_size=largest)
     # A product of (1, in) with (in, out) is 2 in out operations, and its backward pass twice that. The head
     # is a product with wte; attention adds two products with context / 2 keys on average, forward.
     products = hidden + config.vocab_size * config.n_embd
     attention = config.n_layer * settings.context * config.n_embd
-    tokens_per_s = pieces.attempt(model, lambda now: trial(model, now, batch[: rows_at_once(now)], seconds))
-    settings = pieces.settings
-    return Plan(
+    tokens_per_s = micro_batch.run(
+        model, lambda size: measure_throughput(model, settings, tokens[:size], seconds)
+    )
+    settings = micro_batch.settings
+    return Estimate(
         settings=settings,
-        largest_micro_batch=most,
+        largest_micro_batch=largest,
         parameters=n,
         weights=4 * n,
         gradients=gradients,
-        optimizer=memory,
-        activations=activation_bytes(config, settings, rows_at_once(settings), device.type),
-        tokens_per_step=settings.rows * settings.context,
+        optimizer=optimizer,
+        activations=activation_bytes(config, settings, micro_batch_size(settings), device.type),
+        tokens_per_step=settings.batch_size * settings.context,
         tokens_per_s=tokens_per_s,
-        peak_flops=measured_peak(device, settings.precision),
+        peak_flops=measure_peak_flops(device, settings.precision),
         flops_per_token=6.0 * (products + attention),
     )
 
 
-def largest_micro_batch(model: GPT2, settings: TrainSettings, batch: Tensor, plan_bytes: int) -> int:
-    """The most rows at once that fit beside the `plan_bytes` of optimizers; 0 if not even one does.
+def largest_micro_batch(model: GPT2, settings: TrainSettings, tokens: Tensor, reserved: int) -> int:
+    """The largest micro-batch size that fits beside `reserved` bytes for the optimizers; 0 if 1 does not.
 
-    On a GPU this is tried out with real steps, five or so; elsewhere it is estimated, since a CPU's memory
-    does not say no: the system ends the program instead.
+    On a GPU this is tried with real passes, five or so; elsewhere it is estimated, since a CPU's memory does
+    not refuse: the system kills the program instead.
     """
     device = model.wte.weight.device
     if device.type != "cuda":
-        free = free_memory(device) - plan_bytes
-        return largest(settings.rows, lambda n: activation_bytes(model.config, settings, n) < free * 0.9)
+        free = free_memory(device) - reserved
+        return largest_fitting(
+            settings.batch_size, lambda n: activation_bytes(model.config, settings, n) < free * 0.9
+        )
     scaler = torch.amp.GradScaler(device.type, enabled=False)
     # A compiled step takes less memory, not more.
-    team = Team(model, way=Way.of(dataclasses.replace(settings, compile=False), model))
+    loss_module = parallelize(model, dataclasses.replace(settings, compile=False))
 
-    def fits(rows: int) -> bool:
-        alone = dataclasses.replace(settings, rows=rows, micro_rows=None)
+    def fits(size: int) -> bool:
+        batch = Batch.from_tokens(tokens[:size].to(device))
         try:
-            held = torch.empty(plan_bytes, dtype=torch.uint8, device=device)
-            learn(batch[:rows].to(device), alone, scaler, team)
+            held = torch.empty(reserved, dtype=torch.uint8, device=device)
+            backward_micro_batches(batch, size, loss_module, scaler, ProcessGroup())
             del held
         except torch.OutOfMemoryError:
             return False
@@ -130,30 +135,34 @@ def largest_micro_batch(model: GPT2, settings: TrainSettings, batch: Tensor, pla
 
     with torch.random.fork_rng([device]):
         model.train()
-        return largest(settings.rows, fits)
+        return largest_fitting(settings.batch_size, fits)
 
 
-def trial(model: GPT2, settings: TrainSettings, batch: Tensor, seconds: float) -> float:
-    """Tokens per second of forward and backward passes."""
+def measure_throughput(model: GPT2, settings: TrainSettings, tokens: Tensor, seconds: float) -> float:
+    """Tokens per second of forward and backward passes over one micro-batch."""
     device = model.wte.weight.device
-    batch = batch.to(device)
+    batch = Batch.from_tokens(tokens.to(device))
     scaler = torch.amp.GradScaler(device.type, enabled=False)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         model.train()
-        team = Team(model, way=Way.of(settings, model))
-        learn(batch, settings, scaler, team)[0].item()  # the first one is slower: it may compile
-        begun, done = time.perf_counter(), 0
-        while done < 2 or time.perf_counter() - begun < seconds:
-            learn(batch, settings, scaler, team)[0].item()  # asked for, so that a GPU has done it
+        loss_module = parallelize(model, settings)
+
+        def run_once() -> None:
+            loss, _ = backward_micro_batches(batch, len(batch), loss_module, scaler, ProcessGroup())
+            loss.item()  # waits for a GPU
+
+        run_once()  # the first one is slower: it may compile
+        started, done = time.perf_counter(), 0
+        while done < 2 or time.perf_counter() - started < seconds:
+            run_once()
             done += 1
-        taken = time.perf_counter() - begun
+        elapsed = time.perf_counter() - started
     model.zero_grad(set_to_none=True)
-    return done * batch[:, 1:].numel() / taken
+    return done * batch.ids.numel() / elapsed
 
 
-def measured_peak(device: torch.device, precision: str) -> float:
-    """Operations per second of a large matrix product here, on numbers that are not zero."""
+def measure_peak_flops(device: torch.device, precision: str) -> float:
+    """FLOP/s of a large matrix product of random values on this device."""
     dtype = torch.float32 if precision == "auto" else getattr(torch, precision.replace("float8", "bfloat16"))
     side = 8192 if device.type == "cuda" else 1024
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -162,9 +171,9 @@ def measured_peak(device: torch.device, precision: str) -> float:
     for _ in range(5):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         torch.mm(a, b)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return 2.0 * side**3 / best

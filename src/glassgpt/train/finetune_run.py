@@ -32,8 +32,8 @@ from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Split
-from glassgpt.train.environment import quick_precision
-from glassgpt.train.estimate import Plan, make_plan
+from glassgpt.train.environment import pick_precision
+from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.finetune_settings import (
     CPU_MICRO_BATCH_TOKENS,
     EPOCHS,
@@ -54,10 +54,10 @@ from glassgpt.train.finetune_state import (
     remove_state,
     state_folder,
 )
-from glassgpt.train.loop import evaluate, train
-from glassgpt.train.lora import add_low_rank, learned_parameters, merged_state, ranks_within
+from glassgpt.train.loop import evaluate, train_loop
+from glassgpt.train.lora import add_lora, choose_ranks, count_trainable_parameters, merged_state_dict
 from glassgpt.train.memory import free_memory
-from glassgpt.train.settings import TrainSettings, settings_of
+from glassgpt.train.settings import TrainSettings, settings_from_dict
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 MAX_SECONDS = 60 * 60 * 24 * 366  # a year
@@ -74,7 +74,7 @@ class FinetuneRun:
     val_split: Split
     eval_windows: list[Tensor]
     settings: TrainSettings
-    plan: Plan
+    plan: Estimate
     seconds_left: float  # for training and evaluation
     loss_before: float  # validation loss in float32, nats per token
     best_loss: float
@@ -97,7 +97,7 @@ class FinetuneRun:
 
     @property
     def trained_parameters(self) -> int:
-        return learned_parameters(self.model)
+        return count_trainable_parameters(self.model)
 
     @property
     def expected_seconds(self) -> float:
@@ -113,7 +113,7 @@ class FinetuneRun:
     def record_eval(self, step: int, val_loss: float) -> bool:
         """Whether this is the best so far. An evaluation because of a stop does not count against it."""
         scheduled = step % self.settings.eval_every == 0 or step == self.settings.steps
-        self.evals_without_improvement += scheduled and step > self.settings.warmup
+        self.evals_without_improvement += scheduled and step > self.settings.warmup_steps
         if val_loss >= self.best_loss:
             return False
         self.best_loss, self.best_step, self.evals_without_improvement = val_loss, step, 0
@@ -176,15 +176,17 @@ def prepare_run(
         check_unchanged(out, saved["identity"], identity)
         return restore_run(checkpoint, train_split, val_split, device, saved, out, seconds, started)
     settings = choose_settings(
-        config, len(train_split), lora=lora, precision=quick_precision(device), seed=seed
+        config, len(train_split), lora=lora, precision=pick_precision(device), seed=seed
     )
-    if settings.steps * settings.rows * settings.context <= EPOCHS * len(train_split):
+    if settings.steps * settings.batch_size * settings.context <= EPOCHS * len(train_split):
         # Too few epochs to overfit; dropout would only slow the training down.
         config = dataclasses.replace(config, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
     model = build_model(checkpoint, config, device, lora, seed)
     max_tokens = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else math.inf
     settings = choose_micro_batch(settings, config, free_memory(device), max_tokens)
-    plan = make_plan(model, settings, Loader(train_split, settings.context, settings.rows, seed).batch(0))
+    plan = estimate_training(
+        model, settings, Loader(train_split, settings.context, settings.batch_size, seed).batch(0)
+    )
     windows = sample_windows(make_eval_windows(val_split, plan.settings), plan, seconds)
     measuring = time.monotonic()
     before = measure_loss(model, windows, plan.settings)
@@ -210,8 +212,8 @@ def restore_run(
 ) -> FinetuneRun:
     """The run as it was saved. The time used until then counts, and so does the time since `started`."""
     try:
-        settings = settings_of(saved["settings"])
-        plan = Plan(**{**saved["plan"], "settings": settings_of(saved["plan"]["settings"])})
+        settings = settings_from_dict(saved["settings"])
+        plan = Estimate(**{**saved["plan"], "settings": settings_from_dict(saved["plan"]["settings"])})
         config = Config.from_dict(saved["config"])
         windows = sample_windows(make_eval_windows(val_split, plan.settings), plan, saved["seconds_total"])
         lora, seed = saved["identity"]["--lora"], saved["identity"]["--seed"]
@@ -231,7 +233,7 @@ def build_model(checkpoint: Checkpoint, config: Config, device: torch.device, lo
     start = dataclasses.replace(checkpoint, config=config)
     model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
-        add_low_rank(model, ranks_within(config), seed)
+        add_lora(model, choose_ranks(config), seed)
     return model.to(device)
 
 
@@ -258,7 +260,7 @@ def train_run(
     resume stays next to `out`.
     """
     settings, device = run.settings, run.model.wte.weight.device
-    loader = Loader(run.train_split, settings.context, settings.rows, settings.seed)
+    loader = Loader(run.train_split, settings.context, settings.batch_size, settings.seed)
     folder = state_folder(out)
     with ExitStack() as stack:
         stack.enter_context(lock_folder(folder, "tune"))
@@ -277,7 +279,7 @@ def train_run(
         found = list_checkpoints(folder)
         run.replay_evals(read_records(folder / LOG), checkpoint_step(found[-1]) if found else 0)
         if run.evals_without_improvement < PATIENCE:
-            steps = train(
+            steps = train_loop(
                 run.model, batches, run.eval_windows, folder, settings,
                 lambda: stop() or time.monotonic() > deadline, data=loader.identity,
             )  # fmt: skip
@@ -296,8 +298,8 @@ def write_improvements(
     try:
         for record in records:
             run.steps = record["step"]
-            if "micro_rows" in record:  # memory ran out
-                run.settings = dataclasses.replace(run.settings, micro_rows=record["micro_rows"])
+            if "micro_batch_size" in record:  # memory ran out
+                run.settings = dataclasses.replace(run.settings, micro_batch_size=record["micro_batch_size"])
             if "val_loss" in record:
                 if run.record_eval(run.steps, record["val_loss"]):
                     write_model(run, out)
@@ -315,6 +317,6 @@ def write_improvements(
 
 def write_model(run: FinetuneRun, out: Path) -> None:
     """Write the current model as a folder that `generate` and Hugging Face load."""
-    tensors = {name: tensor.numpy() for name, tensor in merged_state(run.model).items()}
+    tensors = {name: tensor.numpy() for name, tensor in merged_state_dict(run.model).items()}
     start = run.checkpoint
     save_checkpoint(Checkpoint(start.config, tensors, start.tokenizer, source=str(out)), out)

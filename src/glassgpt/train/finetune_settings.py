@@ -18,8 +18,8 @@ from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.readers import read_pieces
 from glassgpt.train.data.shards import Shards, Split
-from glassgpt.train.estimate import Plan
-from glassgpt.train.memory import activation_bytes, rows_at_once
+from glassgpt.train.estimate import Estimate
+from glassgpt.train.memory import activation_bytes, micro_batch_size
 from glassgpt.train.settings import TrainSettings
 
 UNIT = 1 << 26  # bytes of text per unit
@@ -87,10 +87,10 @@ def make_eval_windows(val: Split, settings: TrainSettings) -> list[Tensor]:
     starts = loader.window_starts(0, loader.windows_per_epoch)
     complete = [i for i, start in enumerate(starts) if start + settings.context < len(val)]
     windows = torch.cat([loader.batch(i) for i in complete])
-    return list(windows.split(rows_at_once(settings)))  # type: ignore[no-untyped-call]
+    return list(windows.split(micro_batch_size(settings)))  # type: ignore[no-untyped-call]
 
 
-def sample_windows(windows: list[Tensor], plan: Plan, seconds: float) -> list[Tensor]:
+def sample_windows(windows: list[Tensor], plan: Estimate, seconds: float) -> list[Tensor]:
     """Every n-th batch of windows, so that one evaluation takes no more than its fraction of the time."""
     tokens = sum(batch[:, 1:].numel() for batch in windows)
     return windows[:: max(1, math.ceil(eval_seconds(plan, tokens) / (ONE_EVAL_TIME * seconds)))]
@@ -107,8 +107,10 @@ def choose_settings(
     lr = (LORA_LR if lora else FULL_LR) * min(1.0, LR_WIDTH / config.n_embd) ** 2
     return schedule(
         TrainSettings(
-            steps=steps, rows=batch_size, context=context, lr=lr, muon_lr=None if lora else MUON_LR,
-            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed, auto=True, keep=1,
+            steps=steps, batch_size=batch_size, context=context, lr=lr,
+            optimizer="adamw" if lora else "muon", matrix_lr=None if lora else MUON_LR,
+            weight_decay=0.0 if lora else 0.01, precision=precision, seed=seed,
+            auto_micro_batch=True, keep_checkpoints=1,
         )
     )  # fmt: skip
 
@@ -119,13 +121,13 @@ def schedule(settings: TrainSettings, evals: int = MAX_EVALS) -> TrainSettings:
     eval_every = min(steps, max(MIN_EVAL_INTERVAL, -(-steps // evals)))
     return dataclasses.replace(
         settings,
-        warmup=min(50, -(-steps // 5)),  # gently: large first steps undo what a trained model knows
+        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps undo what a trained model knows
         eval_every=eval_every,
         save_every=eval_every,
     )
 
 
-def fit_to_time(settings: TrainSettings, plan: Plan, eval_tokens: int, seconds: float) -> TrainSettings:
+def fit_to_time(settings: TrainSettings, plan: Estimate, eval_tokens: int, seconds: float) -> TrainSettings:
     """As many steps, and as many evaluations, as there is time for."""
     each = eval_seconds(plan, eval_tokens)
     evals = max(MIN_EVALS, min(MAX_EVALS, int(EVAL_TIME * seconds / each)))
@@ -134,7 +136,7 @@ def fit_to_time(settings: TrainSettings, plan: Plan, eval_tokens: int, seconds: 
     return schedule(dataclasses.replace(settings, steps=max(1, min(settings.steps, steps))), evals)
 
 
-def eval_seconds(plan: Plan, eval_tokens: int) -> float:
+def eval_seconds(plan: Estimate, eval_tokens: int) -> float:
     """An evaluation is a forward pass: a third of the work of training on as many tokens."""
     return eval_tokens / 3 / plan.tokens_per_s
 
@@ -143,12 +145,12 @@ def choose_micro_batch(
     settings: TrainSettings, config: Config, free: int, max_tokens: float = math.inf
 ) -> TrainSettings:
     """The largest micro-batch whose activations take at most half of the free memory."""
-    micro = settings.rows
+    micro = settings.batch_size
     while micro > 1 and (
         micro * settings.context > max_tokens or activation_bytes(config, settings, micro) > free / 2
     ):
         micro //= 2
-    return dataclasses.replace(settings, micro_rows=micro)
+    return dataclasses.replace(settings, micro_batch_size=micro)
 
 
 def floor_power_of_two(at_most: float) -> int:

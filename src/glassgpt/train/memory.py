@@ -1,7 +1,7 @@
-"""Memory: how much is free, how many rows fit at once, and what to do when there is too little.
+"""Memory: how much is free, which micro-batch fits, and what to do when it runs out.
 
-An update's rows can be computed in pieces (micro-batches): the gradients add up to the same update, to
-rounding, and only one piece's activations are held at a time.
+A batch can be computed in micro-batches: the gradients add up to the same update, to rounding, and only one
+micro-batch's activations are in memory at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class OutOfMemory(UserError):
-    """Fewer rows at once may fit; the message says how many to try."""
+    """A smaller micro-batch may fit; the message says which to try."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -32,83 +32,88 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
-def rows_at_once(settings: TrainSettings) -> int:
-    return settings.rows if settings.micro_rows is None else settings.micro_rows
+def micro_batch_size(settings: TrainSettings) -> int:
+    return settings.batch_size if settings.micro_batch_size is None else settings.micro_batch_size
 
 
-def with_fewer_rows(settings: TrainSettings) -> TrainSettings | None:
-    """Half as many rows at once, or the next fewer that divide the update; None where it is one already."""
-    rows = rows_at_once(settings)
-    fewer = [n for n in divisors(settings.rows) if n <= rows // 2]
-    return dataclasses.replace(settings, micro_rows=fewer[-1]) if fewer else None
+def halve_micro_batch(settings: TrainSettings) -> TrainSettings | None:
+    """With half the micro-batch size, or the next smaller divisor of the batch size; None if it is 1
+    already."""
+    size = micro_batch_size(settings)
+    smaller = [n for n in divisors(settings.batch_size) if n <= size // 2]
+    return dataclasses.replace(settings, micro_batch_size=smaller[-1]) if smaller else None
 
 
-class Pieces:
-    """In how many pieces an update is computed. With `auto`, in more of them when memory runs out."""
+class AutoMicroBatch:
+    """Runs passes with the micro-batch size of the settings; with `auto_micro_batch`, and when memory runs
+    out, again with half of it."""
 
-    def __init__(self, settings: TrainSettings, processes: int = 1) -> None:
-        if settings.auto and processes > 1:
-            # One process that begins again would leave the others waiting for its gradients.
-            raise SettingError("--auto is for one process. Of many, all need the same --micro-rows.")
-        self.settings = settings
+    def __init__(self, settings: TrainSettings, world_size: int = 1) -> None:
+        if settings.auto_micro_batch and world_size > 1:
+            # One process that retries would leave the others waiting for its gradients.
+            raise SettingError(
+                "--auto-micro-batch is for one process. With several, give all the same --micro-batch-size."
+            )
+        self.settings = settings  # with the micro-batch size that fits
 
-    def attempt(self, model: nn.Module, compute: Callable[[TrainSettings], Result]) -> Result:
-        """What `compute` makes of the settings, which ask for as few rows at once as it takes."""
+    def run(self, model: nn.Module, compute: Callable[[int], Result]) -> Result:
+        """`compute(micro_batch_size)`, whose only side effects are on gradients and random states."""
         device = next(model.parameters()).device
         while True:
-            states = random_states(device) if self.settings.auto else None
+            states = get_rng_states(device) if self.settings.auto_micro_batch else None
             try:
-                return compute(self.settings)
+                return compute(micro_batch_size(self.settings))
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-            # Not within the handler: the error would keep hold of all that the attempt had made.
-            self.settings = self.after_failure()
+            # Not within the handler: the error holds references to all that the attempt allocated.
+            self.settings = self._after_failure()
             model.zero_grad(set_to_none=True)
             gc.collect()
             if states is not None:
-                restore(states, device)
+                set_rng_states(states, device)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def after_failure(self) -> TrainSettings:
-        fewer = with_fewer_rows(self.settings)
-        if fewer is None:
+    def _after_failure(self) -> TrainSettings:
+        smaller = halve_micro_batch(self.settings)
+        if smaller is None:
             raise OutOfMemory(
-                "out of memory with one row at once. Try --recompute, a shorter --context, or a smaller "
-                "--shape."
+                "out of memory with a micro-batch size of 1. Try --activation-checkpointing, a shorter "
+                "--context, or a smaller --shape."
             )
-        if not self.settings.auto:
-            raise too_many(self.settings, rows_at_once(fewer))
-        return fewer
+        if not self.settings.auto_micro_batch:
+            raise out_of_memory(self.settings, micro_batch_size(smaller))
+        return smaller
 
 
-def too_many(settings: TrainSettings, rows: int) -> OutOfMemory:
+def out_of_memory(settings: TrainSettings, size: int) -> OutOfMemory:
     return OutOfMemory(
-        f"out of memory with {rows_at_once(settings)} rows at once. Try --micro-rows {rows} (the same update "
-        "in more pieces), or --auto to find what fits; if the run has a save, with --resume."
+        f"out of memory with a micro-batch size of {micro_batch_size(settings)}. "
+        f"Try --micro-batch-size {size} (the same update with gradient accumulation), or --auto-micro-batch "
+        "to find one that fits; if the run has a checkpoint, with --resume."
     )
 
 
-def random_states(device: torch.device) -> list[torch.Tensor]:
+def get_rng_states(device: torch.device) -> list[torch.Tensor]:
     more = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *more]
 
 
-def restore(states: list[torch.Tensor], device: torch.device) -> None:
+def set_rng_states(states: list[torch.Tensor], device: torch.device) -> None:
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on the device."""
+    """Bytes that can still be allocated on the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # only Linux says it so plainly
+    except (OSError, StopIteration):  # only Linux has it
         return 4 << 30
     try:  # a container may have less than its machine
         group = Path("/sys/fs/cgroup")
@@ -120,7 +125,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def total_memory() -> int:
-    """Bytes this machine has, or this container may use."""
+    """Bytes of memory of this machine, or of this container."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # Windows
@@ -131,26 +136,27 @@ def total_memory() -> int:
         return total
 
 
-def activation_bytes(config: Config, settings: TrainSettings, rows: int, device: str = "cpu") -> int:
-    """What is kept for the backward pass of so many windows at once: an estimate."""
+def activation_bytes(config: Config, settings: TrainSettings, batch_size: int, device: str = "cpu") -> int:
+    """Estimated bytes stored for the backward pass of `batch_size` sequences."""
     width = 4 if settings.precision in ("auto", "float32") else 2
-    # Of a block, in units of n_embd: two norms' inputs and outputs, q k v, the mix, two projections, and
-    # twice the wide layer of the MLP.
-    kept = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width
+    # Per block, in units of n_embd: two norms' inputs and outputs, q k v, attention's output, two
+    # projections, and twice the wide layer of the MLP.
+    stored = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width
     if config.attn_pdrop and device != "cuda":
-        # On a CPU, attention with dropout is not fused: scores, softmax, what is left of it, and the mask.
-        kept += config.n_head * settings.context * (3 * 4 + 1)
-    # Recomputed, a block keeps its input, and one block at a time everything.
-    blocks = config.n_layer * config.n_embd * 4 + kept if settings.recompute else config.n_layer * kept
-    return rows * settings.context * (blocks + 2 * config.n_embd * 4)
+        # On a CPU, attention with dropout is not fused: scores, softmax, dropped-out softmax and mask.
+        stored += config.n_head * settings.context * (3 * 4 + 1)
+    # With checkpointing a block stores its input, and one block at a time everything.
+    blocks = (
+        config.n_layer * config.n_embd * 4 + stored
+        if settings.activation_checkpointing
+        else config.n_layer * stored
+    )
+    return batch_size * settings.context * (blocks + 2 * config.n_embd * 4)
 
 
-def largest(rows: int, fits: Callable[[int], bool]) -> int:
-    """The most rows at once that fit, of those that divide an update of `rows`; 0 if not even one does.
-
-    It takes at most one try for each doubling of their number.
-    """
-    candidates = divisors(rows)
+def largest_fitting(batch_size: int, fits: Callable[[int], bool]) -> int:
+    """The largest divisor of the batch size that fits as a micro-batch, by binary search; 0 if 1 does not."""
+    candidates = divisors(batch_size)
     below, above = -1, len(candidates)  # fits, does not fit
     if fits(candidates[-1]):
         return candidates[-1]

@@ -1,4 +1,5 @@
-"""Every number that decides how a training run goes. A run keeps its settings in `settings.json`."""
+"""Every setting of a training run, in one place: the flags of `glassgpt train`, the keyword arguments of
+`glassgpt.train` and a run's `settings.json` are all the fields of `TrainSettings`."""
 
 from __future__ import annotations
 
@@ -13,147 +14,163 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.files import read_json
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 
-MOST_STEPS = 10**9  # ten thousand times those of GPT-3
-MOST_TOKENS = 2**27  # of an update, and held out: their ids are in memory, a gigabyte of them
+MAX_STEPS = 10**9  # ten thousand times those of GPT-3
+MAX_TOKENS = 2**27  # in a batch, and held out: their ids are in memory, a gigabyte of them
+MUON_LR = 0.02  # Muon's own default
 
 SETTINGS = "settings.json"
-ORIGIN = ("start",)  # what a run's settings.json says besides the settings: the model it began from
+ORIGIN = ("init_from",)  # what settings.json records beside the settings
 
+OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
 SCHEDULES = ("cosine", "wsd", "constant")
 
 
+# The comment beside a field is its help text on the command line.
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    steps: int  # updates of the weights in the whole run
-    rows: int = 16  # windows of text in one update
-    micro_rows: int | None = None  # windows computed at once; None: all of an update's
-    auto: bool = False  # where memory runs out, halve micro_rows and go on with the same update
-    context: int = 256  # tokens in a window
-    lr: float = 1e-3  # the peak rate of AdamW
-    muon_lr: float | None = None  # set it to move the blocks' matrices by Muon, at this rate
-    weight_decay: float = 0.1  # on matrices only
-    beta2: float = 0.95  # AdamW's memory for the size of gradients
-    schedule: str = "cosine"  # after the warm-up: cosine, wsd (steady, then a line down) or constant
-    warmup: int = 100  # steps in which the rate rises in a line
-    floor: float = 0.05  # the share of the peak rate at the end
-    clip: float = 1.0  # the largest norm a gradient keeps
-    precision: str = "auto"  # of the passes: float32, bfloat16, float16, float8; auto: as suits the device
-    compile: bool = False  # let torch compile the blocks
-    recompute: bool = False  # keep no activations within blocks (checkpointing): less memory, a third slower
-    z_loss: float = 0.0  # keeps the softmax's sum near 1 (PaLM: 1e-4); the loss that is told stays plain
-    label_smoothing: float = 0.0  # the share of each target given to all tokens; the loss stays plain, too
-    seed: int = 0  # decides the first weights, the order of the data and dropout
-    eval_every: int = 200  # steps between looks at the held-out text
-    eval_rows: int = 64  # held-out windows, the same every time
-    save_every: int = 200  # steps between checkpoints
-    keep: int = 3  # checkpoints that stay, besides the best
-    skip_bad_steps: int = 0  # steps in a row whose loss may be no finite number; they move nothing
-    deterministic: bool = False  # on a GPU: sums in a fixed order, so that runs can be repeated bit for bit
+    steps: int  # total number of optimizer steps
+    batch_size: int = 16  # sequences per optimizer step, over all processes
+    micro_batch_size: int | None = None  # sequences per forward pass (gradient accumulation); none: all
+    auto_micro_batch: bool = False  # when memory runs out, halve the micro-batch size and retry the step
+    context: int = 256  # sequence length in tokens
+    optimizer: str = "adamw"  # adamw, or muon (for the matrices of the blocks, adamw for the rest)
+    lr: float = 1e-3  # peak learning rate of AdamW
+    matrix_lr: float | None = None  # peak learning rate of Muon; 0.02 with --optimizer muon
+    weight_decay: float = 0.1  # weight decay, applied to matrices only
+    beta2: float = 0.95  # AdamW's beta2
+    schedule: str = "cosine"  # learning rate after warmup: cosine, wsd (warmup-stable-decay) or constant
+    warmup_steps: int = 100  # steps of linear learning rate warmup
+    min_lr_ratio: float = 0.05  # fraction of the peak learning rate at the end
+    grad_clip: float = 1.0  # clip the gradient to this norm
+    precision: str = "auto"  # auto, float32, bfloat16, float16 or float8; weights stay in float32
+    compile: bool = False  # compile the model with torch.compile
+    activation_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    z_loss: float = 0.0  # weight of the z-loss (PaLM: 1e-4); not part of the reported loss
+    label_smoothing: float = 0.0  # label smoothing; not part of the reported loss
+    seed: int = 0  # seed of the initial weights, the data order and dropout
+    eval_every: int = 200  # evaluate every N steps
+    eval_batches: int = 4  # held-out batches per evaluation, always the same ones
+    save_every: int = 200  # save a checkpoint every N steps
+    keep_checkpoints: int = 3  # number of recent checkpoints to keep, in addition to the best
+    skip_bad_steps: int = 0  # consecutive non-finite steps to skip before giving up
+    deterministic: bool = False  # use deterministic algorithms on a GPU (slower)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "eval_every", "save_every", "keep"):
-            check_whole(name, getattr(self, name), 1, MOST_STEPS)
-        for name in ("warmup", "skip_bad_steps"):
-            check_whole(name, getattr(self, name), 0, MOST_STEPS)
-        check_whole("context", self.context, 1, MOST_TOKENS)
-        for name in ("rows", "eval_rows"):
-            hint = f"{MOST_TOKENS:,} tokens in windows of {self.context:,}"
-            check_whole(name, getattr(self, name), 1, MOST_TOKENS // self.context, hint)
-        if self.micro_rows is not None:
-            check_whole("micro_rows", self.micro_rows, 1, self.rows, "those of an update")
-            if self.rows % self.micro_rows:
-                wanted = self.micro_rows
-                near = sorted(sorted(divisors(self.rows), key=lambda n: abs(n - wanted))[:10])
+        for name in ("steps", "eval_every", "save_every", "keep_checkpoints"):
+            check_whole(name, getattr(self, name), 1, MAX_STEPS)
+        for name in ("warmup_steps", "skip_bad_steps"):
+            check_whole(name, getattr(self, name), 0, MAX_STEPS)
+        check_whole("context", self.context, 1, MAX_TOKENS)
+        hint = f"{MAX_TOKENS:,} tokens in sequences of {self.context:,}"
+        check_whole("batch_size", self.batch_size, 1, MAX_TOKENS // self.context, hint)
+        hint = f"{MAX_TOKENS:,} tokens in batches of {self.batch_size:,} x {self.context:,}"
+        most = max(1, MAX_TOKENS // (self.batch_size * self.context))
+        check_whole("eval_batches", self.eval_batches, 1, most, hint)
+        if self.micro_batch_size is not None:
+            check_whole("micro_batch_size", self.micro_batch_size, 1, self.batch_size, "the batch size")
+            if self.batch_size % self.micro_batch_size:
+                wanted = self.micro_batch_size
+                near = sorted(sorted(divisors(self.batch_size), key=lambda n: abs(n - wanted))[:10])
                 raise SettingError(
-                    f"micro_rows {wanted} does not divide rows {self.rows}. "
+                    f"micro_batch_size {wanted} does not divide batch_size {self.batch_size}. "
                     f"Choose one of {', '.join(map(str, near))}."
                 )
         check_whole("seed", self.seed, 0, TRAINING_SEEDS)
         check_number("lr", self.lr, 0, 1000, "1e-3 is usual", above=True)
-        if self.muon_lr is not None:
-            check_number("muon_lr", self.muon_lr, 0, 1000, "0.02 is usual, None is AdamW alone", above=True)
+        if self.matrix_lr is not None:
+            check_number("matrix_lr", self.matrix_lr, 0, 1000, f"{MUON_LR} is usual", above=True)
         check_number("weight_decay", self.weight_decay, 0, 1000, "0.1 is usual, 0 is none")
         check_number("beta2", self.beta2, 0, 1, "0.95 is usual", below=True)
-        check_number("floor", self.floor, 0, 1, "0.05 is usual")
-        check_number("clip", self.clip, 0, 10**9, "1 is usual, 1e9 is none", above=True)
+        check_number("min_lr_ratio", self.min_lr_ratio, 0, 1, "0.05 is usual")
+        check_number("grad_clip", self.grad_clip, 0, 10**9, "1 is usual, 1e9 is none", above=True)
         check_number("z_loss", self.z_loss, 0, 1000, "1e-4 is usual, 0 is none")
         check_number("label_smoothing", self.label_smoothing, 0, 1, "0.1 is usual, 0 is none", below=True)
-        for name, choices in (("precision", PRECISIONS), ("schedule", SCHEDULES)):
+        for name, choices in (
+            ("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES),
+        ):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
+        if self.optimizer == "muon" and self.matrix_lr is None:
+            object.__setattr__(self, "matrix_lr", MUON_LR)  # so that settings.json says what was used
+        if self.optimizer != "muon" and self.matrix_lr is not None:
+            raise SettingError(
+                f"matrix_lr {self.matrix_lr} is the learning rate of Muon. Add --optimizer muon, or leave "
+                "out --matrix-lr."
+            )
 
-    def rate(self, step: int) -> float:
-        """The share of the peak learning rate at a step."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        progress = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+    def lr_ratio(self, step: int) -> float:
+        """The learning rate at a step, as a fraction of its peak."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        progress = min(1.0, (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps))
         if self.schedule == "constant":
             return 1.0
-        if self.schedule == "wsd":  # steady until the last fifth (Hu et al., 2024)
-            return 1.0 if progress < 0.8 else 1.0 - (1.0 - self.floor) * (progress - 0.8) / 0.2
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
+        if self.schedule == "wsd":  # stable until the last fifth (Hu et al., 2024)
+            return 1.0 if progress < 0.8 else 1.0 - (1.0 - self.min_lr_ratio) * (progress - 0.8) / 0.2
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
 def divisors(n: int) -> list[int]:
-    """All of them, in order."""
+    """The divisors of n, in ascending order."""
     low = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
     return low + [n // i for i in reversed(low) if i * i != n]
 
 
-# What the papers say. GPT (Radford et al., 2018): Adam at 2.5e-4, 2,000 steps of warm-up, cosine to 0, batch
-# 64 x 512. GPT-2 (2019): context 1,024, batch 512; its rate was tuned by hand and not published, so this is
-# GPT-3's for 125 million parameters.
+# From the papers. GPT (Radford et al., 2018): Adam at 2.5e-4, 2,000 warmup steps, cosine to 0, batch 64 x
+# 512. GPT-2 (2019): context 1,024, batch 512; its learning rate was tuned by hand and not published, so this
+# is GPT-3's for 125 million parameters.
 RECIPES: dict[str, dict[str, Any]] = {
-    "gpt1": {"rows": 64, "context": 512, "lr": 2.5e-4, "warmup": 2000, "floor": 0.0, "weight_decay": 0.01,
-             "beta2": 0.999},
-    "gpt2": {"rows": 512, "context": 1024, "lr": 6e-4, "warmup": 2000, "floor": 0.1, "weight_decay": 0.1},
+    "gpt1": {"batch_size": 64, "context": 512, "lr": 2.5e-4, "warmup_steps": 2000, "min_lr_ratio": 0.0,
+             "weight_decay": 0.01, "beta2": 0.999},
+    "gpt2": {"batch_size": 512, "context": 1024, "lr": 6e-4, "warmup_steps": 2000, "min_lr_ratio": 0.1,
+             "weight_decay": 0.1},
 }  # fmt: skip
 
 
 def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
-    """The settings with those that a paper published in their place."""
+    """The settings, with those that a paper published replaced by the published ones."""
     if recipe is None:
         return settings
     if recipe not in RECIPES:
         raise SettingError(f"recipe {recipe!r} is not one of {', '.join(RECIPES)}.")
     changes = RECIPES[recipe]
-    if settings.micro_rows is not None and changes["rows"] % settings.micro_rows:
-        changes = {**changes, "micro_rows": None}
+    if settings.micro_batch_size is not None and changes["batch_size"] % settings.micro_batch_size:
+        changes = {**changes, "micro_batch_size": None}
     return dataclasses.replace(settings, **changes)
 
 
 def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
-    """The settings of a run, and what else its folder says of its beginning: older ones say nothing."""
+    """The settings of a run, and what else its settings.json records."""
     file = run / SETTINGS
     try:
         values = read_json(file)
         origin = {name: values.pop(name) for name in ORIGIN if name in values}
         if not all(isinstance(value, str | None) for value in origin.values()):
-            raise SettingError(f"start is {origin['start']!r}")
-        return settings_of(values), origin
+            raise SettingError(f"init_from is {origin['init_from']!r}")
+        return settings_from_dict(values), origin
     except UserError as error:
-        raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Begin a new run.") from None
+        raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Start a new run.") from None
 
 
-def settings_of(values: Mapping[str, Any]) -> TrainSettings:
-    """Settings that were kept in a file, each of its own type."""
+def settings_from_dict(values: Mapping[str, Any]) -> TrainSettings:
+    """Settings read from a file: names and types are checked."""
     hints = get_type_hints(TrainSettings)
     known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
     for name, value in values.items():
         if name not in known:
             raise SettingError(f"there is no setting {name!r}")
-        if not is_of(value, known[name]):
+        if not has_type(value, known[name]):
             raise SettingError(f"{name} is {value!r}")
     if "steps" not in values:
-        raise SettingError("there is no steps")
+        raise SettingError("steps is missing")
     return TrainSettings(**values)
 
 
-def is_of(value: object, hint: Any) -> bool:
+def has_type(value: object, hint: Any) -> bool:
     kinds = get_args(hint) if get_args(hint) else (hint,)
     if isinstance(value, bool):
         return bool in kinds

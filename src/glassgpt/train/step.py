@@ -1,183 +1,153 @@
-"""The way a training step is computed: in which numbers, and by which code.
-
-The weights that an optimizer moves are always float32: an update is often a ten-thousandth of a weight, and
-bfloat16 has only two or three digits. In half precision a pass works on a rounded copy of them, made anew
-each time; gradients come back through the rounding as float32, so accumulation, clipping, optimizers and
-checkpoints know nothing of it. All between the embedding and the loss is then half as many bytes to move,
-also the residual stream, which `torch.autocast` would keep in float32. (GPT-2 small on an H200,
-compiled: 509,000 tokens/s with autocast, 526,000 so.)
-"""
+"""One optimizer step: forward, loss, backward, all-reduce, clip, step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
 
-from glassgpt.model import GPT2
-from glassgpt.train.float8 import use_float8
-from glassgpt.train.loss import Judge, head_and_loss, judge
-from glassgpt.train.settings import TrainSettings
-
-ROUNDED_TO = {"auto": None, "float32": None, "float16": torch.float16}  # in all others: bfloat16
-SHALLOW = 16  # blocks: up to here all are compiled together, beyond it one for all of them
-
-RunBlock = Callable[..., Tensor]
+from glassgpt.train.distributed.process_group import ProcessGroup
+from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.objective import Batch
 
 
-class Hidden(nn.Module):
-    """Ids to final vectors, as a module of its own: what `functional_call` can lend other weights."""
-
-    def __init__(self, model: GPT2) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: Tensor, run_block: RunBlock) -> Tensor:
-        return self.model.hidden(ids, run_block=run_block)
+class StepResult(NamedTuple):
+    loss: float  # the mean over the targets of the batch
+    grad_norm: float  # before clipping
+    updated: bool  # False if either is not finite: then the weights are left as they were
 
 
-def hidden(model: GPT2, ids: Tensor, weights: dict[str, Tensor] | None, run_block: RunBlock) -> Tensor:
-    """The final vector of each token, (B, T) -> (B, T, C), with these weights in place of the model's own."""
-    if weights is None:
-        return model.hidden(ids, run_block=run_block)
-    x: Tensor = functional_call(Hidden(model), weights, (ids, run_block))
-    return x
-
-
-class _Rounded(torch.autograd.Function):
-    """Copies of all tensors in another precision; back come their gradients, in their own.
-
-    All in one go: a model has hundreds of tensors, and to tell a GPU of one copy takes as long as to make it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.dtypes = [tensor.dtype for tensor in tensors]
-        copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-        torch._foreach_copy_(copies, tensors)
-        learning = ctx.needs_input_grad[1:]
-        ctx.mark_non_differentiable(*(c for c, wanted in zip(copies, learning, strict=True) if not wanted))
-        return tuple(copies)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        learning = ctx.needs_input_grad[1:]
-        wide = [
-            torch.empty_like(grad, dtype=dtype)
-            for grad, dtype, w in zip(grads, ctx.dtypes, learning, strict=True)
-            if w
-        ]
-        torch._foreach_copy_(wide, [grad for grad, w in zip(grads, learning, strict=True) if w])
-        left = iter(wide)
-        return None, *(next(left) if wanted else None for wanted in learning)
-
-
-def together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    copies: tuple[Tensor, ...] = _Rounded.apply(dtype, *parameters)  # type: ignore[no-untyped-call]
-    return copies
-
-
-def one_by_one(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    """So that the gradient of each can be sent to other processes as soon as it is there."""
-    return [parameter.to(dtype) for parameter in parameters]
-
-
-class Called(nn.Module):
-    """A block and how to call it, as a module of its own: for `functional_call`, as above."""
-
-    def __init__(self, block: nn.Module, run_block: RunBlock) -> None:
-        super().__init__()
-        self.block, self.run_block = block, run_block
-
-    def forward(self, *inputs: Any) -> Tensor:
-        return self.run_block(self.block, *inputs)
-
-
-def recomputed(run_block: RunBlock, block: nn.Module, *inputs: Any) -> Tensor:
-    """Call a block and keep nothing of it but its input: the backward pass calls it again, with the same
-    random numbers (activation checkpointing, Chen et al., 2016).
-
-    If the block was lent rounded weights, it has its own back by then: they are rounded once more.
-    """
-    weight = next(block.parameters())
-    lent, dtype = not isinstance(weight, nn.Parameter), weight.dtype
-
-    def run(*inputs: Any) -> Tensor:
-        if not lent:
-            return run_block(block, *inputs)
-        called = Called(block, run_block)
-        rounded = {name: parameter.to(dtype) for name, parameter in called.named_parameters()}
-        out: Tensor = functional_call(called, rounded, inputs)
-        return out
-
-    out: Tensor = checkpoint(run, *inputs, use_reentrant=False)
-    return out
-
-
-class Way(NamedTuple):
-    dtype: torch.dtype | None = None  # that a pass rounds the weights to; None: as they are
-    rounded: Callable[[list[Tensor], torch.dtype], Sequence[Tensor]] = together
-    hidden: Callable[[GPT2, Tensor, dict[str, Tensor] | None, RunBlock], Tensor] = hidden
-    run_block: RunBlock = nn.Module.__call__
-    judge: Judge = judge
-    float8_head: bool = False
-
-    @classmethod
-    def of(cls, settings: TrainSettings, model: GPT2, alone: bool = True) -> Way:
-        """As the settings say, for a model that trains alone in its process, or with others.
-
-        With others it is compiled block by block, so that a block's gradients can be on their way while those
-        of the block before are still computed.
-        """
-        weight = model.wte.weight
-        if settings.precision == "float8":
-            use_float8(model)
-        kernel = weight.is_cuda and weight.dtype != torch.float64 and find_spec("triton") is not None
-        way = cls(
-            ROUNDED_TO.get(settings.precision, torch.bfloat16),
-            together if alone else one_by_one,
-            judge=partial(
-                import_module("glassgpt.train.loss_kernel").judge if kernel else judge,
-                z_loss=settings.z_loss,
-                label_smoothing=settings.label_smoothing,
-            ),
-            float8_head=settings.precision == "float8" and kernel and weight.shape[1] % 16 == 0,
+def train_step(
+    batch: Batch,
+    loss_module: nn.Module,
+    optimizers: Sequence[Optimizer],
+    scaler: torch.amp.GradScaler,
+    micro_batch: AutoMicroBatch,
+    group: ProcessGroup,
+) -> StepResult:
+    """Update the weights with one batch. All processes get the same result, so all decide alike."""
+    settings = micro_batch.settings
+    with deterministic_algorithms(settings.deterministic):
+        loss_sum, count = micro_batch.run(
+            loss_module, lambda size: backward_micro_batches(batch, size, loss_module, scaler, group)
         )
-        if settings.compile:
-            if alone and model.config.n_layer <= SHALLOW and not settings.recompute:
-                return way._replace(hidden=torch.compile(hidden))
-            way = way._replace(run_block=torch.compile(way.run_block))
-        return way._replace(run_block=partial(recomputed, way.run_block)) if settings.recompute else way
+        loss_sum = group.all_reduce(loss_sum)
+        count = group.all_reduce(count).clamp(min=1)  # a batch may have no targets: then its loss is 0
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        grad_norm = average_and_clip_grads(loss_module, count, settings.grad_clip)
+        stats = torch.stack([loss_sum / count, grad_norm])
+        step_first = stats.is_cuda and group.mesh is None and not scaler.is_enabled()
+        if step_first and all(map(can_skip, optimizers)):
+            # A GPU would idle while the CPU waits for these values. So the optimizers are launched first, and
+            # they leave the weights as they are if one of the values is not finite.
+            pending = AsyncRead(stats)
+            for optimizer in optimizers:
+                optimizer.found_inf = 1 - stats.isfinite().all().float()  # type: ignore[attr-defined]
+                optimizer.step()
+            loss, norm = pending.wait()
+            updated = math.isfinite(loss) and math.isfinite(norm)
+        else:
+            loss, norm = stats.tolist()
+            updated = math.isfinite(loss) and math.isfinite(norm)
+            for optimizer in optimizers if updated else ():
+                scaler.step(optimizer)
+        scaler.update()
+    return StepResult(loss, norm, updated)
 
 
-PLAIN = Way()
+def backward_micro_batches(
+    batch: Batch,
+    micro_batch_size: int,
+    loss_module: nn.Module,
+    scaler: torch.amp.GradScaler,
+    group: ProcessGroup,
+) -> tuple[Tensor, Tensor]:
+    """Leave the gradient of the summed loss in the parameters; the sum and the number of targets.
 
-
-def summed_loss(
-    model: GPT2,
-    ids: Tensor,
-    targets: Tensor,
-    way: Way = PLAIN,
-    held: Callable[[Tensor], Tensor] = lambda weight: weight,
-) -> Tensor:
-    """The sum of -log p(target) over all tokens that count, in nats, (B, T) and (B, T) -> ().
-
-    Its gradient is that of what `way` wants to be small. Without a gradient nothing is compiled for it.
-    `held` turns the head's weight into what this process multiplies with, where many hold it together.
+    The sum is divided once, after everything is added up: so an update is the mean over its targets however
+    it was split, and a target's gradient has the same size in a batch of any size, which low precision needs.
     """
-    if not torch.is_grad_enabled():
-        way = Way(way.dtype, way.rounded, judge=way.judge)
-    weights = None
-    if way.dtype is not None and model.wte.weight.dtype != way.dtype:
-        names, parameters = zip(*Hidden(model).named_parameters(), strict=True)
-        weights = dict(zip(names, way.rounded(list(parameters), way.dtype), strict=True))
-    x = way.hidden(model, ids, weights, way.run_block)  # (B, T, C)
-    weight = model.wte.weight if model.lm_head is None else model.lm_head.weight  # (V, C)
-    return head_and_loss(x.flatten(0, 1), held(weight), targets.flatten(), way.judge, way.float8_head)
+    loss_module.zero_grad(set_to_none=True)
+    loss_sum = torch.zeros((), device=batch.ids.device)
+    count = torch.zeros((), device=batch.ids.device, dtype=torch.int64)
+    micro_batches = batch.split(micro_batch_size)
+    for i, micro in enumerate(micro_batches, start=1):
+        with gradient_sync(loss_module, enabled=i == len(micro_batches)):
+            loss, targets = loss_module(micro.ids, micro.targets, micro.mask)
+            # DDP and FSDP average gradients over the data-parallel processes; the sum is wanted.
+            scaler.scale(loss * group.data_parallel_size).backward()
+        loss_sum = loss_sum + loss.detach()
+        count = count + targets
+    return loss_sum, count
+
+
+@contextmanager
+def gradient_sync(loss_module: nn.Module, enabled: bool) -> Iterator[None]:
+    """Until the last micro-batch DDP need not exchange gradients.
+
+    FSDP does: accumulating unsharded gradients would cost the memory that sharding saves.
+    """
+    skip = not enabled and isinstance(loss_module, DistributedDataParallel)
+    with loss_module.no_sync() if skip else nullcontext():  # type: ignore[operator]
+        yield
+
+
+def average_and_clip_grads(loss_module: nn.Module, count: Tensor, max_norm: float) -> Tensor:
+    """Divide the summed gradient by the number of targets and clip it; its norm before clipping."""
+    for parameter in loss_module.parameters():
+        grad = parameter.grad
+        # Partial sums of replicated parameters (tensor parallelism) are reduced here, once per step.
+        if isinstance(grad, DTensor) and grad.placements != parameter.placements:  # type: ignore[attr-defined]
+            parameter.grad = grad.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
+    grads = [parameter.grad for parameter in loss_module.parameters() if parameter.grad is not None]
+    norm = get_total_norm(grads)
+    norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm) / count
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / count
+    torch._foreach_mul_(grads, factor.to(grads[0].dtype))
+    return norm
+
+
+def can_skip(optimizer: Optimizer) -> bool:
+    """Whether it respects `found_inf`, a tensor on the GPU: torch's fused ones do, for the sake of
+    float16."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+class AsyncRead:
+    """Values on their way from a GPU. Reading them waits for them, not for what was launched after them."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        self.values.copy_(values, non_blocking=True)
+        self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.copied.record()
+
+    def wait(self) -> list[float]:
+        self.copied.synchronize()
+        values: list[float] = self.values.tolist()
+        return values
+
+
+@contextmanager
+def deterministic_algorithms(enabled: bool) -> Iterator[None]:
+    """A GPU may sum in any order unless torch is asked for a fixed one, which is slower."""
+    if not enabled:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -1,12 +1,14 @@
-"""From what a person asks for to a run that is ready to begin: its settings, its model, its data."""
+"""`glassgpt.train`: from what is asked for to a trained model in a run's folder."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from glassgpt.config import SIZES, Config
-from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import atomic_write
-from glassgpt.generate.text import belongs
-from glassgpt.model import GPT2, load_model
+from glassgpt.config import Config
+from glassgpt.errors import FileFormatError, SettingError, UserError
+from glassgpt.files import atomic_write, check_not_device, find_interrupted_writes, lock_folder
+from glassgpt.model import GPT2
+from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -32,297 +34,386 @@ from glassgpt.train.data.shards import (
     check_hashes,
     open_splits,
 )
-from glassgpt.train.distributed.parallelize import check_plan
-from glassgpt.train.distributed.process_group import group_of
-from glassgpt.train.environment import quick_precision
-from glassgpt.train.memory import rows_at_once, total_memory
-from glassgpt.train.settings import SETTINGS, TrainSettings, read_settings
-from glassgpt.weights import Checkpoint, load_checkpoint, load_config
+from glassgpt.train.distributed.parallelize import check_mode
+from glassgpt.train.distributed.process_group import data_parallel, init_distributed
+from glassgpt.train.environment import pick_precision, write_environment
+from glassgpt.train.estimate import Estimate, estimate_training
+from glassgpt.train.init_model import format_shape, init_model, parse_shape, sides
+from glassgpt.train.interrupt import StopRequested, stop_on_interrupt
+from glassgpt.train.loop import train_loop
+from glassgpt.train.memory import micro_batch_size
+from glassgpt.train.report.html import write_report
+from glassgpt.train.report.samples import generate_sample
+from glassgpt.train.report.trackers import check_trackers, open_trackers
+from glassgpt.train.reporter import Reporter
+from glassgpt.train.run import Run
+from glassgpt.train.settings import SETTINGS, TrainSettings, read_settings, with_recipe
+from glassgpt.weights import load_config
 
-MOST_BLOCKS = 1_000  # the deepest that was published (DeepNet, 2022)
-MOST_WIDTH = 65_536  # four times those of the largest models
-SHAPE, DROPOUT = "6x384x6", 0.1  # unless told
-MAY_CHANGE = ("save_every", "keep", "skip_bad_steps", "micro_rows", "auto")  # when a run goes on
+MAY_CHANGE = (  # when a run is resumed
+    "save_every", "keep_checkpoints", "skip_bad_steps", "micro_batch_size", "auto_micro_batch",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """All that is asked of a run, as the flags of `glassgpt train` say it. None: nothing was said.
+class RunConfig:
+    """All that is asked of a run. None: not given.
 
-    A run that goes on keeps what it began with. What is said then must agree with it; so the settings are
-    those of `read_settings`, with changes.
+    A run that is resumed keeps what it started with. What is given then must agree with it, so its settings
+    are those of `read_settings`, with changes.
     """
 
     data: str
     out: Path
     settings: TrainSettings
     shape: str | None = None  # 6x384x6
-    start: str | None = None
+    init_from: str | None = None
     dropout: float | None = None  # 0.1
-    attention_dropout: float | None = None  # as the rest
+    attention_dropout: float | None = None  # as dropout
+    device: str | None = None  # the best there is
     parallel: str = "ddp"
-    tensor: int | None = None
+    tensor_parallel_size: int | None = None
+    prompt: str | None = None  # of the samples
+    tensorboard: bool = False
+    tracker: tuple[str, ...] = ()
     resume: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), 0, 1, "0.1 is usual, 0 is none", below=True)
-        if self.tensor is not None:
-            check_whole("tensor", self.tensor, 1, 2**31 - 1)
+        if self.tensor_parallel_size is not None:
+            check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
-            shaped(self.shape)
+            parse_shape(self.shape)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run that is ready to begin, or to go on, in one process of `world`."""
+def train(
+    data: str | Path,
+    out: str | Path,
+    *,
+    recipe: str | None = None,
+    reporter: Reporter | None = None,
+    stop: StopRequested | None = None,
+    **options: Any,
+) -> Run:
+    """Train a GPT-2 on prepared tokens, as `glassgpt train` does, and return the run.
 
-    out: Path
-    settings: TrainSettings
-    begun: bool  # whether there is a checkpoint to go on from
-    model: GPT2
-    tokenizer: Tokenizer | None
-    tokens: int  # in the data to learn from
-    loader: Loader
-    held_out: list[Tensor]
-    device: torch.device
-    mesh: DeviceMesh | None
-    parallel: str
-    origin: Mapping[str, Any]  # what the run's folder says of its beginning, besides the settings
+    `options` are the fields of `TrainSettings` and `RunConfig`, named like the flags of the command: `steps`
+    (needed unless `resume=True`), `batch_size`, `lr`, `shape`, `device`, `resume`, ... All that the command
+    writes is written to `out`. It is silent apart from warnings; give a `reporter` to see more.
+
+    The run ends early when `stop()` returns True. Without `stop`, Ctrl-C finishes the step, saves, and then
+    raises KeyboardInterrupt; a second Ctrl-C raises it immediately. Either way `resume=True` continues
+    exactly.
+    """
+    names = {field.name for kind in (RunConfig, TrainSettings) for field in dataclasses.fields(kind)}
+    for name in options.keys() - (names - {"settings"}):
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"glassgpt.train() got an unexpected keyword argument {name!r}.{hint}")
+    own = {field.name for field in dataclasses.fields(TrainSettings)}
+    out = Path(out).expanduser()
+    settings = complete_settings(
+        out, options.get("resume", False), recipe, {k: v for k, v in options.items() if k in own}
+    )
+    if isinstance(options.get("tracker"), str):
+        options["tracker"] = (options["tracker"],)
+    if isinstance(options.get("init_from"), Path):
+        options["init_from"] = str(options["init_from"].expanduser())
+    config = RunConfig(
+        data=str(Path(data).expanduser()), out=out, settings=settings,
+        **{k: v for k, v in options.items() if k not in own},
+    )  # fmt: skip
+    requests: list[StopRequested] = []
+
+    @contextmanager
+    def stopping(alone: bool) -> Iterator[StopRequested]:
+        with stop_on_interrupt(alone) as requested:
+            requests.append(requested)
+            yield requested
+
+    run = run_training(config, reporter, stopping if stop is None else lambda alone: nullcontext(stop))
+    assert run is not None
+    if any(requested() for requested in requests):
+        raise KeyboardInterrupt
+    return run
+
+
+def complete_settings(out: Path, resume: bool, recipe: str | None, given: Mapping[str, Any]) -> TrainSettings:
+    """The settings given, and for the others those of the run that is resumed, of a recipe, or the
+    defaults."""
+    if check_resume(out, resume):
+        settings = read_settings(out)[0]
+    elif "steps" not in given:
+        raise SettingError("steps is missing: the number of optimizer steps.")
+    else:
+        settings = TrainSettings(steps=1)
+    return dataclasses.replace(with_recipe(settings, recipe), **given)
+
+
+Stopping = Callable[[bool], AbstractContextManager[StopRequested]]
+
+
+def never_stop(alone: bool) -> AbstractContextManager[StopRequested]:
+    return nullcontext(lambda: False)
+
+
+def run_training(
+    config: RunConfig,
+    reporter: Reporter | None = None,
+    stopping: Stopping = never_stop,
+    dry_run: bool = False,
+) -> Run | None:
+    """Check what is asked, estimate what it needs, and train; None for a dry run.
+
+    `stopping(alone)` is entered while the loop runs and yields the function that says when to stop.
+    """
+    reporter = Reporter() if reporter is None else reporter
+    check_trackers(config.tensorboard, config.tracker)
+    refuse_foreign_folder(config.out)
+    config, resumed = check_config(config)
+    tensor_parallel_size = config.tensor_parallel_size if config.parallel == "tp" else 1
+    with init_distributed(choose_device(config.device), tensor_parallel_size) as (device, mesh):
+        trainer = Trainer(config, resumed, device, mesh, reporter)
+        trainer.estimate_needs()
+        return None if dry_run else trainer.fit(stopping)
+
+
+class Trainer:
+    """A run that is ready to start or to resume, in one of its processes: its settings, model and data."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        resumed: bool,
+        device: torch.device,
+        mesh: DeviceMesh | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.config, self.resumed, self.device, self.mesh = config, resumed, device, mesh
+        self.reporter = Reporter() if reporter is None else reporter
+        self.rank = 0 if mesh is None else mesh.get_rank()
+        self.world_size = 1 if mesh is None else mesh.size()
+        self.estimate: Estimate | None = None
+        settings = config.settings
+        if settings.precision == "auto":
+            settings = dataclasses.replace(settings, precision=pick_precision(device))
+        self.settings = settings
+        progress: Progress = self.reporter.progress if self.is_main else no_progress
+        shards, held_out = open_splits(config.data)
+        if resumed and self.is_main and (Path(config.data).expanduser() / INDEX).is_file():
+            for _, difference in check_hashes(Path(config.data).expanduser(), progress):
+                if difference:
+                    raise FileFormatError(difference)
+        self.tokens = len(shards)  # to train on
+        self.tokenizer = load_tokenizer(config.data)
+        torch.manual_seed(settings.seed)
+        model = GPT2(read_run_config(config.out)) if resumed else init_model(config, self.tokenizer)
+        if settings.context > model.config.n_positions:
+            raise SettingError(
+                f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
+            )
+        for part in (shards, held_out):
+            part.check_ids(model.config.vocab_size, progress)
+        self.model = model.to(device)
+        self.loader = Loader(shards, settings.context, settings.batch_size, settings.seed)
+        self.held_out = held_out_batches(held_out, settings)
+        # What settings.json records beside the settings.
+        self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
 
     @property
-    def rank(self) -> int:
-        return 0 if self.mesh is None else self.mesh.get_rank()
-
-    @property
-    def world(self) -> int:
-        return 1 if self.mesh is None else self.mesh.size()
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process is the one that speaks and writes."""
+    def is_main(self) -> bool:
+        """Whether this process is the one that reports and writes."""
         return self.rank == 0
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a tracker should know of the run."""
-        return {**self.settings.to_dict(), "model": self.model.config.to_dict(), "tokens": self.tokens}
+    def estimate_needs(self) -> None:
+        """Estimate memory and speed, where there is one process, and report it."""
+        if self.mesh is None:
+            with self.reporter.estimating():
+                self.estimate = estimate_training(self.model, self.settings, self.loader.batch(0))
+            self.settings = self.estimate.settings
+        if self.is_main:
+            self.reporter.show_estimate(self.estimate, self)
+
+    def fit(self, stopping: Stopping = never_stop) -> Run:
+        """The run, in each of its processes."""
+        out, steps_done = self.config.out, 0
+        with ExitStack() as stack:
+            if self.is_main:
+                stack.enter_context(lock_folder(out / "checkpoints", "train"))
+                self.prepare_folder()
+            stop = stack.enter_context(stopping(self.mesh is None))
+            report = stack.enter_context(self.reporting()) if self.is_main else lambda record: None
+            for record in train_loop(
+                self.model,
+                lambda step: stack.enter_context(self.batches(step)),
+                self.held_out,
+                out,
+                self.settings,
+                stop,
+                self.mesh,
+                self.config.parallel,
+                self.loader.identity,
+            ):
+                steps_done += 1
+                report(record)
+        return Run(out, steps_done)
 
     def batches(self, step: int) -> AbstractContextManager[Iterator[Tensor]]:
         """This process's part of every batch from a step on."""
-        return self.loader.prefetch(step, *group_of(self.mesh), self.device)
+        return self.loader.prefetch(step, *data_parallel(self.mesh), self.device)
+
+    def prepare_folder(self) -> None:
+        """Write what the folder of a run contains before its first checkpoint."""
+        self.write_settings()
+        if self.tokenizer is not None and not self.resumed:
+            self.tokenizer.save(self.config.out)
 
     def write_settings(self, **changes: Any) -> None:
-        with atomic_write(self.out / SETTINGS) as part:
+        with atomic_write(self.config.out / SETTINGS) as part:
             values = {**self.settings.to_dict(), **self.origin, **changes}
             part.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
-    def write_beginning(self) -> None:
-        """What the folder of a run holds before its first save."""
-        if not self.leads:
-            return
-        self.write_settings()
-        if self.tokenizer is not None and not self.begun:
-            self.tokenizer.save(self.out)
+    @contextmanager
+    def reporting(self) -> Iterator[Callable[[dict[str, Any]], None]]:
+        """Yields what to do with each record: add a sample, pass it to the reporter and all trackers.
+
+        At the end, also of a run that failed, the report is written.
+        """
+        config, reporter = self.config, self.reporter
+        trackers: list[Callable[[dict[str, Any]], None]] = []
+        with ExitStack() as stack:
+            stack.enter_context(reporter.training(self.settings.steps))
+
+            def report(record: dict[str, Any]) -> None:
+                if not trackers:  # only now is it known after which step the run continues
+                    trackers.append(stack.enter_context(self.tracking(first=record["step"] - 1)))
+                if self.estimate is not None:
+                    record["mfu"] = round(self.estimate.mfu(record["tokens_per_s"]), 4)
+                reporter.log(record)
+                if "skipped" in record:
+                    reporter.warn(
+                        f"step {record['step']:,} was skipped: loss {record['loss']}, "
+                        f"gradient norm {record['grad_norm']}"
+                    )
+                if "micro_batch_size" in record:
+                    self.write_settings(micro_batch_size=record["micro_batch_size"])
+                    reporter.warn(
+                        f"out of memory: continuing with a micro-batch size of {record['micro_batch_size']}"
+                    )
+                # Sharded, no process has a whole model to sample from.
+                if "val_loss" in record and self.tokenizer is not None and config.parallel == "ddp":
+                    record["sample"] = generate_sample(self.model, self.tokenizer, config.prompt)
+                    reporter.show_sample(record["sample"])
+                trackers[0](record)
+
+            try:
+                yield report
+            finally:
+                try:
+                    if trackers and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+                        reporter.info(f"report: {write_report(config.out)}")
+                except (OSError, UserError) as error:  # the run itself is saved
+                    reporter.warn(f"no report was written: {error}")
+
+    def tracking(self, first: int) -> AbstractContextManager[Callable[[Mapping[str, Any]], None]]:
+        """Start the trackers of a run that continues after `first` steps, and record its environment."""
+        config, peak = self.config, {} if self.estimate is None else self.estimate.peak
+        write_environment(config.out, first, self.device, self.world_size, **peak)
+        facts = {**self.settings.to_dict(), "model": self.model.config.to_dict(), "tokens": self.tokens}
+        return open_trackers(config.out, facts, first, config.tensorboard, config.tracker, self.reporter.warn)
 
 
-def goes_on(out: Path, resume: bool) -> bool:
-    """Whether this is a run that has begun already."""
-    begun = bool(list_checkpoints(out))
-    # torchrun repeats the command when it starts the processes again after one has died. Where there are
-    # several machines not all are told so: there --resume is given from the start.
-    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    many = "TORCHELASTIC_RUN_ID" in os.environ
-    if begun and not resume and not again:
+def check_resume(out: Path, resume: bool) -> bool:
+    """Whether a run in `out` is resumed; an error if that is not what was asked."""
+    started = bool(list_checkpoints(out))
+    # torchrun repeats the command when it restarts the processes after one has died. On several machines not
+    # all of them see the count: there --resume is given from the start.
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    if started and not resume and not restarted:
         raise SettingError(
-            f"{out} holds a run already. Add --resume to go on with it, or name another --out."
+            f"{out} already contains a run. Add --resume to continue it, or choose another --out."
         )
-    if resume and not begun and not many:
-        raise SettingError(f"{out} holds no checkpoint to go on from. Leave out --resume to begin.")
-    return begun
+    if resume and not started and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise SettingError(f"{out} has no checkpoint to resume from. Leave out --resume to start a run.")
+    return started
 
 
-def checked(request: Request) -> tuple[Request, bool]:
-    """The request with the settings that hold, and whether its run has begun already."""
-    begun = goes_on(request.out, request.resume)
-    settings = request.settings
-    if begun:
-        settings = same_settings(settings, request.out)
-        check_model(request, read_run_config(request.out))
-    check_plan(request.parallel, settings, request.tensor)
-    return dataclasses.replace(request, settings=settings), begun
+def check_config(config: RunConfig) -> tuple[RunConfig, bool]:
+    """The config with the settings that apply, and whether its run is resumed."""
+    resumed = check_resume(config.out, config.resume)
+    settings = config.settings
+    if resumed:
+        settings = check_same_settings(settings, config.out)
+        check_same_model(config, read_run_config(config.out))
+    check_mode(config.parallel, settings, config.tensor_parallel_size)
+    return dataclasses.replace(config, settings=settings), resumed
 
 
-def prepare_job(
-    request: Request,
-    begun: bool,
-    device: torch.device,
-    mesh: DeviceMesh | None = None,
-    progress: Progress = no_progress,
-) -> Job:
-    """Open the data and make the model, in each of the run's processes."""
-    leads = mesh is None or mesh.get_rank() == 0
-    settings = request.settings
-    if settings.precision == "auto":
-        settings = dataclasses.replace(settings, precision=quick_precision(device))
-    shards, held_out = open_splits(request.data)
-    if begun and leads and (Path(request.data).expanduser() / INDEX).is_file():
-        for _, difference in check_hashes(Path(request.data).expanduser(), progress):
-            if difference:
-                raise FileFormatError(difference)
-    tokenizer = tokenizer_of(request.data)
-    torch.manual_seed(settings.seed)
-    model = GPT2(read_run_config(request.out)) if begun else fresh_model(request, tokenizer)
-    if settings.context > model.config.n_positions:
+def refuse_foreign_folder(out: Path) -> None:
+    """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
+    check_not_device(out)
+    if out.is_file():
+        raise SettingError(f"--out {out} is a file. Name a folder.")
+    ours = {"settings.json", "checkpoints", *(path.name for _, path in find_interrupted_writes(out))}
+    present = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
+    foreign = sorted(name for name in present if not name.startswith("."))  # .DS_Store and the like
+    if foreign and not ours & present:
         raise SettingError(
-            f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
+            f"--out {out} contains {foreign[0]!r}, which is not part of a run. Name another folder."
         )
-    for part in (shards, held_out):
-        part.check_ids(model.config.vocab_size, progress if leads else no_progress)
-    return Job(
-        out=request.out, settings=settings, begun=begun, model=model.to(device), tokenizer=tokenizer,
-        tokens=len(shards), loader=Loader(shards, settings.context, settings.rows, settings.seed),
-        held_out=held_out_batches(held_out, settings), device=device, mesh=mesh, parallel=request.parallel,
-        origin=read_settings(request.out)[1] if begun else {"start": request.start},
-    )  # fmt: skip
 
 
-def same_settings(given: TrainSettings, run: Path) -> TrainSettings:
-    """Those given, which must be the run's own, as it would not be the same run otherwise; how often it is
-    saved and what it puts up with may change."""
+def check_same_settings(given: TrainSettings, run: Path) -> TrainSettings:
+    """The settings given, which must be those of the run, except `MAY_CHANGE`."""
     saved = read_settings(run)[0]
-    if given.precision == "auto":  # the folder says what that became when the run began
+    if given.precision == "auto":  # settings.json says what it resolved to
         given = dataclasses.replace(given, precision=saved.precision)
     for name, value in given.to_dict().items():
         if name not in MAY_CHANGE and value != getattr(saved, name):
-            raise contradiction(name, value, getattr(saved, name))
+            raise conflict(name, value, getattr(saved, name))
     return given
 
 
-def contradiction(name: str, value: object, of_run: object) -> SettingError:
+def conflict(name: str, value: object, of_run: object) -> SettingError:
     return SettingError(
-        f"{name} {value} differs from the run's {of_run}. Leave it out to go on, or begin a new run."
+        f"{name} {value} differs from the run's {of_run}. Leave it out to resume, or start a new run."
     )
 
 
-def check_model(request: Request, config: Config) -> None:
-    """Refuse what is asked of a model that is there already and is another one."""
-    if request.shape is not None and sides(shaped(request.shape)) != sides(config):
-        raise contradiction("shape", request.shape, shape_of(config))
+def check_same_model(asked: RunConfig, config: Config) -> None:
+    """Refuse to resume a run with another model than it has."""
+    if asked.shape is not None and sides(parse_shape(asked.shape)) != sides(config):
+        raise conflict("shape", asked.shape, format_shape(config))
     for name, dropout, of_run in (
-        ("dropout", request.dropout, config.resid_pdrop),
-        ("attention_dropout", request.attention_dropout, config.attn_pdrop),
+        ("dropout", asked.dropout, config.resid_pdrop),
+        ("attention_dropout", asked.attention_dropout, config.attn_pdrop),
     ):
         if dropout is not None and dropout != of_run:
-            raise contradiction(name, dropout, of_run)
-    if request.start is None:
+            raise conflict(name, dropout, of_run)
+    if asked.init_from is None:
         return
-    origin = read_settings(request.out)[1]
-    if "start" not in origin:
-        if sides(load_config(request.start)) != sides(config):
-            raise contradiction("start", request.start, f"model of {shape_of(config)}")
-    elif origin["start"] is None:
-        raise contradiction("start", request.start, "beginning from random weights")
-    elif not same_place(request.start, origin["start"]):
-        raise contradiction("start", request.start, origin["start"])
+    origin = read_settings(asked.out)[1]
+    if "init_from" not in origin:
+        if sides(load_config(asked.init_from)) != sides(config):
+            raise conflict("init_from", asked.init_from, f"model of {format_shape(config)}")
+    elif origin["init_from"] is None:
+        raise conflict("init_from", asked.init_from, "random initialization")
+    elif not is_same_path(asked.init_from, origin["init_from"]):
+        raise conflict("init_from", asked.init_from, origin["init_from"])
 
 
-def sides(config: Config) -> tuple[int, int, int]:
-    return config.n_layer, config.n_embd, config.n_head
-
-
-def shape_of(config: Config) -> str:
-    return "x".join(map(str, sides(config)))
-
-
-def same_place(one: str, other: str) -> bool:
+def is_same_path(one: str, other: str) -> bool:
     return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
-def tokenizer_of(data: str) -> Tokenizer | None:
+def load_tokenizer(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 
 def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:
-    rows = rows_at_once(settings)
-    loader = Loader(held_out, settings.context, rows, shuffle=False)
-    return [loader.batch(i) for i in range(max(1, settings.eval_rows // rows))]
-
-
-def fresh_model(request: Request, tokenizer: Tokenizer | None) -> GPT2:
-    start, shape = request.start, SHAPE if request.shape is None else request.shape
-    dropout = DROPOUT if request.dropout is None else request.dropout
-    inside = dropout if request.attention_dropout is None else request.attention_dropout
-    if start is not None:
-        checkpoint = load_checkpoint(start)
-        if request.shape is not None and sides(shaped(shape)) != sides(checkpoint.config):
-            raise SettingError(
-                f"shape {shape} differs from {shape_of(checkpoint.config)} of {start}. "
-                "Leave out --shape or --start."
-            )
-        if tokenizer is not None:
-            check_vocabulary(tokenizer, checkpoint, start)
-        config = dataclasses.replace(
-            checkpoint.config, embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout
-        )
-        model = load_model(dataclasses.replace(checkpoint, config=config), device="cpu", dtype="float32")
-        return model.requires_grad_(True)
-    # nanoGPT's and llm.c's files do not say whose tokens they hold; they are GPT-2's.
-    vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
-    eot = None if tokenizer is None else tokenizer.eot_id
-    config = dataclasses.replace(
-        shaped(shape), vocab_size=vocab_size,
-        n_positions=max(request.settings.context, positions_of(shape)),
-        embd_pdrop=dropout, attn_pdrop=inside, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
-    )  # fmt: skip
-    weights, memory = 4 * config.n_parameters, total_memory()
-    if weights > memory:
-        raise SettingError(
-            f"a model of shape {shape} with {config.n_positions:,} positions has {config.n_parameters:,} "
-            f"parameters, {weights / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f} GiB of "
-            "memory. Choose a smaller --shape or --context."
-        )
-    return GPT2(config)
-
-
-def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, start: str) -> None:
-    """Refuse data that was cut with another tokenizer than the model's, as far as that is known."""
-    why_not = checkpoint.notes.get("tokenizer")
-    if why_not is not None:
-        raise SettingError(
-            f"the tokenizer of {start} cannot be read ({why_not.rstrip('.')}): it is not known whether the "
-            "data was cut with it. Put the model's own tokenizer.json beside its weights."
-        )
-    if checkpoint.tokenizer is None:  # weights alone: the sizes must do
-        size = checkpoint.config.vocab_size
-        if not belongs(tokenizer, size):
-            raise SettingError(
-                f"the data was cut with a tokenizer of {tokenizer.vocab_size:,} tokens, and {start} has "
-                f"{size:,}. Prepare it again with the model's own."
-            )
-    elif tokenizer.hash != checkpoint.tokenizer.hash:
-        raise SettingError(
-            f"the data was cut with another vocabulary than {start}'s. "
-            f"Prepare it again with --tokenizer {start}."
-        )
-
-
-def shaped(shape: str) -> Config:
-    if shape in SIZES:
-        return SIZES[shape]
-    try:
-        n_layer, n_embd, n_head = (int(part) for part in shape.lower().split("x"))
-    except ValueError:
-        raise SettingError(
-            f"shape {shape!r} is not understood. Write blocks x width x heads, such as 6x384x6, "
-            f"or one of {', '.join(SIZES)}."
-        ) from None
-    check_whole("the number of blocks in shape", n_layer, 1, MOST_BLOCKS)
-    check_whole("the width in shape", n_embd, 1, MOST_WIDTH)
-    return Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head)
-
-
-def positions_of(shape: str) -> int:
-    """A published size keeps its 1,024 positions; another has as many as it is trained with."""
-    return SIZES[shape].n_positions if shape in SIZES else 1
+    """The first `eval_batches` batches of the held-out text, in micro-batches."""
+    size = micro_batch_size(settings)
+    loader = Loader(held_out, settings.context, size, shuffle=False)
+    return [loader.batch(i) for i in range(settings.eval_batches * settings.batch_size // size)]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.train import show_plan, stopping_kindly
-from glassgpt.cli.dashboard import Record, duration, watching
+from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError
 
@@ -60,7 +59,7 @@ def command(
     if dry_run:
         return 0
     result = run_tune(run, target, prompt=prompt, callback=shown, started=started)
-    if shown.stop_signals:
+    if shown.should_stop():
         kept = f"; the best model so far is in {target}" if result.improved else ""
         terminal.note(f"stopped after {result.steps} steps{kept}")
         if not result.finished:
@@ -78,19 +77,19 @@ class Display:
     """Shows a run on the terminal, and stops it after Ctrl-C: a `TuneCallback`."""
 
     def __init__(self) -> None:
-        self.stop_signals: list[int] = []
+        self.should_stop: Callable[[], bool] = lambda: False
 
     def stage(self, description: str) -> AbstractContextManager[object]:
         return terminal.spinner(description)
 
     def on_plan(self, run: FinetuneRun) -> None:
         settings = run.settings
-        show_plan(run.plan, settings, len(run.train_split), run.model.wte.weight.device.type)
+        show_estimate(run.plan, settings, len(run.train_split), run.model.wte.weight.device.type)
         trained, total = run.trained_parameters, run.checkpoint.config.n_parameters
         terminal.note(
             f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
-            f"{len(run.train_split):,} tokens: batch size {settings.rows} "
-            f"(micro-batch {settings.micro_rows}), learning rate {settings.lr:.1e}; "
+            f"{len(run.train_split):,} tokens: batch size {settings.batch_size} "
+            f"(micro-batch {settings.micro_batch_size}), learning rate {settings.lr:.1e}; "
             f"evaluating {run.eval_tokens:,} of {len(run.val_split):,} validation tokens "
             f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
@@ -99,12 +98,13 @@ class Display:
 
     @contextmanager
     def training(self, run: FinetuneRun) -> Iterator[Callable[[Record], None]]:
-        with stopping_kindly() as signals, watching("tuning", run.settings.steps) as show:
-            self.stop_signals = signals
-            yield show
+        from glassgpt.train.interrupt import stop_on_signals
 
-    def should_stop(self) -> bool:
-        return bool(self.stop_signals)
+        with (
+            stop_on_signals(on_request=note_stopping) as self.should_stop,
+            live_metrics("tuning", run.settings.steps) as show,
+        ):
+            yield show
 
 
 def show_result(result: TuneResult, json: bool) -> None:

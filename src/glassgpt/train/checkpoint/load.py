@@ -17,8 +17,8 @@ from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.run_folder import clean_up, config_mismatch, list_checkpoints
 from glassgpt.train.checkpoint.save import Identity, list_parameters, parameter_names, rng_key
 from glassgpt.train.checkpoint.sharded import NamedTensors, read_shards
-from glassgpt.train.distributed.parallelize import share
-from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.distributed.parallelize import shard
+from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.settings import SETTINGS
 from glassgpt.weights.run_checkpoint import STATE, check_files, is_sharded, read_done
 
@@ -28,14 +28,14 @@ def load_run_checkpoint(
     model: GPT2,
     optimizers: Sequence[Optimizer],
     scaler: torch.amp.GradScaler,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
     data: Identity | None = None,
 ) -> tuple[int, tuple[float, int] | None]:
     """Restore the state of the last save; returns its step (0 if there is none) and the best so far."""
-    team = Team(model) if team is None else team
-    if team.leads:
+    group = ProcessGroup() if group is None else group
+    if group.is_main:
         clean_up(out)
-    team.wait()
+    group.barrier()
     found = list_checkpoints(out)
     if not found:
         return 0, None
@@ -43,12 +43,12 @@ def load_run_checkpoint(
     for number, optimizer in enumerate(optimizers):
         pairs = zip(parameter_names(model, optimizer), list_parameters(optimizer), strict=True)
         like |= {f"optimizer.{number}.{index}": pair for index, pair in enumerate(pairs)}
-    state, metadata = read_newest(found, like, team)
+    state, metadata = read_newest(found, like, group)
     check_identity(out, json.loads(metadata.get("data", "null")), data)
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     try:
         model.load_state_dict(
-            weights | {k: share(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
+            weights | {k: shard(k, weights[k], v) for k, v in model.state_dict().items() if k in weights}
         )
     except RuntimeError:  # a checkpoint without a config in its metadata
         raise config_mismatch(out) from None
@@ -63,17 +63,17 @@ def load_run_checkpoint(
                         "Restore it, or start a new run."
                     )
                 parameter, as_here = like[place]
-                restored.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = share(parameter, value, as_here)
+                restored.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = shard(parameter, value, as_here)
         optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
     scaler.load_state_dict(json.loads(metadata["scaler"]))
-    if rng_key("cpu", team.rank) not in state:  # there were fewer ranks: seed this one anew
-        torch.manual_seed(int(metadata["step"]) * 1009 + team.rank)
+    if rng_key("cpu", group.rank) not in state:  # there were fewer ranks: seed this one anew
+        torch.manual_seed(int(metadata["step"]) * 1009 + group.rank)
     else:
-        torch.set_rng_state(state[rng_key("cpu", team.rank)])
-        if rng_key("cuda", team.rank) in state and model.wte.weight.is_cuda:
-            torch.cuda.set_rng_state(state[rng_key("cuda", team.rank)], model.wte.weight.device)
+        torch.set_rng_state(state[rng_key("cpu", group.rank)])
+        if rng_key("cuda", group.rank) in state and model.wte.weight.is_cuda:
+            torch.cuda.set_rng_state(state[rng_key("cuda", group.rank)], model.wte.weight.device)
     best = json.loads(metadata["best"])
-    team.wait()  # no rank writes to the folder while another still reads
+    group.barrier()  # no rank writes to the folder while another still reads
     return int(metadata["step"]), None if best is None else (best[0], best[1])
 
 
@@ -92,18 +92,18 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
     if differing:
         raise SettingError(
             f"{out} was not trained on this data: {', '.join(differing.values())}. Use what it started with, "
-            f"or start a new run from its weights with --start {out}."
+            f"or start a new run from its weights with --init-from {out}."
         )
 
 
 def read_newest(
-    found: Sequence[Path], like: NamedTensors, team: Team
+    found: Sequence[Path], like: NamedTensors, group: ProcessGroup
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The newest checkpoint that is intact; a warning names each damaged one."""
     for folder in reversed(found):
         try:
             if is_sharded(folder):
-                return read_shards(folder, like, team)
+                return read_shards(folder, like, group)
             return read_training_state(folder)
         except FileFormatError as error:
             warnings.warn(f"{error} Resuming from the one before it.", stacklevel=2)

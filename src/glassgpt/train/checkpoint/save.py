@@ -21,8 +21,8 @@ from glassgpt.model import GPT2
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_path, prune_checkpoints, suggest_recovery
 from glassgpt.train.checkpoint.sharded import write_shards
-from glassgpt.train.distributed.parallelize import whole
-from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.distributed.parallelize import unshard
+from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.weights.run_checkpoint import DONE, STATE
 from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 
@@ -40,7 +40,7 @@ def save_run_checkpoint(
     best: tuple[float, int] | None,
     keep: int,
     saver: AsyncSaver,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
     data: Identity | None = None,
 ) -> tuple[float, int] | None:
     """Save the state after `step` steps; returns the lowest validation loss so far and its step.
@@ -49,13 +49,13 @@ def save_run_checkpoint(
     and the weights are gathered one by one for the main rank to write the model. Everything else is written
     by the saver while training continues.
     """
-    team = Team(model) if team is None else team
+    group = ProcessGroup() if group is None else group
     saver.wait()
     state: dict[str, Tensor] = {}
 
     def add(key: str, value: Tensor, parameter: str = "") -> None:
-        value = whole(parameter, value)
-        if team.leads:
+        value = unshard(parameter, value)
+        if group.is_main:
             # A scalar is not worth pinned memory.
             state[key] = value.detach().to("cpu", copy=True) if value.ndim == 0 else saver.copy(key, value)
 
@@ -66,10 +66,10 @@ def save_run_checkpoint(
             for key, value in values.items():
                 tensors[f"optimizer.{number}.{index}.{key}"] = (names[index], torch.as_tensor(value))
     for key, (name, value) in tensors.items():
-        if not team.divides or key.startswith("model.") or value.ndim == 0:
+        if not group.sharded or key.startswith("model.") or value.ndim == 0:
             add(key, value, name)
     for kind, value in rng_states(model).items():
-        for rank, of_rank in enumerate(team.gathered(value)):
+        for rank, of_rank in enumerate(group.all_gather(value)):
             add(rng_key(kind, rank), of_rank)
     if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best[0]):
         best = (val_loss, step)
@@ -78,11 +78,11 @@ def save_run_checkpoint(
         "data": json.dumps(data), "config": json.dumps(model.config.to_dict()),
     }  # fmt: skip
     shards = None
-    if team.divides:
+    if group.sharded:
         sharded = {key: pair for key, pair in tensors.items() if pair[1].ndim > 0}
         rest = {key: value for key, value in state.items() if key not in sharded}
-        shards = write_shards(checkpoint_path(out, step), sharded, rest, metadata, team)
-    if team.leads:
+        shards = write_shards(checkpoint_path(out, step), sharded, rest, metadata, group)
+    if group.is_main:
         best_step = None if best is None else best[1]
         saver.start(lambda: write_run(out, model.config, state, metadata, step, best_step, keep, shards))
     return best

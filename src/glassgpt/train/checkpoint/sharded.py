@@ -30,8 +30,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from glassgpt.errors import FileFormatError, NonFiniteLossError
 from glassgpt.files import atomic_write, file_crc32
-from glassgpt.train.distributed.parallelize import parts_of, share, whole
-from glassgpt.train.distributed.process_group import Team
+from glassgpt.train.distributed.parallelize import interleaving, shard, unshard
+from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.weights.run_checkpoint import DONE, REST, check_files, read_done
 
 # Parameters, or optimizer state: the parameter's name and the tensor.
@@ -43,35 +43,39 @@ def write_shards(
     tensors: NamedTensors,
     rest: Mapping[str, Tensor],
     metadata: Mapping[str, str],
-    team: Team,
+    group: ProcessGroup,
 ) -> contextlib.ExitStack:
     """Write a checkpoint under a temporary name, all ranks together. On the main rank, closing the returned
     stack renames it into place; an error removes it."""
-    check_finite(tensors, folder.name, team)
+    check_finite(tensors, folder.name, group)
     state = {key: to_stored(name, value) for key, (name, value) in tensors.items()}
     with contextlib.ExitStack() as stack:
-        made = str(stack.enter_context(atomic_write(folder, folder=True))) if team.leads else ""
-        part = Path(team.heard(made)[0])
+        made = str(stack.enter_context(atomic_write(folder, folder=True))) if group.is_main else ""
+        part = Path(group.all_gather_object(made)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
         except CheckpointException as error:  # raised on all ranks; the first failure says why
             raise next(iter(error.failures.values()))[0] from None
-        if team.leads:
+        if group.is_main:
             (part / REST).write_bytes(safetensors.torch.save(dict(rest), dict(metadata)))
-        team.wait()
-        mine = sorted(part.glob("*.safetensors"))[team.rank :: team.world]
+        group.barrier()
+        mine = sorted(part.glob("*.safetensors"))[group.rank :: group.world_size]
         sums: dict[str, list[int]] = {}
-        for of_rank in team.heard({file.name: [file.stat().st_size, file_crc32(file)] for file in mine}):
+        for of_rank in group.all_gather_object(
+            {file.name: [file.stat().st_size, file_crc32(file)] for file in mine}
+        ):
             sums |= of_rank
-        if team.leads:
+        if group.is_main:
             (part / DONE).write_text(json.dumps({"files": sums}) + "\n", "utf-8")
         return stack.pop_all()
 
 
-def read_shards(folder: Path, like: NamedTensors, team: Team) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_shards(
+    folder: Path, like: NamedTensors, group: ProcessGroup
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """This rank's shards of a checkpoint, and its metadata. `like` has a parameter that is sharded as wanted
     for each `model.NAME` and `optimizer.NUMBER.INDEX`."""
-    for problem in filter(None, team.heard(find_damage(folder, team))):
+    for problem in filter(None, group.all_gather_object(find_damage(folder, group))):
         raise FileFormatError(problem)
     with safetensors.safe_open(folder / REST, framework="pt") as file:
         metadata = file.metadata()
@@ -80,25 +84,25 @@ def read_shards(folder: Path, like: NamedTensors, team: Team) -> tuple[dict[str,
     wanted: dict[str, tuple[str, Tensor]] = {}
     for key, stored in reader.read_metadata().state_dict_metadata.items():
         if key not in rest:
-            name, shard = like[key if key.startswith("model.") else key.rpartition(".")[0]]
-            wanted[key] = (name, torch.empty_like(shard, dtype=cast(Any, stored).properties.dtype))
+            name, as_here = like[key if key.startswith("model.") else key.rpartition(".")[0]]
+            wanted[key] = (name, torch.empty_like(as_here, dtype=cast(Any, stored).properties.dtype))
     into = {key: to_stored(name, value.detach()) for key, (name, value) in wanted.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process: as intended
-        load(into, storage_reader=reader, no_dist=team.mesh is None)
+        load(into, storage_reader=reader, no_dist=group.mesh is None)
     for key, (name, value) in wanted.items():
-        rest[key] = value if is_contiguous_shard(name, value) else share(name, into[key], value)
+        rest[key] = value if is_contiguous_shard(name, value) else shard(name, into[key], value)
     return rest, metadata
 
 
 def is_contiguous_shard(name: str, value: Tensor) -> bool:
-    return parts_of(name, value)[1] == 1 or value.ndim > 1
+    return interleaving(name, value)[1] == 1 or value.ndim > 1
 
 
 def to_stored(name: str, value: Tensor) -> Tensor:
     """A parameter in its stored shape, however it is sharded; only interleaved biases are copied."""
     if not is_contiguous_shard(name, value):
-        return whole(name, value)  # a rank's heads are not contiguous in it; but it is small
+        return unshard(name, value)  # a rank's heads are not contiguous in it; but it is small
     if not name.endswith(".c_attn.weight"):
         return value
     rows, columns = value.shape
@@ -112,7 +116,7 @@ def to_stored(name: str, value: Tensor) -> Tensor:
     )  # fmt: skip
 
 
-def check_finite(tensors: NamedTensors, what: str, team: Team) -> None:
+def check_finite(tensors: NamedTensors, what: str, group: ProcessGroup) -> None:
     bad = ""
     for name, value in tensors.values():
         local = value.to_local() if isinstance(value, DTensor) else value
@@ -121,15 +125,15 @@ def check_finite(tensors: NamedTensors, what: str, team: Team) -> None:
                 f"{name} is not finite, so {what} was not saved. Use --resume to continue from the last one."
             )
             break
-    for problem in filter(None, team.heard(bad)):
+    for problem in filter(None, group.all_gather_object(bad)):
         raise NonFiniteLossError(problem)
 
 
-def find_damage(folder: Path, team: Team) -> str:
+def find_damage(folder: Path, group: ProcessGroup) -> str:
     """What is wrong with this rank's part of the files; empty if nothing is."""
     try:
         files = read_done(folder)
-        check_files(folder, {name: files[name] for name in sorted(files)[team.rank :: team.world]})
+        check_files(folder, {name: files[name] for name in sorted(files)[group.rank :: group.world_size]})
     except FileFormatError as error:
         return str(error)
     except OSError as error:

@@ -15,7 +15,7 @@ MAX_CONTROL_FRACTION = 1 / 200  # control characters in a text; small ids are ha
 PREPARE = "Tokenize it with: glassgpt prepare {path} -o shards/"
 DECOMPRESS = "Decompress it, then tokenize the text with: glassgpt prepare TEXT -o shards/"
 NO_TEXT = "Tokenize a text with: glassgpt prepare TEXT -o shards/"
-MODEL = "Pass a model with --start MODEL; --data takes token ids: glassgpt prepare TEXT -o shards/"
+MODEL = "Pass a model with --init-from MODEL; --data takes token ids: glassgpt prepare TEXT -o shards/"
 ARRAY = "Write the raw ids, as nanoGPT does: numpy.load(FILE).astype('uint16').tofile('train.bin')"
 
 # At least four bytes each: ids that start like this are one file in billions.

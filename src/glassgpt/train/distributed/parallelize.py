@@ -1,21 +1,24 @@
-"""Many processes, one model: how it is divided among them. The model knows nothing of it.
+"""How a model is prepared for training: divided among processes, compiled, cast, sharded. The model itself
+knows nothing of it.
 
-The processes are torchrun's. Each of them, or under tp each group, trains on its own rows of every batch:
+The processes are torchrun's. Each of them, or under tp each group, trains on its own sequences of every
+batch:
 
-    ddp    each holds the whole model; gradients are summed when they are made (DistributedDataParallel)
-    fsdp   each holds a share of every weight, gradient and optimizer memory; a block's weights are gathered
-           when it is their turn and dropped again (FSDP2, `fully_shard`)
-    tp     the processes of a group each hold some heads and some of the MLP's numbers of every block, and
-           compute with them alone; what they find is summed (`parallelize_module`). Between blocks each has
-           its stretch of every row. Several groups share what they hold as in fsdp.
+    ddp    each holds the whole model; gradients are summed as they are computed (DistributedDataParallel)
+    fsdp   each holds a shard of every weight, gradient and optimizer state; a block's weights are gathered
+           when they are needed and freed again (FSDP2, `fully_shard`)
+    tp     the processes of a group each hold some heads and part of the MLP of every block, and compute with
+           them alone; the results are summed (`parallelize_module`). Between blocks each has a chunk of every
+           sequence. Several groups shard what they hold as in fsdp.
 
-Of a sum over tokens it does not matter which process had which. So the loss is the sum over all tokens of
-an update divided by their number, in one process or in many.
+The loss is the sum over all targets of a batch divided by their number, so it does not matter which process
+had which.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -24,7 +27,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import (
     DTensor,
-    Partial,
     Placement,
     Replicate,
     Shard,
@@ -43,192 +45,238 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.model.gpt2 import MLP, Attention, Projection
 from glassgpt.model.plain import attends_plainly, is_just
-from glassgpt.train.float8 import Float8Projection
+from glassgpt.train.float8 import Float8Projection, apply_float8
+from glassgpt.train.forward import (
+    LossModule,
+    StepConfig,
+    cast_one_by_one,
+    cast_together,
+    checkpoint_block,
+    hidden_states,
+)
+from glassgpt.train.objective import LanguageModeling, Objective
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.step import PLAIN, Way, summed_loss
 
-PLANS = ("ddp", "fsdp", "tp")
-
-
-def check_plan(plan: str, settings: TrainSettings, tensor: int | None = None) -> None:
-    if plan not in PLANS:
-        raise SettingError(f"parallel {plan!r} is not one of {', '.join(PLANS)}.")
-    if tensor is not None and plan != "tp":
-        raise SettingError(f"tensor {tensor} is for groups that share a layer. Add --parallel tp.")
-    if plan != "ddp" and settings.precision == "float16":
-        raise SettingError(f"float16's scaling is not for shares of gradients. With {plan} choose bfloat16.")
+MODES = ("ddp", "fsdp", "tp")
+CAST_TO = {"auto": None, "float32": None, "float16": torch.float16}  # all others: bfloat16
+COMPILE_WHOLE = 16  # blocks: up to here the whole model is compiled at once, deeper ones block by block
 
 
-def check_division(config: Config, context: int, processes: int) -> None:
-    """Whether so many processes can share a layer."""
-    most = math.gcd(config.n_head, config.d_mlp, context)
-    instead = f"Choose --tensor {most} or a divisor of it" if most > 1 else "Choose --parallel fsdp"
-    for name, value in (("n_head", config.n_head), ("the MLP's width", config.d_mlp), ("context", context)):
-        if value % processes:
-            raise SettingError(f"{name} {value} cannot be divided among {processes} processes. {instead}.")
+def parallelize(
+    model: GPT2,
+    settings: TrainSettings,
+    mesh: DeviceMesh | None = None,
+    mode: str = "ddp",
+    objective: Objective | None = None,
+) -> nn.Module:
+    """The model's loss as a module (see `LossModule`), ready to train in one process or in those of the mesh.
 
-
-class Surprise(nn.Module):
-    """From ids to the summed loss in one call: what is wrapped, so that a wrapper sees the head used, too.
-
-    The tied head reads `wte` outside of any module's forward; within this one, sharded weights are whole.
+    The order matters: layers are divided first (tensor parallelism), then compiled; checkpointing wraps the
+    compiled block, so that the recomputation is compiled, too; precision decides what a pass multiplies;
+    sharding or DDP comes last and wraps everything. The model's parameters are afterwards those to optimize.
     """
+    if objective is None:
+        objective = LanguageModeling.from_settings(settings, model)
+    tensor_mesh = mesh["tensor"] if mesh is not None and mode == "tp" else None
 
-    def __init__(self, model: GPT2, way: Way = PLAIN, group: DeviceMesh | None = None) -> None:
-        super().__init__()
-        self.model = model
-        self.way = way
-        self.group = group
+    # Tensor parallelism
+    if tensor_mesh is not None:
+        apply_tensor_parallel(model, tensor_mesh)
 
-    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
-        if self.group is None:
-            return summed_loss(self.model, ids, targets, self.way)
-        # Of the group each has its stretch of every row. The head is whole in all of them and each judges
-        # its own tokens with it: the work is divided as if the vocabulary were, and the loss stays as it is.
-        stretch = targets.chunk(self.group.size(), dim=1)[self.group.get_local_rank()]
-        return summed_loss(self.model, ids, stretch, self.way, learned_in_parts)
+    # torch.compile: block by block where gradients are exchanged, so that a block's can be on their way while
+    # those of the block before it are still computed
+    config = StepConfig()
+    if settings.compile:
+        shallow = model.config.n_layer <= COMPILE_WHOLE
+        if mesh is None and shallow and not settings.activation_checkpointing:
+            config = config._replace(hidden=torch.compile(hidden_states))
+        else:
+            config = config._replace(run_block=torch.compile(config.run_block))
 
+    # Activation checkpointing
+    if settings.activation_checkpointing:
+        config = config._replace(run_block=partial(checkpoint_block, config.run_block))
 
-def learned_in_parts(weight: Tensor) -> Tensor:
-    """A weight that all of a group hold, whose gradient is the sum of what each finds."""
-    return weight.to_local(grad_placements=[Partial()]) if isinstance(weight, DTensor) else weight
+    # Precision
+    if settings.precision == "float8":
+        apply_float8(model)
+    config = config._replace(
+        dtype=CAST_TO.get(settings.precision, torch.bfloat16),
+        cast=cast_together if mesh is None else cast_one_by_one,
+    )
 
-
-def parallelize(model: GPT2, plan: str, mesh: DeviceMesh, way: Way = PLAIN) -> nn.Module:
-    """The model's loss as a module that keeps the processes of the mesh together. The model's parameters are
-    afterwards those an optimizer should move."""
-    if plan == "ddp":
-        return DistributedDataParallel(Surprise(model, way), process_group=mesh.get_group())
-    surprise = Surprise(model, way, mesh["tensor"] if plan == "tp" else None)
-    if plan == "tp":
-        check_dividable(model)
-        parallelize_module(model, mesh["tensor"], tensor_plan(), src_data_rank=None)
-        for block in model.h:
-            attention = cast(Attention, block.attn)
-            attention.n_head //= mesh["tensor"].size()
-    if mesh["data"].size() > 1 or plan == "fsdp":
-        # Weights are gathered as the rounded copies that a pass works on; gradients are summed in float32.
-        policy = MixedPrecisionPolicy(way.dtype, None if way.dtype is None else torch.float32)
-        for block in model.h:
-            fully_shard(block, mesh=mesh["data"], mp_policy=policy)
-        # What is in no block: embeddings (so the head) and the last norm.
-        fully_shard(surprise, mesh=mesh["data"], mp_policy=policy)
-    return surprise
+    # Data parallelism
+    loss_module = LossModule(model, objective, config, tensor_mesh)
+    if mesh is None:
+        return loss_module
+    if mode == "ddp":
+        return DistributedDataParallel(loss_module, process_group=mesh.get_group())
+    if mesh["data"].size() > 1 or mode == "fsdp":
+        apply_fsdp(loss_module, mesh["data"], config.dtype)
+    return loss_module
 
 
-def check_dividable(model: GPT2) -> None:
-    """`tensor_plan` knows what each part of a block computes, and which columns belong to which head."""
-    ours = (Projection, Float8Projection)
+def apply_tensor_parallel(model: GPT2, mesh: DeviceMesh) -> None:
+    check_tensor_parallel(model)
+    parallelize_module(model, mesh, tensor_parallel_plan(), src_data_rank=None)
+    for block in model.h:
+        attention = cast(Attention, block.attn)
+        attention.n_head //= mesh.size()
+
+
+def apply_fsdp(loss_module: LossModule, mesh: DeviceMesh, dtype: torch.dtype | None) -> None:
+    # Weights are gathered as the cast copies that a pass works on; gradients are reduced in float32.
+    policy = MixedPrecisionPolicy(dtype, None if dtype is None else torch.float32)
+    for block in loss_module.model.h:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    # What is in no block: embeddings (and so the head) and the final norm.
+    fully_shard(loss_module, mesh=mesh, mp_policy=policy)
+
+
+def check_mode(mode: str, settings: TrainSettings, tensor_parallel_size: int | None = None) -> None:
+    if mode not in MODES:
+        raise SettingError(f"parallel {mode!r} is not one of {', '.join(MODES)}.")
+    if tensor_parallel_size is not None and mode != "tp":
+        raise SettingError(
+            f"tensor_parallel_size {tensor_parallel_size} is for tensor parallelism. Add --parallel tp."
+        )
+    if mode != "ddp" and settings.precision == "float16":
+        raise SettingError(
+            "float16 needs a loss scale, which sharded gradients do not support. "
+            f"With {mode} choose bfloat16."
+        )
+
+
+def check_divisible(config: Config, context: int, size: int) -> None:
+    """Whether `size` processes can divide a layer."""
+    most = math.gcd(config.n_head, config.d_mlp, context)
+    instead = (
+        f"Choose --tensor-parallel-size {most} or a divisor of it" if most > 1 else "Choose --parallel fsdp"
+    )
+    for name, value in (("n_head", config.n_head), ("the MLP's width", config.d_mlp), ("context", context)):
+        if value % size:
+            raise SettingError(f"{name} {value} cannot be divided among {size} processes. {instead}.")
+
+
+def check_tensor_parallel(model: GPT2) -> None:
+    """`tensor_parallel_plan` knows what each part of a block computes, and which columns belong to which
+    head."""
+    known = (Projection, Float8Projection)
     for block in model.h:
         parts = (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj)  # type: ignore[union-attr]
-        others = [part for part in parts if not any(is_just(part, kind) for kind in ours)]
+        others = [part for part in parts if not any(is_just(part, kind) for kind in known)]
         if others or not (attends_plainly(block) and is_just(block.mlp, MLP)):
-            named = type(others[0] if others else block.attn).__name__
+            name = type(others[0] if others else block.attn).__name__
             raise SettingError(
-                f"--parallel tp divides GPT-2's own layers, and this model has others ({named}). "
+                f"--parallel tp divides GPT-2's own layers, and this model has others ({name}). "
                 "Choose --parallel fsdp."
             )
 
 
-def tensor_plan() -> dict[str, ParallelStyle]:
-    """How a group shares the model. Between its parts a process has its stretch of each row, (B, T/N, C)."""
-    # Every process has the whole of a table. Divided by words, wte (5 % of GPT-2 XL) would save little, and
-    # the tied head would need a loss over a divided vocabulary.
-    table = Divided(given=Replicate(), result=Shard(1), weight=Replicate())
+def tensor_parallel_plan() -> dict[str, ParallelStyle]:
+    """How N processes divide the model. Between its parts each has a chunk of every sequence, (B, T/N, C)."""
+    # Embeddings are replicated. Sharding wte by vocabulary (5 % of GPT-2 XL) would save little, and the tied
+    # head would need a loss over a sharded vocabulary.
+    embedding = ShardedModule(input=Replicate(), output=Shard(1), weight=Replicate())
     norm = SequenceParallel(use_local_output=True)
-    columns: dict[str, Any] = {"given": Replicate(), "result": Shard(2), "weight": Shard(1), "bias": Shard(0)}
-    rows = Divided(given=Shard(2), result=Shard(1), weight=Shard(0), bias=Replicate())
+    column: dict[str, Any] = {"input": Replicate(), "output": Shard(2), "weight": Shard(1), "bias": Shard(0)}
+    row = ShardedModule(input=Shard(2), output=Shard(1), weight=Shard(0), bias=Replicate())
     return {
-        "wte": table,
-        "wpe": table,
+        "wte": embedding,
+        "wpe": embedding,
         "h.*.ln_1": norm,
-        "h.*.attn": gathered_first(more=4),  # (B, T, C)
-        "h.*.attn.c_attn": Divided(**columns, parts=3),  # q, k and v of this process's heads, (B, T, 3 C/N)
-        "h.*.attn.c_proj": rows,  # sums over all heads, (B, T/N, C)
+        "h.*.attn": gather_sequence(others=4),  # (B, T, C)
+        "h.*.attn.c_attn": ShardedModule(
+            **column, parts=3
+        ),  # q, k and v of this process's heads, (B, T, 3 C/N)
+        "h.*.attn.c_proj": row,  # sums over all heads, (B, T/N, C)
         "h.*.ln_2": norm,
-        "h.*.mlp": gathered_first(more=1),  # (B, T, C)
-        "h.*.mlp.c_fc": Divided(**columns),  # (B, T, M/N)
-        "h.*.mlp.c_proj": rows,  # (B, T/N, C)
+        "h.*.mlp": gather_sequence(others=1),  # (B, T, C)
+        "h.*.mlp.c_fc": ShardedModule(**column),  # (B, T, M/N)
+        "h.*.mlp.c_proj": row,  # (B, T/N, C)
         "ln_f": norm,
     }
 
 
-def gathered_first(more: int) -> ParallelStyle:
-    """The first argument comes in stretches and is put together; `more` others are left as they are."""
-    rest = (None,) * more
+def gather_sequence(others: int) -> ParallelStyle:
+    """All-gather the first argument along the sequence; `others` are passed on as they are."""
+    rest = (None,) * others
     return PrepareModuleInput(input_layouts=(Shard(1), *rest), desired_input_layouts=(Replicate(), *rest))
 
 
-class Divided(ParallelStyle):
-    """A module of whose weight and bias each process holds a share, or all, and how what it is given and what
-    it finds are divided. torch's own styles are for nn.Linear, with weights the other way round.
+class ShardedModule(ParallelStyle):
+    """The placements of a module's weight, bias, input and output. torch's own styles are for nn.Linear,
+    whose weight is transposed.
 
-    `parts` lie side by side in the columns (q, k, v): each process has its share of each of them.
+    `parts` are concatenated in the columns (q, k, v): each process holds a shard of each of them.
     """
 
     def __init__(
         self,
         *,
-        given: Placement,
-        result: Placement,
+        input: Placement,
+        output: Placement,
         weight: Placement,
         bias: Placement | None = None,
         parts: int = 1,
     ) -> None:
-        self.given, self.result, self.weight, self.bias, self.parts = given, result, weight, bias, parts
+        self.input, self.output, self.weight, self.bias, self.parts = input, output, weight, bias, parts
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         for name, parameter in list(module.named_parameters()):
-            value = dealt(parameter.detach(), self.parts, device_mesh.size())
-            # All have the same whole value, so nothing needs to be sent.
-            held = distribute_tensor(value, device_mesh, [getattr(self, name)], src_data_rank=None)
-            module.register_parameter(name, nn.Parameter(held, requires_grad=parameter.requires_grad))
+            value = interleave(parameter.detach(), self.parts, device_mesh.size())
+            # All processes have the same value, so nothing needs to be sent.
+            sharded = distribute_tensor(value, device_mesh, [getattr(self, name)], src_data_rank=None)
+            module.register_parameter(name, nn.Parameter(sharded, requires_grad=parameter.requires_grad))
 
-        def before(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-            if isinstance(given[0], DTensor):
-                return given
-            return (DTensor.from_local(given[0], device_mesh, [self.given], run_check=False),)
+        def to_dtensor(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            if isinstance(inputs[0], DTensor):
+                return inputs
+            return (DTensor.from_local(inputs[0], device_mesh, [self.input], run_check=False),)
 
-        module.register_forward_pre_hook(before)
+        module.register_forward_pre_hook(to_dtensor)
         module.register_forward_hook(
-            lambda _, given, found: found.redistribute(placements=[self.result]).to_local()
+            lambda _, inputs, output: output.redistribute(placements=[self.output]).to_local()
         )
         return module
 
 
-def dealt(value: Tensor, parts: int, processes: int) -> Tensor:
-    """The last dimension put in another order, so that cut into `processes` equal pieces each piece has its
-    share of each of `parts`: q q' k k' v v' becomes q k v q' k' v'."""
-    each = value.shape[-1] // (parts * processes)
-    return value.view(*value.shape[:-1], parts, processes, each).transpose(-3, -2).flatten(-3)
+def interleave(value: Tensor, parts: int, shards: int) -> Tensor:
+    """Reorder the last dimension so that, split into `shards` equal chunks, each chunk has its shard of each
+    of `parts`: q q' k k' v v' becomes q k v q' k' v'. `interleave(..., shards, parts)` undoes it."""
+    each = value.shape[-1] // (parts * shards)
+    return value.view(*value.shape[:-1], parts, shards, each).transpose(-3, -2).flatten(-3)
 
 
-def parts_of(name: str, value: Tensor) -> tuple[int, int]:
-    """What lies side by side in a parameter's columns, and among how many processes it is dealt."""
+def interleaving(name: str, value: Tensor) -> tuple[int, int]:
+    """How many parts are concatenated in a parameter's columns, and over how many shards they are
+    interleaved."""
     names = value.device_mesh.mesh_dim_names if isinstance(value, DTensor) else None
     if names is None or "tensor" not in names or ".c_attn." not in name:
         return 1, 1
     return 3, value.device_mesh["tensor"].size()  # type: ignore[attr-defined]
 
 
-def whole(name: str, value: Tensor) -> Tensor:
-    """All of a parameter (or an optimizer's memory of it) of which each process may hold a share, as one
-    process would have it: to be asked for by all of them."""
+def unshard(name: str, value: Tensor) -> Tensor:
+    """A parameter (or its optimizer state) as one process would have it, gathered from the shards. A
+    collective: all processes call it."""
     if not isinstance(value, DTensor):
         return value
-    parts, processes = parts_of(name, value)
-    return dealt(value.full_tensor(), processes, parts)
+    parts, shards = interleaving(name, value)
+    return interleave(value.full_tensor(), shards, parts)
 
 
-def share(name: str, value: Tensor, like: Tensor) -> Tensor:
-    """Of a whole tensor, what this process holds of one that lies as `like` does. Others need not help."""
+def shard(name: str, value: Tensor, like: Tensor) -> Tensor:
+    """This process's shard of a full tensor, placed like `like`. Not a collective."""
     if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
         return value
-    value = local = dealt(value.to(like.device), *parts_of(name, like))
-    mesh, places = like.device_mesh, cast(Any, like.placements)
-    for axis, place in reversed(list(zip(cast(Any, mesh.mesh_dim_names), places, strict=True))):
-        if not place.is_replicate():  # a group first, then the groups: as `parallelize` divides
-            pieces, rank = local.chunk(mesh[axis].size(), place.dim), mesh[axis].get_local_rank()
-            local = pieces[rank] if rank < len(pieces) else local.narrow(place.dim, 0, 0)
+    value = local = interleave(value.to(like.device), *interleaving(name, like))
+    mesh, placements = like.device_mesh, cast(Any, like.placements)
+    for axis, placement in reversed(list(zip(cast(Any, mesh.mesh_dim_names), placements, strict=True))):
+        if not placement.is_replicate():  # tensor before data: as `parallelize` divides
+            chunks, rank = local.chunk(mesh[axis].size(), placement.dim), mesh[axis].get_local_rank()
+            local = chunks[rank] if rank < len(chunks) else local.narrow(placement.dim, 0, 0)
     shape, stride = value.shape, value.stride()
-    return DTensor.from_local(local.contiguous(), mesh, places, run_check=False, shape=shape, stride=stride)
+    return DTensor.from_local(
+        local.contiguous(), mesh, placements, run_check=False, shape=shape, stride=stride
+    )

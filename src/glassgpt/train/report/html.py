@@ -19,7 +19,7 @@ from glassgpt.errors import FileFormatError
 from glassgpt.files import atomic_write
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
-from glassgpt.train.environment import SESSIONS
+from glassgpt.train.environment import ENVIRONMENT
 from glassgpt.train.report.chart import Chart, Curve, Point, smooth
 from glassgpt.train.report.trackers import SAMPLES
 from glassgpt.train.settings import read_settings
@@ -40,7 +40,7 @@ def render_page(out: Path) -> str:
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to report.")
     settings = read_settings(out)[0].to_dict()
-    sessions = [session for session in read_records(out / SESSIONS) if is_session(session)]
+    sessions = [session for session in read_records(out / ENVIRONMENT) if is_session(session)]
     config = read_run_config(out)
     title = html.escape(out.resolve().name)
     parts = [
@@ -105,7 +105,7 @@ def get_curve(records: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
 
 def render_cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], config: Config) -> str:
     """The key figures."""
-    last, tokens_per_step = records[-1], settings["rows"] * settings["context"]
+    last, tokens_per_step = records[-1], settings["batch_size"] * settings["context"]
     evals = get_curve(records, "val_loss")
     shown = []
     if evals:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassgpt.errors import SettingError
-from glassgpt.train.loop import keep_log_until
+from glassgpt.train.loop import truncate_log
 
 Record = Mapping[str, Any]
 TRACKERS = ("wandb", "trackio")  # packages with the same interface
@@ -36,7 +36,7 @@ def check_trackers(tensorboard: bool, trackers: Iterable[str]) -> None:
     wanted = {"tensorboard": 'pip install "glassgpt[tensorboard]"'} if tensorboard else {}
     for name in trackers:
         if name not in TRACKERS:
-            raise SettingError(f"--log-to {name!r} is not one of {', '.join(TRACKERS)}.")
+            raise SettingError(f"--tracker {name!r} is not one of {', '.join(TRACKERS)}.")
         wanted[name] = f"pip install {name}"
     for name, command in wanted.items():
         if importlib.util.find_spec(name) is None:
@@ -87,7 +87,7 @@ class SamplesFile:
 
     def __init__(self, out: Path, first: int) -> None:
         self.file = out / SAMPLES
-        keep_log_until(self.file, first)
+        truncate_log(self.file, first)
 
     def log(self, record: Record) -> None:
         if "sample" in record:

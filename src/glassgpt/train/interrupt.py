@@ -1,0 +1,50 @@
+"""Stopping a run on Ctrl-C or SIGTERM: the step is finished and saved first."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+StopRequested = Callable[[], bool]
+
+
+@contextlib.contextmanager
+def stop_on_signals(
+    signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    on_request: Callable[[], None] = lambda: None,
+    alone: bool = True,
+) -> Iterator[StopRequested]:
+    """Yields whether a signal has asked to stop. A second one raises KeyboardInterrupt.
+
+    Not in one of several processes (`alone` is False): it gets every Ctrl-C twice, from the terminal and from
+    torchrun, which itself kills processes that take too long.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received and alone:
+            raise KeyboardInterrupt
+        received.append(number)
+        if alone:
+            on_request()
+
+    before = {number: signal.signal(number, handle) for number in signals}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stop_on_interrupt(alone: bool = True) -> Iterator[StopRequested]:
+    """`stop_on_signals` for Ctrl-C in a program that has not set a handler of its own."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and threading.current_thread() is threading.main_thread():
+        with stop_on_signals((signal.SIGINT,), alone=alone) as requested:
+            yield requested
+    else:
+        yield lambda: False

@@ -1,0 +1,112 @@
+"""What is trained for: a batch in, the sum of its losses and their number out.
+
+The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective; a loss on the
+completion only, a classification head or masked tokens are others: see `tests/train/test_objective.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from glassgpt.model import GPT2
+from glassgpt.train.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
+from glassgpt.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences and what to predict about them: a target for each token (B, T), or for each sequence (B)."""
+
+    ids: Tensor  # (B, T)
+    targets: Tensor  # (B, T) or (B)
+    mask: Tensor  # as targets, bool: whether a target counts
+
+    @classmethod
+    def from_tokens(cls, tokens: Tensor) -> Batch:
+        """Next-token prediction on rows of tokens (B, T + 1), as the loader reads them."""
+        targets = tokens[:, 1:]
+        return cls(tokens[:, :-1], targets, torch.ones_like(targets, dtype=torch.bool))
+
+    def to(self, device: torch.device) -> Batch:
+        return self.map(lambda tensor: tensor.to(device))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, sequences: slice) -> Batch:
+        return self.map(lambda tensor: tensor[sequences])
+
+    def split(self, size: int) -> list[Batch]:
+        """Micro-batches of `size` sequences."""
+        return [self[start : start + size] for start in range(0, len(self), size)]
+
+    def pad(self, size: int) -> Batch:
+        """With sequences that do not count, up to `size`."""
+        missing = size - len(self)
+        if missing <= 0:
+            return self
+        return self.map(lambda tensor: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(function(self.ids), function(self.targets), function(self.mask))
+
+
+class TrainableModel(Protocol):
+    """A model as an objective sees it. `step.Forward` computes `hidden` as the settings say (in low
+    precision, compiled, with checkpointed activations); every other attribute is the model's own."""
+
+    def hidden(self, ids: Tensor) -> Tensor: ...  # the final hidden states, (B, T) -> (B, T, C)
+
+    @property
+    def head_weight(self) -> Tensor: ...  # (V, C)
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+class Objective(Protocol):
+    """The sum of a batch's losses () and the number of targets () they are of.
+
+    Both are added up over micro-batches and processes and divided once: an update is the mean over all of its
+    targets, however it was split. Parameters of an objective's own, such as a classification head, are
+    modules registered on the model, so that they are optimized and saved with it.
+    """
+
+    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class LanguageModeling:
+    """The negative log-likelihood of each target under the model's logits, in nats."""
+
+    cross_entropy: CrossEntropy = cross_entropy_with_grad
+    float8_head: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: TrainSettings, model: GPT2) -> LanguageModeling:
+        weight = model.wte.weight
+        kernel = weight.is_cuda and weight.dtype != torch.float64 and find_spec("triton") is not None
+        module = import_module("glassgpt.train.loss_kernel" if kernel else "glassgpt.train.loss")
+        return cls(
+            partial(
+                module.cross_entropy_with_grad,
+                z_loss=settings.z_loss,
+                label_smoothing=settings.label_smoothing,
+            ),
+            float8_head=settings.precision == "float8" and kernel and weight.shape[1] % 16 == 0,
+        )
+
+    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
+        x = model.hidden(batch.ids)  # (B, T, C)
+        targets = batch.targets.masked_fill(~batch.mask, IGNORE_INDEX)  # (B, T)
+        loss = head_and_loss(
+            x.flatten(0, 1), model.head_weight, targets.flatten(), self.cross_entropy, self.float8_head
+        )
+        return loss, batch.mask.sum()
