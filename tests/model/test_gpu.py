@@ -12,11 +12,11 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.cuda_graphs import can_record
+from glassgpt.model.fast_path import can_capture
 from glassgpt.model.torch_backend import arrange
 from tests.generate.test_threads import together
 from tests.model.conftest import noisy
-from tests.model.test_plain import MODELS
+from tests.model.test_fast_paths import MODELS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -117,7 +117,7 @@ def test_float64_keeps_its_precision() -> None:
 def test_a_model_that_is_not_quite_gpt2_equals_the_cpu(name: str, rows: int) -> None:
     plain, fast = MODELS[name](), MODELS[name]().cuda()
     cpu, gpu = TorchBackend(plain, rows=rows), TorchBackend(fast, rows=rows)
-    assert (gpu.recordings is not None) == can_record(plain)
+    assert (gpu.recordings is not None) == can_capture(plain)
     prompts = [list(range(2 + row, 9 + 2 * row)) for row in range(rows)]
     expected, found = cpu.prefill(range(rows), prompts), gpu.prefill(range(rows), prompts).cpu().numpy()
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.evaluate.windows import Group, Ids, Row
 from glassgpt.model import GPT2
-from glassgpt.model.gpt2 import Block, Projection
-from glassgpt.model.plain import attends_plainly, is_just
+from glassgpt.model.fast_path import can_skip_unscored
+from glassgpt.model.gpt2 import Block
 
 FEW = 0.7  # up to this share of the tokens it pays to leave the others out of the last block
 
@@ -73,17 +73,17 @@ def read(model: GPT2, sheet: Sheet) -> Tensor:
     """The final vectors of the wanted tokens, (N, C)."""
     device = model.wte.weight.device
     needed, back = np.unique(sheet.wanted, return_inverse=True)  # endings may want the same token
-    few = len(needed) <= FEW * sheet.ids.size and can_leave_out(model.h[-1])
+    few = len(needed) <= FEW * sheet.ids.size and can_skip_unscored(model.h[-1])
     mask = tree_mask(sheet, device) if sheet.branches is not None else None  # (B, 1, T, T)
-
-    def run_block(block: Block, x: Tensor, _mask: Tensor | None, *rest: None) -> Tensor:
-        if few and block is model.h[-1]:
-            return last_block(block, x, mask, needed)  # (len(needed), C)
-        return block(x, mask, *rest)  # type: ignore[no-any-return]
 
     ids = torch.from_numpy(sheet.ids).to(device)
     positions = None if sheet.positions is None else torch.from_numpy(sheet.positions).to(device)
-    x = model.hidden(ids, positions, run_block=run_block)
+    x = model.embed(ids, positions)  # (B, T, C)
+    for block in model.h[:-1] if few else model.h:
+        x = block(x, mask, positions, None, None)
+    if few:
+        x = last_block(model.h[-1], x, mask, needed)  # type: ignore[arg-type]  # (len(needed), C)
+    x: Tensor = model.ln_f(x)
     if few:
         return x[torch.from_numpy(back).to(device)]
     return x.flatten(0, 1)[torch.from_numpy(sheet.wanted).to(device)]  # (N, C)
@@ -96,11 +96,6 @@ def tree_mask(sheet: Sheet, device: torch.device) -> Tensor:
     theirs, own = branches[:, None, :], branches[:, :, None]  # (B, 1, T) and (B, T, 1)
     no_later = positions[:, None, :] <= positions[:, :, None]  # (B, T, T)
     return (no_later & ((theirs == 0) | (theirs == own)))[:, None]
-
-
-def can_leave_out(block: nn.Module) -> bool:
-    """Whether `last_block` computes what that block does."""
-    return attends_plainly(block) and is_just(block.attn.c_attn, Projection)  # type: ignore[union-attr]
 
 
 def last_block(block: Block, x: Tensor, mask: Tensor | None, needed: Ids) -> Tensor:

@@ -25,7 +25,7 @@ from glassgpt.evaluate.score_cache import Scores, Store, key_of
 from glassgpt.evaluate.threads import over_cores
 from glassgpt.evaluate.windows import Group, Row, shared_length
 from glassgpt.model import TorchBackend
-from glassgpt.model.plain import all_attend_plainly
+from glassgpt.model.fast_path import can_score_trees
 
 SHARED_LEAST = 8  # tokens that rows must have in common to be read as a tree
 TREE_ENDINGS = 1024  # tokens of endings in one tree: what it costs to look at grows with the square
@@ -142,7 +142,7 @@ class Scorer:
         plain: list[Row] = []
         trees: list[tuple[Group, int]] = []
         # Another attention than ours need not know what a tree's mask means.
-        may_share = isinstance(self.backend, TorchBackend) and all_attend_plainly(self.backend.model)
+        may_share = isinstance(self.backend, TorchBackend) and can_score_trees(self.backend.model)
         for group in groups:
             shared = shared_length(group) if len(group) > 1 and may_share else 0
             if shared < SHARED_LEAST:

@@ -19,8 +19,8 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.inspect.taps import letters, split_name
 from glassgpt.model.cache import Cache
+from glassgpt.model.fast_path import can_run_blocks_alone
 from glassgpt.model.gpt2 import GPT2, Block, Tap, within
-from glassgpt.model.plain import all_attend_plainly
 
 KEPT_BYTES = 256 * 2**20
 # Vectors that meet the vocabulary together. Fixed, so that a position's logits have the same bits whether one
@@ -80,7 +80,7 @@ class Live:
             wanted = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             seen: dict[str, Tensor] = {}
             tap = self._catching(wanted, seen)
-            if self.start is None or not all_attend_plainly(self.model):
+            if self.start is None or not can_run_blocks_alone(self.model):
                 self.model.hidden(self._input, tap=tap)
                 self._streams = torch.stack([seen[name] for name in wanted])
             else:
@@ -119,9 +119,7 @@ class Live:
         found: dict[str, Tensor] = {}
         begin = [name for name in names if name in ("wte", "wpe")]
         if begin:  # the same pass without its blocks
-            self.model.hidden(
-                self._input, tap=self._catching(begin, found), run_block=lambda block, x, *rest: x
-            )
+            self.model.embed(self._input, tap=self._catching(begin, found))
         if "embedding" in names:
             found["embedding"] = self.streams()[0]
         if "ln_f" in names:
@@ -136,7 +134,7 @@ class Live:
         if f"h.{layer}.resid_post" in names:
             found[f"h.{layer}.resid_post"] = self.streams()[layer + 1]
         rest = [name for name in names if name not in found]
-        if rest and all_attend_plainly(self.model):
+        if rest and can_run_blocks_alone(self.model):
             self._block(layer, self.streams()[layer], self._catching(rest, found))
         elif rest:  # a block of another kind may look at more than the stream that enters it
             self.model.hidden(self._input, tap=self._catching(rest, found))

@@ -25,8 +25,8 @@ from glassgpt.inspect.intervene import fresh
 from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.taps import checked_index
 from glassgpt.inspect.trace import Trace
+from glassgpt.model.fast_path import is_unmodified
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
-from glassgpt.model.plain import is_just
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -152,7 +152,7 @@ def exact(model: GPT2) -> GPT2:
 def matrix_of(projection: nn.Module, width: int) -> tuple[Tensor, Tensor]:
     """Its matrix (width, out) and its bias; if it is more than a matrix (LoRA's has a correction beside it),
     from what it makes of each unit vector."""
-    if is_just(projection, Projection):
+    if is_unmodified(projection, Projection):
         return projection.weight, projection.bias  # type: ignore[return-value]
     like = next(projection.parameters())
     bias = projection(torch.zeros(1, 1, width).to(like))[0, 0]  # (out,)

@@ -9,7 +9,6 @@ Shapes never change between replays: a row is computed by the same kernels wheth
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import threading
 from collections import Counter
@@ -18,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.model.cache import Cache
+from glassgpt.model.decode import AttendOne, DecodeBlock, attend_with_mask, decode_block, decode_hidden
+from glassgpt.model.fast_path import KERNEL_DTYPES, can_use_triton_block
 from glassgpt.model.gpt2 import GPT2
-from glassgpt.model.plain import KERNEL_DTYPES, all_attend_plainly, fits_kernels, is_just
 
 FEW_ROWS = 4  # up to here our own vector kernels beat matrix products and their launches
 SHORT, LONG = (8, 64), (1, 512)  # (prompts read side by side, tokens of each at once)
@@ -34,12 +34,6 @@ WORTH_RECORDING = 4  # calls of one kind
 MOST_RECORDINGS = 16
 
 recording_turn = threading.Lock()  # torch records on one stream of its own, whichever thread asks
-
-
-def can_record(model: GPT2) -> bool:
-    """A recording multiplies by the head's matrix itself, and runs a block's Python once, for all steps:
-    blocks other than ours may decide something anew at each."""
-    return is_just(model, GPT2) and all_attend_plainly(model)
 
 
 class Recordings:
@@ -109,18 +103,21 @@ class Recordings:
         return [logits[place] for place in range(len(rows))]
 
     def record_decoding(self) -> Recording:
-        view, run_block = self.cache, torch.compile(nn.Module.__call__, fullgraph=True, dynamic=False)
+        attend_one: AttendOne = attend_with_mask
+        run_block: DecodeBlock = torch.compile(decode_block, fullgraph=True, dynamic=False)
         # Triton comes with torch for CUDA on Linux.
         if importlib.util.find_spec("triton") is not None and self.cache.kv.dtype in KERNEL_DTYPES:
             from glassgpt.model import triton_kernels as kernels
 
-            view = dataclasses.replace(self.cache, attend_one=kernels.attend_one)
-            if len(self.positions) <= FEW_ROWS and all(map(fits_kernels, self.model.h)):
-                run_block = kernels.run_block
+            attend_one = kernels.attend_one
+            if len(self.positions) <= FEW_ROWS and all(map(can_use_triton_block, self.model.h)):
+                run_block = kernels.decode_block
         self.positions.fill_(-1)  # trying it out must not write into rows that are in use
 
         def forward() -> Tensor:
-            x = self.model.hidden(self.ids, self.positions, view, run_block=run_block)  # (rows, 1, C)
+            x = decode_hidden(
+                self.model, self.ids, self.positions, self.cache, attend_one, run_block
+            )  # (rows, 1, C)
             logits = self.logits(x[:, 0])  # (rows, V)
             self.positions.add_((self.positions >= 0).long())  # ready for the next token
             return logits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from glassgpt.backend import Array
 from glassgpt.errors import SettingError
-from glassgpt.model.cache import Cache, attend_each_row
-from glassgpt.model.cuda_graphs import Recorded, Recordings, can_record, on_device
+from glassgpt.model.cache import Cache
+from glassgpt.model.cuda_graphs import Recorded, Recordings, on_device
+from glassgpt.model.decode import attend_each_row, decode_hidden
+from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.model.gpt2 import GPT2, Projection
-from glassgpt.model.plain import all_attend_plainly
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -47,7 +47,7 @@ class TorchBackend:
         self.dtype = model.wte.weight.dtype
         allocated = rows if rows == 1 or self.device.type == "cuda" else in_fours(rows)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
-        recorded = self.device.type == "cuda" and can_record(model)
+        recorded = self.device.type == "cuda" and can_capture(model)
         self.recordings = Recordings(model, self.cache) if recorded else None
 
     @classmethod
@@ -90,9 +90,12 @@ class TorchBackend:
             logits = self.recordings.decode(ids, where)  # (width, V)
         else:
             view = self.cache.view(slice(0, width), self.context)
-            if all_attend_plainly(self.model):
-                view = replace(view, attend_one=attend_each_row)
-            logits = self.model(ids[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
+            columns, places = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
+            if can_use_one_token_attention(self.model):
+                x = decode_hidden(self.model, columns, places, view, attend_each_row)  # (width, 1, C)
+            else:
+                x = self.model.hidden(columns, places, view)
+            logits = self.model.head(x)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 
     @torch.inference_mode()

@@ -32,6 +32,15 @@ SHALLOW = 16  # blocks: up to here all are compiled together, beyond it one for 
 RunBlock = Callable[..., Tensor]
 
 
+def run_blocks(model: GPT2, ids: Tensor, run_block: RunBlock) -> Tensor:
+    """`model.hidden(ids)` with each block called by `run_block`."""
+    x = model.embed(ids)
+    for block in model.h:
+        x = run_block(block, x, None, None, None, None)
+    out: Tensor = model.ln_f(x)
+    return out
+
+
 class Hidden(nn.Module):
     """Ids to final vectors, as a module of its own: what `functional_call` can lend other weights."""
 
@@ -40,13 +49,13 @@ class Hidden(nn.Module):
         self.model = model
 
     def forward(self, ids: Tensor, run_block: RunBlock) -> Tensor:
-        return self.model.hidden(ids, run_block=run_block)
+        return run_blocks(self.model, ids, run_block)
 
 
 def hidden(model: GPT2, ids: Tensor, weights: dict[str, Tensor] | None, run_block: RunBlock) -> Tensor:
     """The final vector of each token, (B, T) -> (B, T, C), with these weights in place of the model's own."""
     if weights is None:
-        return model.hidden(ids, run_block=run_block)
+        return run_blocks(model, ids, run_block)
     x: Tensor = functional_call(Hidden(model), weights, (ids, run_block))
     return x
 

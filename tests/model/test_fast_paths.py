@@ -12,14 +12,19 @@ from torch import Tensor, nn
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.evaluate.batching import can_leave_out, plain_sheet, read
+from glassgpt.evaluate.batching import plain_sheet, read
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Row
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.cuda_graphs import can_record
+from glassgpt.model.fast_path import (
+    can_capture,
+    can_skip_unscored,
+    can_use_triton_block,
+    has_standard_attention,
+    is_unmodified,
+)
 from glassgpt.model.gpt2 import Attention, Projection
-from glassgpt.model.plain import attends_plainly, fits_kernels, is_just
 from glassgpt.train.distributed.parallelize import check_dividable
 from glassgpt.train.float8 import use_float8
 from glassgpt.train.lora import Ranks, add_low_rank, merged_state
@@ -188,7 +193,7 @@ def test_which_quicker_ways_are_for_which_model(name) -> None:
     model = MODELS[name]()
     last = model.h[-1]
     assert (
-        fits_kernels(last), attends_plainly(last), can_leave_out(last), can_record(model)
+        can_use_triton_block(last), has_standard_attention(last), can_skip_unscored(last), can_capture(model)
     ) == DECISIONS[name]  # fmt: skip
 
 
@@ -197,7 +202,7 @@ def test_kernels_are_for_what_they_were_written_for() -> None:
         block = copy.deepcopy(plain().h[0])
         if change is not None:
             change(block)
-        return fits_kernels(block)
+        return can_use_triton_block(block)
 
     def replace_norm(block) -> None:
         block.ln_2 = nn.RMSNorm(32)
@@ -210,10 +215,10 @@ def test_kernels_are_for_what_they_were_written_for() -> None:
     assert not fits(replace_norm)
     assert not fits(lambda block: setattr(block.mlp, "forward", lambda x, tap: x))
     assert not fits(lambda block: block.mlp.c_fc.register_forward_pre_hook(lambda part, given: given))
-    assert not fits_kernels(nn.Identity())
+    assert not can_use_triton_block(nn.Identity())
     model = plain()
     use_float8(model)
-    assert not fits_kernels(model.h[0])
+    assert not can_use_triton_block(model.h[0])
 
 
 def test_a_model_of_another_class_is_not_recorded() -> None:
@@ -221,8 +226,8 @@ def test_a_model_of_another_class_is_not_recorded() -> None:
         def head(self, x, tap=None):
             return super().head(x, tap) / 2
 
-    assert not can_record(Scaled(Config(**SMALL)))
-    assert is_just(Projection(2, 2), Projection)
+    assert not can_capture(Scaled(Config(**SMALL)))
+    assert is_unmodified(Projection(2, 2), Projection)
 
 
 def test_only_our_own_layers_are_divided_among_processes() -> None:
