@@ -19,6 +19,9 @@ from glassgpt.errors import ConfigError, shown
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
 
+# Names of attention classes; "causal" is the published one. `model.attention.register_attention` adds others.
+ATTENTIONS = ["causal"]
+
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
 LARGEST_COUNT = 2**40
 
@@ -34,6 +37,7 @@ class Config:
     n_head: int = 12
     n_inner: int | None = None  # width of the MLP; None means 4 * n_embd
     activation_function: str = "gelu_new"  # the tanh form
+    attention: str = "causal"  # not in config.json unless it is another: only GlassGPT reads it
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     embd_pdrop: float = 0.1
@@ -64,6 +68,8 @@ class Config:
                 f"activation_function {shown(self.activation_function)} is not one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
+        if self.attention not in ATTENTIONS:
+            raise ConfigError(f"attention {shown(self.attention)} is not one of {', '.join(ATTENTIONS)}.")
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
                 raise ConfigError(f"{name} {shown(getattr(self, name))} is not a probability in [0, 1).")
@@ -187,8 +193,13 @@ class Config:
         return cls.from_dict(values, where=str(file))
 
     def to_dict(self) -> dict[str, Any]:
-        """The contents of a `config.json` that `transformers` reads as this same model."""
+        """The contents of a `config.json` that `transformers` reads as this same model.
+
+        One with another attention, which `transformers` does not know, is not exported (weights/checkpoint.py).
+        """
         names = [each.name for each in dataclasses.fields(self) if each.name not in ("also_eos", "kept")]
+        if self.attention == Config.attention:
+            names.remove("attention")
         return {
             "model_type": "gpt2",
             "architectures": ["GPT2LMHeadModel"],

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.model.cache import Cache, LayerCache
-from glassgpt.model.gpt2 import GPT2, Block, visible
+from glassgpt.model.gpt2 import GPT2, Block
+from glassgpt.model.mask import visible
 
 # (qkv (B, 1, 3 C), kv (2, B, H, context + 1, D), positions (B, 1), H, scale) -> z (B, H, 1, D); writes to kv
 AttendOne = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]

@@ -21,8 +21,10 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model.activations import ACTIVATIONS
+from glassgpt.model.attention import attention_class, register_attention
 from glassgpt.model.cache import Cache, LayerCache
 from glassgpt.model.head import vocabulary_logits
+from glassgpt.model.mask import visible
 
 Tap = Callable[[str, Tensor], Tensor]
 
@@ -117,7 +119,7 @@ class Block(nn.Module):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.attn = Attention(config, layer)
+        self.attn = attention_class(config.attention)(config, layer)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         self.mlp = MLP(config)
 
@@ -137,6 +139,7 @@ class Block(nn.Module):
         return show(tap, "resid_post", x)
 
 
+@register_attention("causal")
 class Attention(nn.Module):
     """Masked self-attention: each token asks (q), offers (k) and passes on (v), in H heads at once."""
 
@@ -162,16 +165,30 @@ class Attention(nn.Module):
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
         k = show(tap, "k", self.split_heads(k))  # (B, H, T, D)
         v = show(tap, "v", self.split_heads(v))  # (B, H, T, D)
-        dropout = self.attn_pdrop if self.training else 0.0
         if past is not None:
             k, v = past.update(k, v, positions)  # (B, H, L, D)
-        if tap is None:
-            z = F.scaled_dot_product_attention(
-                q, k, v, mask, dropout, is_causal=mask is None and q.shape[2] > 1, scale=self.scale
-            )  # (B, H, T, D)
-        else:
-            z = self.step_by_step(q, k, v, mask, dropout, tap)
-        return self.merge(z, tap)
+        return self.merge(self.attend(q, k, v, mask, positions, past, tap), tap)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        past: LayerCache | None,
+        tap: Tap | None,
+    ) -> Tensor:
+        """Mix the values (B, H, L, D) for each query, (B, H, T, D): what a variant overrides (attention.py).
+
+        `mask` (B, 1, T, L) says which keys a query may look at; None means causal. Where queries and keys
+        stand, `mask.token_positions` finds out.
+        """
+        dropout = self.attn_pdrop if self.training else 0.0
+        if tap is not None:
+            return self.step_by_step(q, k, v, mask, dropout, tap)
+        causal = mask is None and q.shape[2] > 1
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=causal, scale=self.scale)
 
     def merge(self, z: Tensor, tap: Tap | None) -> Tensor:
         """Set the heads' results side by side, (B, H, T, D) -> (B, T, C), and project them."""
@@ -230,14 +247,3 @@ class Projection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])  # (B * T, in)
         return torch.addmm(self.bias, flat, self.weight).view(*x.shape[:-1], -1)  # (B, T, out)
-
-
-def visible(positions: Tensor, span: int | None) -> Tensor:
-    """Which keys each token may look at: those that stand no later than itself, and never padding.
-
-    With a cache the keys are its first `span` slots, and a slot is a position. Without one the keys are the
-    row's own tokens. A padding token may look at position 0, so that its (meaningless) row stays finite.
-    """
-    keys = positions if span is None else torch.arange(span, device=positions.device)[None]  # (B or 1, L)
-    no_later = keys[:, None, :] <= positions.clamp(min=0)[:, :, None]  # (B, T, L)
-    return (no_later & (keys >= 0)[:, None, :])[:, None]  # (B, 1, T, L)

@@ -157,8 +157,18 @@ def checked(config: Config, tensors: Mapping[str, Array], where: str = "checkpoi
     return tensors
 
 
+def require_causal_attention(config: Config, program: str) -> None:
+    """Refuse to write a model for a program that would silently compute another attention."""
+    if config.attention != Config.attention:
+        raise ConfigError(
+            f"{program} has no attention {config.attention!r}: it would compute another model. "
+            "Convert to packed instead."
+        )
+
+
 def require_published_design(config: Config, program: str) -> None:
     """Refuse to write a variant for a program that computes only GPT-2 as it was published."""
+    require_causal_attention(config, program)
     plain = Config(n_embd=config.n_embd, n_head=config.n_head)
     for name in (
         "layer_norm_epsilon",

@@ -23,6 +23,7 @@ from glassgpt.weights.checkpoint import (
     LazyTensors,
     checked,
     dtype_of,
+    require_causal_attention,
     shape_of,
 )
 from glassgpt.weights.ggml_types import BF16, F16, F32, Q8_0, Bytes, GGMLType, quantize_q8_0
@@ -283,6 +284,7 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
 
 def _refuse_inexpressible(config: Config) -> None:
     """llama.cpp's gpt2 always scales attention as published, and has one activation."""
+    require_causal_attention(config, "llama.cpp")
     for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
         if getattr(config, name) != getattr(Config, name):
             raise ConfigError(

@@ -27,6 +27,7 @@ from glassgpt.weights.checkpoint import (
     checked,
     dtype_named,
     dtype_of,
+    require_causal_attention,
     shape_of,
 )
 from glassgpt.weights.tokenizers import tokenizer_beside
@@ -88,6 +89,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     file's metadata too, so that it is not lost where the file is moved by itself.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
+    require_causal_attention(config, "transformers")
     checked(config, tensors, checkpoint.source)
     outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
     size = tensorfile.size_of(outgoing)
