@@ -22,13 +22,13 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.torch_backend import arrange
+from glassgpt.model.torch_backend import arrange_for_gpu
 
 PROMPT = 32
 
 
 def ours(model: GPT2, prompts: list[list[int]], new_tokens: int) -> Callable[[], list[list[int]]]:
-    gpt = GPT(TorchBackend(arrange(copy.deepcopy(model))))
+    gpt = GPT(TorchBackend(arrange_for_gpu(copy.deepcopy(model))))
 
     def run() -> list[list[int]]:
         found = gpt.generate(prompts, max_new_tokens=new_tokens, temperature=0, ignore_eot=True)

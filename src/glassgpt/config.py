@@ -195,7 +195,7 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """The contents of a `config.json` that `transformers` reads as this same model.
 
-        One with another attention, which `transformers` does not know, is not exported (weights/checkpoint.py).
+        One with another attention, which `transformers` does not know, is not exported.
         """
         names = [each.name for each in dataclasses.fields(self) if each.name not in ("also_eos", "kept")]
         if self.attention == Config.attention:

@@ -84,7 +84,7 @@ def test_cached_equals_uncached(model: GPT2, rows: int) -> None:
     assert not can_capture(model)
     backend = TorchBackend(model, rows=rows)
     texts = [list(range(5 + row, 17 + 2 * row)) for row in range(rows)]
-    backend.prefill(range(rows), [text[:6] for text in texts])
+    backend.extend(range(rows), [text[:6] for text in texts])
     for step in range(6, 12):
         found = backend.decode(range(rows), np.array([text[step] for text in texts]), [step] * rows)
         for row, text in enumerate(texts):

@@ -8,13 +8,15 @@ from contextlib import closing
 import numpy as np
 import torch
 
+from glassgpt.backend import ScoreRequest
 from glassgpt.errors import SettingError
-from glassgpt.evaluate.batching import plain_sheet, read
 from glassgpt.evaluate.metrics import ACCURACY, MEAN, Measure
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.threads import over_cores
 from glassgpt.evaluate.windows import Row
 from glassgpt.model import TorchBackend
+from glassgpt.model.scoring import batch_limits
+from glassgpt.model.scoring_batches import pack_texts, scored_hidden
+from glassgpt.model.threads import map_over_cores
 
 
 def agreement(
@@ -32,7 +34,7 @@ def agreement(
     divergence, same, counts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     on_cpu = all(s.backend.device.type == "cpu" for s in (a, b) if isinstance(s.backend, TorchBackend))
     in_turn = ((row, _agree(a, b, row)) for row in rows)
-    with closing(over_cores(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
+    with closing(map_over_cores(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
         for i, (row, found) in enumerate(compared):
             divergence[i], same[i] = found
             counts[i] = row.n_scored
@@ -48,12 +50,13 @@ def agreement(
 def _agree(a: Scorer, b: Scorer, row: Row) -> tuple[float, float]:
     assert isinstance(a.backend, TorchBackend)
     assert isinstance(b.backend, TorchBackend)
-    sheet = plain_sheet([row])
-    x, y = read(a.backend.model, sheet), read(b.backend.model, sheet)  # (N, C) each
+    packed = pack_texts([ScoreRequest(row.ids, row.first)])
+    x, y = scored_hidden(a.backend.model, packed), scored_hidden(b.backend.model, packed)  # (N, C) each
+    chunk = batch_limits(a.backend.model).chunk
     divergence = same = 0.0
-    for start in range(0, len(x), a.pace.stretch):
-        some = slice(start, start + a.pace.stretch)
-        p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (stretch, V)
+    for start in range(0, len(x), chunk):
+        some = slice(start, start + chunk)
+        p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
         q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
         divergence += float((p.exp() * (p - q)).sum(dim=-1).clamp(min=0).cpu().sum(dtype=torch.float64))
         same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())

@@ -88,13 +88,3 @@ def strided_rows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[
         scored = end
         if end == len(whole):
             return
-
-
-def shared_length(rows: Sequence[Row]) -> int:
-    """How many tokens all rows begin with, of those before the first scored one."""
-    length = min(row.first for row in rows)
-    first = rows[0].ids
-    for row in rows[1:]:
-        same = first[:length] == row.ids[:length]
-        length = length if same.all() else int(same.argmin())
-    return length

@@ -193,6 +193,4 @@ def piece_text(data: bytes) -> str:
 
 def scale(gpt: GPT, layer: int) -> float:
     """What scores are multiplied with in a block: 1 / sqrt(d_head), for almost every model."""
-    from glassgpt.inspect.of_gpt import model_of
-
-    return float(model_of(gpt).h[layer].attn.scale)  # type: ignore[union-attr, arg-type]
+    return float(gpt.torch_model.h[layer].attn.scale)  # type: ignore[union-attr, arg-type]

@@ -22,7 +22,6 @@ from glassgpt.inspect.activations import Live
 from glassgpt.inspect.display import Shown
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.intervene import fresh
-from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.taps import checked_index
 from glassgpt.inspect.trace import Trace
 from glassgpt.model.fast_path import is_unmodified
@@ -118,7 +117,7 @@ def attribute(
     trace = fresh(gpt, text)
     position = checked_index("position", position, len(trace))
     token = chosen(gpt, trace, target, position)
-    return METHODS[method](model_of(gpt), trace, token, position)
+    return METHODS[method](gpt.torch_model, trace, token, position)
 
 
 def chosen(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:

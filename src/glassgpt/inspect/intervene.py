@@ -16,7 +16,6 @@ from glassgpt.inspect.edit_data import edit_from_dict
 from glassgpt.inspect.edits import Edit, Scene, compose
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Lens
-from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.taps import checked_index, split_name
 from glassgpt.inspect.trace import Trace
 
@@ -104,7 +103,7 @@ class Intervention(Shown):
 
 def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
     """See `GPT.intervene`."""
-    model = model_of(gpt)
+    model = gpt.torch_model
     before = fresh(gpt, text)
     listed = as_edits(edits)
     scene = Scene(model, before.tokens, lambda source: trace_of(gpt, source))

@@ -58,17 +58,16 @@ class Trace(Shown):
     @classmethod
     def of(cls, gpt: GPT, tokens: Sequence[int], change: Tap | None = None) -> Trace:
         """The trace of token ids; `change` may replace what any step holds (see `gpt.intervene`)."""
-        from glassgpt.generate.engine import checked_prompt, n_tokens
-        from glassgpt.inspect.of_gpt import model_of
+        from glassgpt.generate.engine import check_prompt, usable_vocab_size
 
-        model = model_of(gpt)
-        ids = checked_prompt(tokens, gpt.backend, gpt.tokenizer)
+        model = gpt.torch_model
+        ids = check_prompt(tokens, gpt.backend, gpt.tokenizer)
         if len(ids) > gpt.config.n_positions:
             raise SettingError(
                 f"the text has {len(ids):,} tokens, and this model reads at most "
                 f"{gpt.config.n_positions:,} at once. Trace a part of it."
             )
-        vocabulary = Vocabulary(n_tokens(gpt.backend, gpt.tokenizer), gpt.tokenizer)
+        vocabulary = Vocabulary(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
         texts = [vocabulary.text(token) for token in ids]
         live = Live(model, ids, change)
         return cls(gpt.config, ids, texts, name=gpt.name, vocabulary=vocabulary, live=live)

@@ -185,10 +185,10 @@ class Attention(nn.Module):
         stand, `mask.token_positions` finds out.
         """
         dropout = self.attn_pdrop if self.training else 0.0
-        if tap is not None:
-            return self.step_by_step(q, k, v, mask, dropout, tap)
-        causal = mask is None and q.shape[2] > 1
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=causal, scale=self.scale)
+        if tap is None:
+            causal = mask is None and q.shape[2] > 1
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=causal, scale=self.scale)
+        return self.step_by_step(q, k, v, mask, dropout, tap)
 
     def merge(self, z: Tensor, tap: Tap | None) -> Tensor:
         """Set the heads' results side by side, (B, H, T, D) -> (B, T, C), and project them."""
@@ -203,7 +203,7 @@ class Attention(nn.Module):
     def step_by_step(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, tap: Tap
     ) -> Tensor:
-        """What the fused kernel does in one go, one named step at a time.
+        """What the fused kernel does, one named step at a time.
 
         Scores are kept in float32, as the fused kernels keep them (and as `reorder_and_upcast_attn` asks).
         """

@@ -158,7 +158,7 @@ class Bench:
         from glassgpt.evaluate.lambada import stop_tokens
         from glassgpt.evaluate.run import prepare
         from glassgpt.evaluate.score_cache import Store
-        from glassgpt.evaluate.scorer import Scorer, fingerprint
+        from glassgpt.evaluate.scorer import Scorer
         from glassgpt.evaluate.task import Reader
 
         self.name = name
@@ -169,7 +169,7 @@ class Bench:
         with terminal.waiting(f"reading the texts for {name}"):
             reader = Reader(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
             self.plan: Plan = prepare(tasks, reader, settings.folder, settings.check)
-            store = Store(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")
+            store = Store(cache_folder(settings.cache) / f"{self.gpt.backend.fingerprint()}.scores")
             self.scorer: Scorer = Scorer(self.gpt.backend, store, stop_tokens(tokenizer))
         self.tell_vocabulary()
 

@@ -153,11 +153,10 @@ async def ask(app: ASGIApp, question: str) -> Any | None:
 
 def carried_json(held: Held) -> dict[str, Any]:
     """The stream between the blocks and the steps inside them, for every token."""
-    from glassgpt.inspect.of_gpt import model_of
     from glassgpt.model.fast_path import can_run_blocks_alone
 
     trace, config = held.trace, held.gpt.config
-    if not can_run_blocks_alone(model_of(held.gpt)):
+    if not can_run_blocks_alone(held.gpt.torch_model):
         raise Refusal(422, "This model's attention is not GPT-2's: an exported page cannot compute it.")
     wide = 9 * config.n_embd + 2 * config.d_mlp
     size = 4 * len(trace) * (config.n_layer * wide + config.n_embd)

@@ -17,10 +17,10 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def over_cores(
+def map_over_cores(
     work: Callable[[Piece], Result], pieces: Sequence[Piece]
 ) -> Generator[tuple[Piece, Result], None, None]:
-    """Each piece with its result, in order. Close it when it is left early (`contextlib.closing`).
+    """Each piece with its result, in order. Close it when leaving it early (`contextlib.closing`).
 
     Where there are fewer pieces than cores that torch may use, several cores work on each.
     """
@@ -32,7 +32,7 @@ def over_cores(
     try:
         for piece in pieces:
             waiting.append((piece, pool.submit(work, piece)))
-            if len(waiting) > 2 * workers:  # enough that nobody is idle, and no more results than that
+            if len(waiting) > 2 * workers:  # enough that no core is idle, and no more results than that
                 first, result = waiting.popleft()
                 yield first, result.result()
         for first, result in waiting:
