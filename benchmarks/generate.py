@@ -4,7 +4,7 @@
     python benchmarks/generate.py --case gpt2:1 --case gpt2:64 --case gpt2-xl:1 --rounds 3
 
 Weights are random (speed does not depend on them), prompts are 32 tokens, decoding is greedy. Each contestant
-is warmed up first (compiling included, reported apart); then they take turns, and the ratio is that of the
+is warmed up first (compiling included, reported apart); then they alternate, and the ratio is that of the
 medians. A table for people, then one line of JSON.
 """
 

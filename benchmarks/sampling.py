@@ -2,7 +2,7 @@
 
     python benchmarks/sampling.py [--rows 1] [--vocab 50257] [--device cpu]
 
-Both get the same (rows, vocab) logits, take turns, and the table gives medians per row and their ratio. Then
+Both get the same (rows, vocab) logits, alternate, and the table gives medians per row and their ratio. Then
 one line of JSON.
 """
 

@@ -1,4 +1,4 @@
-"""The shape of a GPT-2: every number that decides which tensors exist and how they are used.
+"""The shape of a GPT-2: every setting that decides which tensors exist and how they are used.
 
 The field names are those of `config.json` in a Hugging Face GPT-2 folder, so a config is written and read
 without translation. The four published sizes are in `SIZES`.
@@ -289,8 +289,8 @@ UNSUPPORTED: dict[str, Callable[[Any, Config], bool]] = {
     "adapters": _no_adapters,
 }
 
-# Said anew for every folder that is written, or about where this one came from. `auto_map` names code that is
-# never run here and not copied either.
+# Written anew for every folder, or about where this one came from. `auto_map` names code that is never run
+# here and not copied either.
 NOT_KEPT = dict.fromkeys(
     """model_type architectures n_ctx torch_dtype dtype transformers_version auto_map _commit_hash
     _name_or_path name_or_path quantization_config compression_config _attn_implementation_autoset""".split()

@@ -397,12 +397,12 @@ class TestWhatIsNoPrompt:
     )
     def test_is_refused_in_one_line(self, prompt: object) -> None:
         gpt = GPT(TinyBackend())
-        with pytest.raises(SettingError, match=r"is no (prompt|token id)\. Give a text"):
+        with pytest.raises(SettingError, match=r"is not a (prompt|token id)\. Give"):
             gpt.generate(prompt, max_new_tokens=1)
 
     @pytest.mark.parametrize("batch", [[1, 2], "abc", [[1.5]], 7, [b"ab"]])
     def test_nor_are_its_logits(self, batch: object) -> None:
-        with pytest.raises(SettingError, match=r"is no (prompt|token id)"):
+        with pytest.raises(SettingError, match=r"is not a (prompt|token id)"):
             GPT(TinyBackend()).logits(batch)
 
     def test_arrays_are_lists(self) -> None:

@@ -207,7 +207,7 @@ def test_who_comes_first_has_the_first_turn():
             with lock.hold():
                 order.append("busy")
                 inside.set()
-                while i == 0 and not lock._line:  # until the other stands in line
+                while i == 0 and not lock._queue:  # until the other stands in line
                     threading.Event().wait(0.001)
 
     def once():
@@ -226,10 +226,10 @@ def test_ctrl_c_in_the_line_leaves_no_gap():
         raise KeyboardInterrupt
 
     slow.wait = interrupt
-    lock._line.append(slow)
+    lock._queue.append(slow)
     with pytest.raises(KeyboardInterrupt), lock.hold():
         pass
-    assert list(lock._line) == [slow]
+    assert list(lock._queue) == [slow]
     lock._leave(slow)
     with lock.hold():
-        assert not lock._line
+        assert not lock._queue

@@ -162,7 +162,7 @@ def _draw_rank(
 ) -> tuple[Array, Array]:
     """Which rank each row draws, (B,), from its best logits (B, K) in falling order; and whether it is sure.
 
-    `whole` (B, 1) is the weight of a row that goes on after K, and NaN for one that does not.
+    `whole` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
     xp = array_api_compat.array_namespace(values)
     values = xp.astype(values, xp.float64)

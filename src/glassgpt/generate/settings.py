@@ -1,7 +1,7 @@
-"""What a user may ask of a generation, and which of it makes no sense.
+"""The settings of a generation, and which combinations make no sense.
 
 Every range is checked here, once, before any work: an error names the value, the range and what to write
-instead. The steps that use these numbers, and their order, are in `sampling.py`.
+instead. The steps that use the settings, and their order, are in `sampling.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LOGIT_BIAS = 1_000_000
 MAX_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
 MAX_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 tokens a second
 MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finished
-MAX_BEAMS = 1024  # they are all computed at once
+MAX_BEAMS = 1024  # all of them are computed together
 MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
 
 
@@ -33,7 +33,7 @@ class Settings:
     top_k: int | None = 40  # draw among the k most probable tokens
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
     min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
-    typical_p: float | None = None  # among tokens about as surprising as is to be expected (Meister 2022)
+    typical_p: float | None = None  # among tokens with -log p near the entropy (Meister 2022)
     repetition_penalty: float | None = None  # weakens tokens of prompt and text (CTRL); 1 changes nothing
     presence_penalty: float | None = None  # taken once off the logit of each token generated so far
     frequency_penalty: float | None = None  # taken off as often as the token was generated
@@ -44,7 +44,7 @@ class Settings:
     required_bias: float = 5.0  # added to the logits of required words
     stop: tuple[str, ...] = ()  # end before any of these strings
     stop_tokens: tuple[int, ...] = ()  # end at any of these ids
-    ignore_eot: bool = False  # go on after end-of-text
+    ignore_eot: bool = False  # continue after end-of-text
     seed: int | None = None  # makes the text repeatable; none draws one and reports it
     samples: int = 1  # how many texts
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
@@ -155,7 +155,7 @@ class Settings:
         if unknown:
             raise SettingError(f"there is no setting {unknown[0]!r}. There are: {', '.join(FIELDS)}.")
         made = cls(**given)
-        if made.beams is not None:  # here a default that was given is told from one that was not
+        if made.beams is not None:  # only here is a default that was typed known from one that was not
             for name in NOT_DRAWING:
                 if name in given and given[name] not in NOT_DRAWING[name]:
                     raise _no_sampling_error(name, given[name], made.beams)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
 
 # Two computations that each miss the truth by up to e differ by up to 2 e, and a sum taken in another order
-# rounds differently: one row times a 768-wide matrix was measured to stray 4.4 e from many rows at once.
+# rounds differently: one row times a 768-wide matrix was measured to deviate by 4.4 e from many rows.
 TIMES_ROUNDING = 8
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -400,7 +400,8 @@ def compare(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], re
             if gap / limit > worst:
                 worst, deviation, allowed = gap / limit, gap, limit
                 place = f"{name}, position {first + int(where)}"
-    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, same, total)
+    counts = (same, total) if total else (None, None)  # scores alone do not say which token is the likeliest
+    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, *counts)
 
 
 # What others measured with the published GPT-2 small, after <|endoftext|> alone (GLTR, 2019; five decimals).

@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from glassgpt.model.decode import AttendOne
 from glassgpt.model.gpt2 import Block, Projection
 
-FEW_PROGRAMS = 200  # below this an H200's 132 multiprocessors are not all busy, and each must do more at once
+FEW_PROGRAMS = (
+    200  # below this an H200's 132 multiprocessors are not all busy: each program gets larger blocks
+)
 
 
 def decode_block(block: Block, x: Tensor, positions: Tensor, kv: Tensor, attend_one: AttendOne) -> Tensor:
