@@ -63,6 +63,11 @@ class Scorer:
     def score(self, groups: Sequence[Group], on_tokens: OnTokens = lambda n: None) -> list[list[Scores]]:
         """The scores of every row of every group."""
         missing = self.todo(groups)
+        if missing:
+            self._compute(missing, on_tokens)
+        return [[self.store[key_of(row, self.barred_list)] for row in group] for group in groups]
+
+    def _compute(self, missing: Sequence[Group], on_tokens: OnTokens) -> None:
         requests = [[ScoreRequest(row.ids, row.first, row.barred) for row in group] for group in missing]
         with closing(self.backend.score(requests, self.barred.tolist())) as batches:
             for indices, found in batches:
@@ -74,4 +79,3 @@ class Scorer:
                     ]
                 )
                 on_tokens(sum(len(row.ids) for row in rows))
-        return [[self.store[key_of(row, self.barred_list)] for row in group] for group in groups]
