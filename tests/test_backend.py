@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from glassgpt import backend as registry
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2, TorchBackend, cuda_graphs
 from glassgpt.model.torch_backend import arrange_for_gpu
 from tests.backend_conformance import BackendConformance, Make
 from tests.generate.tiny import TINY, TinyBackend
@@ -60,27 +61,67 @@ class TestNumpy(BackendConformance):
         return lambda rows: TinyBackend(rows, TINY)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-class TestCuda(BackendConformance):
+class GraphConformance(BackendConformance):
     tolerance = 1e-4
 
-    @pytest.fixture
-    def make(self) -> Make:
-        model = arrange_for_gpu(small_model().cuda())
-        return lambda rows: TorchBackend(model, rows=rows)
-
     @pytest.mark.parametrize("sizes", [(100, 100), (64, 1, 200), (130, 20), (3, 290)])
-    def test_long_texts_in_chunks(self, sizes: tuple[int, ...]) -> None:
+    def test_long_texts_in_chunks(self, make: Make, sizes: tuple[int, ...]) -> None:
         """Across the chunks of a graph, and from the graph for short texts to the one for long ones."""
-        model = arrange_for_gpu(small_model(n_positions=300).cuda())
-        backend = TorchBackend(model, rows=2)
+        backend = make(2)
         text = torch.randint(0, 101, (sum(sizes),)).tolist()
         start = 0
         for size in sizes:
             last = backend.extend([1], [text[start : start + size]], [start])
             start += size
             self.close(last[0], backend.logits([text[:start]])[0, -1])
+
+    def test_many_rows_of_all_lengths(self, make: Make) -> None:
+        backend = make(11)
+        texts = [[i % 101 for i in range(1, n + 1)] for n in (1, 64, 65, 128, 5, 6, 7, 8, 9, 10, 100)]
+        starts = [0, 10, 60, 64, 0, 1, 2, 3, 4, 5, 99]
+        rows = [row for row, start in enumerate(starts) if start]
+        backend.extend(rows, [texts[row][: starts[row]] for row in rows], logits="none")
+        last = backend.extend(
+            range(11), [text[start:] for text, start in zip(texts, starts, strict=True)], starts
+        )
+        for row, text in enumerate(texts):
+            self.close(last[row], backend.logits([text])[0, -1])
+
+
+class Again:
+    """In place of a CUDA graph: the same buffers, computed again."""
+
+    def __init__(self, inputs: torch.Tensor, forward: Callable[[], torch.Tensor]) -> None:
+        self.inputs, self.replay = inputs, forward
+        forward()
+
+
+class TestGraphsWithoutADevice(GraphConformance):
+    """What surrounds the graphs (staging caches, chunks, positions), with stand-ins for what needs CUDA."""
+
+    @pytest.fixture
+    def make(self, monkeypatch: pytest.MonkeyPatch) -> Make:
+        monkeypatch.setattr(cuda_graphs, "CapturedGraph", Again)
+        monkeypatch.setattr(cuda_graphs, "on_device", lambda values, device: torch.from_numpy(values))
+        monkeypatch.setattr(cuda_graphs, "KERNEL_DTYPES", ())
+        monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+        model = small_model(n_positions=300)
+
+        def made(rows: int) -> TorchBackend:
+            backend = TorchBackend(model, rows=rows)
+            backend.graphs = cuda_graphs.GraphRunner(model, backend.cache)
+            return backend
+
+        return made
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+class TestCuda(GraphConformance):
+    @pytest.fixture
+    def make(self) -> Make:
+        model = arrange_for_gpu(small_model(n_positions=300).cuda())
+        return lambda rows: TorchBackend(model, rows=rows)
 
 
 class TestRegistry:

@@ -1,4 +1,4 @@
-"""The bookkeeping of recorded functions, with a stand-in for CUDA's graph that simply computes again."""
+"""The bookkeeping around CUDA graphs, with a stand-in for a graph that simply computes again."""
 
 from __future__ import annotations
 
