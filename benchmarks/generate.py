@@ -4,7 +4,7 @@
     python benchmarks/generate.py --case gpt2:1 --case gpt2:64 --case gpt2-xl:1 --rounds 3
 
 Weights are random (speed does not depend on them), prompts are 32 tokens, decoding is greedy. Each contestant
-is warmed up first (compiling included, reported apart); then they take turns, and the ratio is that of the
+is warmed up first (compiling included, reported apart); then they alternate, and the ratio is that of the
 medians. A table for people, then one line of JSON.
 """
 
@@ -22,13 +22,13 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.torch_backend import arrange
+from glassgpt.model.torch_backend import arrange_for_gpu
 
 PROMPT = 32
 
 
 def ours(model: GPT2, prompts: list[list[int]], new_tokens: int) -> Callable[[], list[list[int]]]:
-    gpt = GPT(TorchBackend(arrange(copy.deepcopy(model))))
+    gpt = GPT(TorchBackend(arrange_for_gpu(copy.deepcopy(model))))
 
     def run() -> list[list[int]]:
         found = gpt.generate(prompts, max_new_tokens=new_tokens, temperature=0, ignore_eot=True)

@@ -2,7 +2,7 @@
 
     python benchmarks/sampling.py [--rows 1] [--vocab 50257] [--device cpu]
 
-Both get the same (rows, vocab) logits, take turns, and the table gives medians per row and their ratio. Then
+Both get the same (rows, vocab) logits, alternate, and the table gives medians per row and their ratio. Then
 one line of JSON.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import transformers
 
-from glassgpt.generate.sampling import draw_tokens, knobs
+from glassgpt.generate.sampling import draw_tokens, stack_params
 from glassgpt.generate.settings import Settings
 
 CASES = {
@@ -40,7 +40,7 @@ def ours(logits: torch.Tensor, settings: Settings) -> Callable[[], object]:
         return values if on_host else torch.from_numpy(values).to(logits.device)
 
     given = logits.numpy() if on_host else logits
-    columns, uniform = knobs([settings] * rows, vocab, array), array(np.linspace(0.05, 0.95, rows))
+    columns, uniform = stack_params([settings] * rows, vocab, array), array(np.linspace(0.05, 0.95, rows))
     return lambda: draw_tokens(given, columns, uniform).tokens
 
 

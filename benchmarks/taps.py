@@ -18,11 +18,12 @@ import statistics
 import time
 import types
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 
 from glassgpt.config import Config
-from glassgpt.model import Cache, gpt2
+from glassgpt.model import Cache, attention, gpt2
 
 READ = 64  # tokens of the forward pass, and already in the cache at the decode step
 
@@ -58,7 +59,9 @@ def without_taps() -> types.ModuleType:
     if used or remover.removed < 20:
         raise SystemExit(f"unexpected taps in gpt2.py: {remover.removed} removed, {len(used)} left")
     module = types.ModuleType("gpt2_without_taps")
-    exec(compile(tree, "gpt2_without_taps.py", "exec"), module.__dict__)
+    with mock.patch.dict(attention._CLASSES, clear=True):  # the copy registers an Attention of its own
+        exec(compile(tree, "gpt2_without_taps.py", "exec"), module.__dict__)
+    module.__dict__["attention_class"] = lambda name: module.Attention
     return module
 
 

@@ -1,20 +1,46 @@
-"""The seam between the engine and whatever computes logits: torch on any device, or the native CPU engine.
+"""The protocol between the engine and whatever computes: torch on any device, or a native engine for CPUs.
 
-A backend owns the weights and one preallocated cache of `rows` rows. It keeps no other state: which row
-belongs to whom, and how long each row is, is the engine's business and is passed in on every call.
+A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
+belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from glassgpt.config import Config
+from glassgpt.errors import SettingError, UserError
+
+if TYPE_CHECKING:
+    from glassgpt.weights.checkpoint import Checkpoint
 
 # A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
 Array = Any
+WantedLogits = Literal["last", "all", "none"]
+
+
+class ScoreRequest(NamedTuple):
+    """Tokens of which the last ones are scored, each given all that stand before it here."""
+
+    ids: np.ndarray  # int64, at most one more than the context: the last is only a target
+    first: int  # ids[first:] are scored; at least 1
+    exclude: bool = False  # also report whether ids[first] is the likeliest token that is not excluded
+
+
+class TokenScores(NamedTuple):
+    """What the model says about the scored tokens of a request."""
+
+    logprobs: np.ndarray  # float64
+    greedy: np.ndarray  # bool: was it the likeliest token?
+    greedy_allowed: np.ndarray  # bool: of those not excluded? Only of `first`, where a request asks
+
+
+# The requests of a batch by (group, index), and their scores.
+ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 
 
 class Backend(Protocol):
@@ -22,18 +48,28 @@ class Backend(Protocol):
     rows: int  # how many sequences the cache holds side by side
     context: int  # how many positions a row holds, at most config.n_positions
 
-    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Array:
-        """Forget what the rows held and read a prompt into each, at positions 0, 1, ...
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: WantedLogits = "last",
+    ) -> Array:
+        """Read tokens into rows, those of row i at positions starts[i], starts[i] + 1, ...
 
-        Returns the logits after each prompt's last token, (len(rows), V), float32. What a prompt gives must
-        not depend on the others.
+        A row must hold its first starts[i] positions already; what it held from there on is forgotten. No
+        starts means 0 for all: prefill. Any split of a text into calls gives the same logits, to rounding,
+        and what a row gets does not depend on the others.
+
+        Returns float32 logits: after the last token of each row, (len(rows), V); after all tokens, row after
+        row, (sum of the lengths, V); or None.
         """
         ...
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         """Read one token per row at its position; the logits after each, (len(rows), V), float32.
 
-        `ids` are host integers or an array that `sample` left on the device: nothing waits for it.
+        `ids` are host integers, or an array that sampling left on the device: nothing waits for it.
         """
         ...
 
@@ -41,15 +77,25 @@ class Backend(Protocol):
         """Make `rows` hold the first `length` positions of `source`: samples and beams share a prompt."""
         ...
 
-    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
-        """All logits of sequences of any lengths, without the cache: (B, longest, V), float32.
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        """Score tokens without the cache, and without ever holding the logits of all of them.
 
-        Rows shorter than the longest are filled up at the end; what stands there is meaningless.
+        Requests of a group may begin alike: a backend may read their common prefix once. Batches come in any
+        order, as they are computed; close the iterator (`contextlib.closing`) when leaving it early.
         """
         ...
 
-    def recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, perhaps made quicker for being called at every step.
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        """All logits of sequences of any lengths, without the cache: (B, longest, V), float32.
+
+        Sequences shorter than the longest are padded at the end; what stands there is meaningless.
+        """
+        ...
+
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, perhaps made faster for being called at every step (a CUDA graph).
 
         Its arguments are arrays with a row for each sequence, nested tuples of them, and plain values; it
         returns a tuple of such arrays. No row may depend on another.
@@ -65,5 +111,44 @@ class Backend(Protocol):
         ...
 
     def with_rows(self, rows: int) -> Backend:
-        """The same weights with another cache, for this number of sequences."""
+        """The same weights with another cache, for this many sequences."""
         ...
+
+    def fingerprint(self) -> str:
+        """A hash of what this backend computes: of its weights, dtype and kind of device."""
+        ...
+
+
+# Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
+BACKENDS = {"torch": "glassgpt.model.torch_backend:TorchBackend"}
+DEFAULT_BACKEND = "torch"
+
+
+def check_backend(name: str) -> None:
+    if name not in BACKENDS:
+        raise SettingError(
+            f"backend {name!r} is not one of {', '.join(BACKENDS)}. Leave it out to use torch."
+        )
+
+
+def load_backend(
+    checkpoint: Checkpoint,
+    name: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Backend:
+    """The backend of that name with a checkpoint's weights."""
+    name = DEFAULT_BACKEND if name is None else name
+    check_backend(name)
+    module, cls = BACKENDS[name].split(":")
+    try:
+        backend = getattr(import_module(module), cls)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "glassgpt":
+            raise
+        raise UserError(
+            f"running a model needs {error.name}. Install it with: pip install 'glassgpt[{name}]'"
+        ) from None
+    loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype)
+    return loaded

@@ -1,4 +1,4 @@
-"""The shape of a GPT-2: every number that decides which tensors exist and how they are used.
+"""The shape of a GPT-2: every setting that decides which tensors exist and how they are used.
 
 The field names are those of `config.json` in a Hugging Face GPT-2 folder, so a config is written and read
 without translation. The four published sizes are in `SIZES`.
@@ -19,6 +19,9 @@ from glassgpt.files import read_json
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
 
+# Names of attention classes; "causal" is the published one. `model.attention.register_attention` adds others.
+ATTENTIONS = ["causal"]
+
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
 LARGEST_COUNT = 2**40
 
@@ -34,6 +37,7 @@ class Config:
     n_head: int = 12
     n_inner: int | None = None  # width of the MLP; None means 4 * n_embd
     activation_function: str = "gelu_new"  # the tanh form
+    attention: str = "causal"  # not in config.json unless it is another: only GlassGPT reads it
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     embd_pdrop: float = 0.1
@@ -63,6 +67,10 @@ class Config:
             raise ConfigError(
                 f"activation_function {short_repr(self.activation_function)} is not one of "
                 f"{', '.join(ACTIVATIONS)}."
+            )
+        if self.attention not in ATTENTIONS:
+            raise ConfigError(
+                f"attention {short_repr(self.attention)} is not one of {', '.join(ATTENTIONS)}."
             )
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
@@ -185,8 +193,13 @@ class Config:
         return cls.from_dict(values, where=str(file))
 
     def to_dict(self) -> dict[str, Any]:
-        """The contents of a `config.json` that `transformers` reads as this same model."""
+        """The contents of a `config.json` that `transformers` reads as this same model.
+
+        One with another attention, which `transformers` does not know, is not exported.
+        """
         names = [each.name for each in dataclasses.fields(self) if each.name not in ("also_eos", "kept")]
+        if self.attention == Config.attention:
+            names.remove("attention")
         return {
             "model_type": "gpt2",
             "architectures": ["GPT2LMHeadModel"],
@@ -276,8 +289,8 @@ UNSUPPORTED: dict[str, Callable[[Any, Config], bool]] = {
     "adapters": _no_adapters,
 }
 
-# Said anew for every folder that is written, or about where this one came from. `auto_map` names code that is
-# never run here and not copied either.
+# Written anew for every folder, or about where this one came from. `auto_map` names code that is never run
+# here and not copied either.
 NOT_KEPT = dict.fromkeys(
     """model_type architectures n_ctx torch_dtype dtype transformers_version auto_map _commit_hash
     _name_or_path name_or_path quantization_config compression_config _attn_implementation_autoset""".split()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend
+from glassgpt.backend import Backend, check_backend, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine import Engine, checked_prompt
-from glassgpt.generate.fair_lock import Turns
+from glassgpt.generate.engine import Engine, check_prompt
+from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
-from glassgpt.generate.settings import MOST_RANKS, Settings
+from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
 from glassgpt.progress import Progress, no_progress
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
+    from glassgpt.model import GPT2
 
 Prompt = str | Sequence[int]
 
-# Rows of the cache are made for what a call needs, but not beyond this much memory: what finds no row waits.
+# The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
 CACHE_BYTES = 4 * 2**30
-MOST_ROWS = 64
-BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search have a row at once
+MAX_BATCH_SIZE = 64
+BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search need a row
 
 
 def load(
@@ -50,36 +51,24 @@ def load(
 ) -> GPT:
     """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
 
-    `device` and `dtype` default to the best of this machine; `backend` is None or "torch".
+    `device` and `dtype` default to the best of this machine; `backend` is a name of `backend.BACKENDS`.
     """
-    if backend == "native":
-        raise UserError(
-            "backend 'native' is not built yet in this version. Use backend 'torch', or leave it out."
-        )
-    if backend not in (None, "torch"):
-        raise SettingError(f"backend {backend!r} is not known. Use 'torch', or leave it out.")
+    if backend is not None:
+        check_backend(backend)
     from glassgpt.weights import load_checkpoint
 
     shorten_spin_wait()
-    with _no_collecting():
+    with _no_garbage_collection():
         checkpoint = load_checkpoint(str(name_or_path), progress=progress)
         for remark in checkpoint.remarks:
             warnings.warn(remark, stacklevel=2)
-        try:
-            from glassgpt.model import TorchBackend
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise UserError(
-                "running a model needs torch. Install it with: pip install 'glassgpt[torch]'"
-            ) from None
-        torch_backend = TorchBackend.load(checkpoint, device=device, dtype=dtype)
-        return GPT(torch_backend, checkpoint.tokenizer, name=str(name_or_path))
+        loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
+        return GPT(loaded, checkpoint.tokenizer, name=str(name_or_path))
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
-    """No garbage collection meanwhile: what is made here stays, and each pass looks at all of torch.
+def _no_garbage_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: nothing made here is garbage, and each pass walks all of torch.
 
     Loading 47 million parameters takes 0.31 s this way, 0.42 s without.
     """
@@ -95,7 +84,7 @@ def _no_collecting() -> Iterator[None]:
 class GPT:
     """A model with its tokenizer.
 
-    Several threads may use it at once: each call has an engine to itself, and their steps take turns.
+    Several threads may use it: each call has an engine of its own, and their steps alternate.
     """
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
@@ -110,13 +99,22 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
-        self._turns = Turns()  # one thread computes at a time: others would want the same cores
+        self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
         self._idle: dict[int, Engine] = {}  # by rows
         self._spare: Backend | None = backend  # while no engine has its cache
 
     @property
     def config(self) -> Config:
         return self.backend.config
+
+    @property
+    def torch_model(self) -> GPT2:
+        """The torch model, which is the one whose steps can be seen and changed."""
+        from glassgpt.model import TorchBackend
+
+        if not isinstance(self.backend, TorchBackend):
+            raise UserError("only the torch backend shows its steps. Load the model with backend='torch'.")
+        return self.backend.model
 
     def __repr__(self) -> str:
         return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
@@ -154,7 +152,7 @@ class GPT:
         settings = _settings(settings, changes)
         if not _is_batch(prompt):
             return self._generate([prompt], settings)[0]  # type: ignore[list-item]
-        return self._generate(_listed(prompt), settings)
+        return self._generate(_as_list(prompt), settings)
 
     def stream(
         self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
@@ -176,7 +174,7 @@ class GPT:
 
     def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
         """The ids of the k most probable next tokens, with their log-probabilities."""
-        check_whole("k", k, 1, MOST_RANKS)
+        check_whole("k", k, 1, MAX_TOP_K)
         settings = Settings(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
         alternatives = self._generate([prompt], settings)[0].alternatives
         assert alternatives is not None
@@ -187,7 +185,7 @@ class GPT:
 
         Sequences may be of any lengths; what stands after the end of a shorter one means nothing.
         """
-        rows = [_token_ids(ids) for ids in _listed(batch)]
+        rows = [_token_ids(ids) for ids in _as_list(batch)]
         if not rows:
             raise SettingError("the batch is empty. Give a list of lists of token ids.")
         for ids in rows:
@@ -195,10 +193,10 @@ class GPT:
                 raise SettingError("a sequence of the batch is empty. Give each at least one token id.")
             if len(ids) > self.backend.context:
                 raise SettingError(
-                    f"a sequence of {len(ids)} tokens is too long. Cut it to {self.backend.context}."
+                    f"a sequence of {len(ids)} tokens is too long. Truncate it to {self.backend.context}."
                 )
-            checked_prompt(ids, self.backend, self.tokenizer)
-        with self._turns.turn():
+            check_prompt(ids, self.backend, self.tokenizer)
+        with self._lock.hold():
             return self.backend.logits(rows)
 
     def trace(self, text: Prompt) -> Trace:
@@ -240,35 +238,35 @@ class GPT:
         try:
             found = (self._sample if settings.beams is None else self._search)(prompts_ids, settings)
         except Interrupted as interrupt:
-            _tie(prompts, interrupt.found)
+            _attach_prompts(prompts, interrupt.found)
             raise
-        _tie(prompts, found)
+        _attach_prompts(prompts, found)
         return [generations[0] for generations in found]
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
         assert settings.beams is not None
         check_whole(
-            "beams", settings.beams, 1, max(1, BEAM_BYTES // self._row_bytes), "what memory allows here"
+            "beams", settings.beams, 1, max(1, BEAM_BYTES // self._bytes_per_row), "what memory allows here"
         )
         found: list[list[Generation]] = []
-        engine = self._take(settings.beams, all_at_once=True)
+        engine = self._acquire_engine(settings.beams, all_at_once=True)
         try:
             for ids in prompts:
-                with self._turns.turn():
+                with self._lock.hold():
                     found.append(beam_search(engine.backend, ids, settings, self.tokenizer))
         except Interrupted as interrupt:
             raise Interrupted(found + interrupt.found) from None
         finally:
-            self._give_back(engine)
+            self._release_engine(engine)
         return found
 
     def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
         found: list[list[Generation]] = [[] for _ in prompts]
         requests: dict[int, list[Generation]] = {}
-        engine = self._take(len(prompts) * settings.candidates)
+        engine = self._acquire_engine(len(prompts) * settings.candidates)
 
         def step() -> None:
-            with self._turns.turn():
+            with self._lock.hold():
                 events = engine.step()
             for event in events:
                 if event.error is not None:
@@ -293,7 +291,7 @@ class GPT:
                 step()
             raise Interrupted(in_order()) from None
         finally:
-            self._give_back(engine)
+            self._release_engine(engine)
         return in_order()
 
     def _ids(self, prompt: Prompt | None) -> list[int]:
@@ -311,19 +309,19 @@ class GPT:
             )
         return self.tokenizer
 
-    def _take(self, sequences: int, all_at_once: bool = False) -> Engine:
-        """An engine with rows enough, the caller's alone until it is given back.
+    def _acquire_engine(self, sequences: int, all_at_once: bool = False) -> Engine:
+        """An engine with enough rows, for the caller alone until it is released.
 
-        Kept for later are one for single texts and one of the size last asked for: a device's recorded step
-        computes every row of its cache, in use or not.
+        One for single texts and one of the size last asked for are kept: a captured step computes every row
+        of its cache, in use or not.
         """
-        most = sequences if all_at_once else min(sequences, self.most_rows())
+        most = sequences if all_at_once else min(sequences, self.max_batch_size())
         rows = 1
         while rows < most:
             rows *= 2
-        with self._turns.turn():  # also to make a cache is work for the device
+        with self._lock.hold():  # allocating a cache is work for the device, too
             for other in [other for other in list(self._idle) if other not in (1, rows)]:
-                self._let_go(self._idle.pop(other))
+                self._drop_engine(self._idle.pop(other))
             engine = self._idle.pop(rows, None)
             if engine is None:
                 if self._spare is not None and self._spare.rows == rows:
@@ -333,25 +331,25 @@ class GPT:
                 engine = Engine(backend, self.tokenizer)
             return engine
 
-    def _give_back(self, engine: Engine) -> None:
+    def _release_engine(self, engine: Engine) -> None:
         """Keep an engine for the next call that needs its size, unless there is one already.
 
         Takes no lock: a stream may be collected by a thread that has it.
         """
         engine.clear()
         if self._idle.setdefault(engine.backend.rows, engine) is not engine:
-            self._let_go(engine)
+            self._drop_engine(engine)
 
-    def _let_go(self, engine: Engine) -> None:
-        """Its cache goes with it, unless that is the one which the model came with."""
+    def _drop_engine(self, engine: Engine) -> None:
+        """Its cache is freed with it, unless it is the one that the model came with."""
         if engine.backend is self.backend:
             self._spare = self.backend
 
-    def most_rows(self) -> int:
-        return max(1, min(MOST_ROWS, CACHE_BYTES // self._row_bytes))
+    def max_batch_size(self) -> int:
+        return max(1, min(MAX_BATCH_SIZE, CACHE_BYTES // self._bytes_per_row))
 
     @property
-    def _row_bytes(self) -> int:
+    def _bytes_per_row(self) -> int:
         """Keys and values of one row of the cache, in float32."""
         return 2 * self.config.n_layer * self.backend.context * self.config.n_embd * 4
 
@@ -367,7 +365,7 @@ class TextStream(Iterator[str]):
         self.notes: list[str] = []
         self.generation: Generation | None = None
         ids = gpt._ids(prompt)
-        self._engine = gpt._take(1)
+        self._engine = gpt._acquire_engine(1)
         try:
             self._number = self._engine.add(ids, settings)
         except BaseException:
@@ -377,7 +375,7 @@ class TextStream(Iterator[str]):
     def __next__(self) -> str:
         text: str | None = ""
         while text == "":
-            with self._gpt._turns.turn():
+            with self._gpt._lock.hold():
                 text = self._read()
         if text is None:
             raise StopIteration
@@ -412,7 +410,7 @@ class TextStream(Iterator[str]):
             raise
 
     def _finish(self, generation: Generation) -> None:
-        _tie([self._prompt], [[generation]])
+        _attach_prompts([self._prompt], [[generation]])
         self.generation = generation
         self._end()
 
@@ -420,21 +418,21 @@ class TextStream(Iterator[str]):
         engine, self._engine = self._engine, None
         self._events.clear()
         if engine is not None:
-            self._gpt._give_back(engine)
+            self._gpt._release_engine(engine)
 
     def close(self) -> None:
-        with self._gpt._turns.turn():  # another thread may be reading
+        with self._gpt._lock.hold():  # another thread may be reading
             self._end()
 
     def __del__(self) -> None:
         self._end()  # without waiting: nobody else has it, and this thread may be in a step of another stream
 
 
-def _tie(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
-    """Let every text know its prompt and its siblings. Interrupted, fewer prompts may have been reached."""
+def _attach_prompts(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
+    """Set the prompt and the siblings of every text. After Ctrl-C, some prompts may have none."""
     for prompt, generations in zip(prompts, found, strict=False):
         for generation in generations:
-            generation.prompt = _as_given(prompt)
+            generation.prompt = _original_prompt(prompt)
             generation.samples = generations
 
 
@@ -449,30 +447,30 @@ def _is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:
     """A list of texts or of lists; an empty list is a batch of none."""
     if prompt is None or isinstance(prompt, str):
         return False
-    some = _listed(prompt)
+    some = _as_list(prompt)
     return not some or isinstance(some[0], str) or hasattr(some[0], "__len__")
 
 
-def _listed(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     """A list of what was given as a list, a tuple, a range, or an array of numpy or torch."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if not isinstance(values, list | tuple | range):
         raise SettingError(
-            f"a {type(values).__name__} is no prompt. Give a text, a list of token ids, or a list of those."
+            f"a {type(values).__name__} is not a prompt. Give text, token ids, or a list of either."
         )
     return list(values)
 
 
 def _token_ids(values: Any) -> list[int]:
-    ids = _listed(values)
+    ids = _as_list(values)
     wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, int | np.integer)]
     if wrong:
-        raise SettingError(f"{wrong[0]!r} is no token id. Give a text, or whole numbers.")
+        raise SettingError(f"{wrong[0]!r} is not a token id. Give a text, or whole numbers.")
     return [int(i) for i in ids]
 
 
-def _as_given(prompt: Prompt | None) -> str | list[int]:
+def _original_prompt(prompt: Prompt | None) -> str | list[int]:
     if prompt is None:
         return ""
     return prompt if isinstance(prompt, str) else _token_ids(prompt)

@@ -184,7 +184,7 @@ def test_scores_are_kept(random_words, tmp_path: Path) -> None:
     first = GlassGPTLM(random_words.gpt, cache=tmp_path)
     found = first.loglikelihood(requests, disable_tqdm=True)
     again = GlassGPTLM(random_words.gpt, cache=tmp_path)
-    again.scorer.score_batch = None  # type: ignore[assignment]  # nothing is left to compute
+    again.scorer._compute = None  # type: ignore[assignment]  # nothing is left to compute
     assert again.loglikelihood(requests, disable_tqdm=True) == found
 
 

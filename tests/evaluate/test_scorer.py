@@ -8,31 +8,38 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backend import ScoreRequest
 from glassgpt.config import SIZES
 from glassgpt.evaluate import ScoreCache, Scorer
-from glassgpt.evaluate.batching import plain_sheet, read, tree_sheet
 from glassgpt.evaluate.score_cache import cache_key
-from glassgpt.evaluate.scorer import (
-    CPU,
-    TREE_ENDINGS,
+from glassgpt.evaluate.windows import Window, continuation_windows, rolling_windows, strided_windows
+from glassgpt.model import TorchBackend
+from glassgpt.model.scoring import (
+    CPU_LIMITS,
+    MAX_ENDINGS,
     BatchLimits,
     batch_limits,
-    fingerprint,
-    gpu_batch_limits,
+    gpu_limits,
+    plan_batches,
+    shared_length,
 )
-from glassgpt.evaluate.threads import map_over_threads
-from glassgpt.evaluate.windows import (
-    Window,
-    continuation_windows,
-    rolling_windows,
-    shared_prefix_length,
-    strided_windows,
-)
+from glassgpt.model.scoring_batches import pack_texts, pack_trees, scored_hidden
+from glassgpt.model.threads import map_over_threads
 from tests.generate.tiny import TinyBackend
 
 
 def ids_of(n: int, seed: int = 0, vocabulary: int = 250) -> list[int]:
     return [int(i) for i in np.random.default_rng(seed).integers(1, vocabulary, size=n)]
+
+
+def limited(model, limits: BatchLimits) -> TorchBackend:
+    backend = TorchBackend(model.gpt.backend.model)
+    backend.score_limits = limits
+    return backend
+
+
+def as_requests(groups) -> list[list[ScoreRequest]]:
+    return [[ScoreRequest(row.ids, row.first, row.suppress) for row in group] for group in groups]
 
 
 def one_by_one(model, row: Window) -> np.ndarray:
@@ -82,22 +89,23 @@ def test_a_context_too_long_is_truncated_and_a_long_ending_takes_several_windows
 
 def test_shared_beginnings_end_before_the_first_scored_token() -> None:
     a, b = Window(np.array([1, 2, 3, 4, 5]), 3), Window(np.array([1, 2, 3, 9]), 3)
-    assert shared_prefix_length([a, b]) == 3
-    assert shared_prefix_length([a, Window(np.array([1, 7, 3, 9]), 3)]) == 1
+    assert shared_length([a, b]) == 3
+    assert shared_length([a, Window(np.array([1, 7, 3, 9]), 3)]) == 1
 
 
 # Scores.
 
 
-@pytest.mark.parametrize("limits", [CPU, BatchLimits(tokens=40, chunk=3)])
+@pytest.mark.parametrize("limits", [CPU_LIMITS, BatchLimits(tokens=40, chunk=3)])
 def test_groups_batches_and_chunks_change_nothing(random_bytes, limits) -> None:
     groups = []
     for seed in range(6):
         context = ids_of(5 + 17 * seed, seed)
         groups.append([continuation_windows(context, ids_of(n, seed + 50), 200)[0] for n in (1, 9, 4, 2)])
     groups += [[row] for row in rolling_windows(ids_of(150), 60, 60, prefix=256)]
-    scorer = Scorer(random_bytes.gpt.backend, limits=limits)
-    assert any(batch.shared for batch in scorer.make_batches(groups))
+    scorer = Scorer(limited(random_bytes, limits))
+    batches = plan_batches(random_bytes.gpt.backend.model, as_requests(groups), limits.tokens)
+    assert any(batch.shared for batch in batches)
     for group, found in zip(groups, scorer.score(groups), strict=True):
         for row, scores in zip(group, found, strict=True):
             # float32 sums in another order; the largest logit here is about 10.
@@ -114,18 +122,19 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
         [Window(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)] for n in (30, 9, 17)
     ]
     rows = [row for group in groups for row in group]
-    tree = tree_sheet(groups, [30, 9, 17])
+    tree = pack_trees(as_requests(groups), [30, 9, 17])
     assert tree.ids.shape == (3, 30 + 3 + 4 + 5)
-    for sheet in (plain_sheet(rows), tree):
+    for sheet in (pack_texts(as_requests([rows])[0]), tree):
         seen.clear()
-        found = read(model, sheet)
+        found = scored_hidden(model, sheet)
         assert seen[0] < sheet.ids.size * model.config.n_embd / 2
         whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
         # float32 sums in another order; the vectors have a norm's size, about 1.
         torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
     everything = [Window(row.ids, 1) for row in rows if len(row.ids) == 36]
     whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
-    torch.testing.assert_close(read(model, plain_sheet(everything)), torch.cat(whole), atol=2e-5, rtol=0)
+    found = scored_hidden(model, pack_texts(as_requests([everything])[0]))
+    torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
     handle.remove()
 
 
@@ -133,10 +142,11 @@ def test_many_choices_become_several_trees(random_bytes) -> None:
     context = ids_of(20)
     group = [continuation_windows(context, ids_of(150, seed), 200)[0] for seed in range(20)]
     scorer = Scorer(random_bytes.gpt.backend)
-    batches = list(scorer.make_batches([group]))
-    assert sum(len(batch.rows) for batch in batches) == 20
+    batches = list(plan_batches(random_bytes.gpt.backend.model, as_requests([group]), CPU_LIMITS.tokens))
+    assert sum(len(batch.texts) for batch in batches) == 20
     for batch in batches:
-        assert all(sum(len(row.ids) - 20 for row in part) <= TREE_ENDINGS + 150 for part in batch.groups)
+        sizes = [sum(len(text.request.ids) - 20 for text in part) for part in batch.groups]
+        assert max(sizes) <= MAX_ENDINGS + 150
     (found,) = scorer.score([group])
     for row, scores in zip(group, found, strict=True):
         np.testing.assert_allclose(scores.logprobs, one_by_one(random_bytes, row), atol=2e-5)
@@ -147,9 +157,9 @@ def test_cores_and_torch_threads_change_nothing(random_bytes) -> None:
     limits, before = BatchLimits(tokens=100, chunk=50), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
+        alone = Scorer(limited(random_bytes, limits)).score(groups)
         torch.set_num_threads(3)
-        together = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
+        together = Scorer(limited(random_bytes, limits)).score(groups)
         assert torch.get_num_threads() == 3  # as it was found
     finally:
         torch.set_num_threads(before)
@@ -194,7 +204,6 @@ def test_of_tokens_alike_the_first_is_the_likeliest() -> None:
 
 
 def test_float64_stays_float64(random_bytes) -> None:
-    from glassgpt.model import TorchBackend
     from glassgpt.weights import load_checkpoint
 
     exact = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="float64")
@@ -208,14 +217,14 @@ def test_float64_stays_float64(random_bytes) -> None:
 
 def test_batches_follow_from_the_device(random_bytes) -> None:
     """A CPU's are small; a GPU's fill a part of its memory, and neither more nor less than makes sense."""
-    assert batch_limits(random_bytes.gpt.backend) == CPU
+    assert batch_limits(random_bytes.gpt.backend.model) == CPU_LIMITS
     small = SIZES["gpt2"]
-    roomy, tight, tiny = (gpu_batch_limits(small, 2, free) for free in (130 * 2**30, 4 * 2**30, 2**20))
+    roomy, tight, tiny = (gpu_limits(small, 2, free) for free in (130 * 2**30, 4 * 2**30, 2**20))
     assert roomy == BatchLimits(tokens=2**17, chunk=2**14)
     assert tight.tokens == 2**30 // (4 * 3072 * 2)
     assert tight.chunk == 2**30 // (2 * 4 * 50257)
     assert tiny == BatchLimits(tokens=1024, chunk=64)  # one row must fit in any case
-    assert gpu_batch_limits(small, 4, 4 * 2**30).tokens == tight.tokens // 2
+    assert gpu_limits(small, 4, 4 * 2**30).tokens == tight.tokens // 2
 
 
 def test_a_suppressed_token_is_not_chosen(random_bytes) -> None:
@@ -241,7 +250,7 @@ def test_any_backend_will_do() -> None:
     wanted = [float(logits[i - 1, t]) for i, t in ((2, 7), (3, 2), (4, 9))]
     np.testing.assert_allclose(long.logprobs, wanted, atol=1e-5)
     assert len(short.logprobs) == 1
-    assert fingerprint(backend) == fingerprint(TinyBackend()) != fingerprint(TinyBackend(seed=1))
+    assert backend.fingerprint() == TinyBackend().fingerprint() != TinyBackend(seed=1).fingerprint()
 
 
 # The disk.
@@ -255,7 +264,7 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     path = tmp_path / "cache" / "x.scores"
     groups = [[row] for row in rolling_windows(ids_of(900), 50, 50, prefix=256)]
     limits = BatchLimits(tokens=100, chunk=50)
-    whole = Scorer(random_bytes.gpt.backend, limits=limits).score(groups)
+    whole = Scorer(limited(random_bytes, limits)).score(groups)
     read: list[int] = []
 
     def killed_after_three(n: int) -> None:
@@ -264,10 +273,10 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits).score(groups, killed_after_three)
+        Scorer(limited(random_bytes, limits), ScoreCache(path)).score(groups, killed_after_three)
     with path.open("ab") as file:
         file.write(b"half a record")  # as a kill within a write leaves it
-    again = Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits)
+    again = Scorer(limited(random_bytes, limits), ScoreCache(path))
     assert 0 < len(again.uncached(groups)) < len(groups)
     rest: list[int] = []
     found = again.score(groups, rest.append)
@@ -275,7 +284,7 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     for (a,), (b,) in zip(whole, found, strict=True):
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
         np.testing.assert_array_equal(a.greedy, b.greedy)
-    third = Scorer(random_bytes.gpt.backend, ScoreCache(path), limits=limits)
+    third = Scorer(limited(random_bytes, limits), ScoreCache(path))
     assert third.uncached(groups) == []
 
 
@@ -303,18 +312,16 @@ def test_windows_differ_by_tokens_first_and_suppressed_tokens() -> None:
 
 
 def test_another_model_or_dtype_has_another_fingerprint(random_bytes, random_words) -> None:
-    from glassgpt.model import TorchBackend
     from glassgpt.weights import load_checkpoint
 
-    a = fingerprint(random_bytes.gpt.backend)
+    a = random_bytes.gpt.backend.fingerprint()
     coarse = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cpu", dtype="bfloat16")
-    assert len({a, fingerprint(coarse), fingerprint(random_words.gpt.backend)}) == 3
+    assert len({a, coarse.fingerprint(), random_words.gpt.backend.fingerprint()}) == 3
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_says_what_the_cpu_says(random_bytes) -> None:
-    from glassgpt.model import TorchBackend
     from glassgpt.weights import load_checkpoint
 
     context = ids_of(40)
@@ -332,15 +339,15 @@ def test_a_gpu_says_what_the_cpu_says(random_bytes) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_in_bfloat16_batches_by_its_memory_and_says_nearly_the_same(random_words) -> None:
-    from glassgpt.model import TorchBackend
     from glassgpt.weights import load_checkpoint
 
     there = TorchBackend.load(load_checkpoint(random_words.folder), device="cuda", dtype="bfloat16")
-    scorer = Scorer(there)
-    assert scorer.limits.tokens > 2**14
+    scorer, limits = Scorer(there), batch_limits(there.model)
+    assert limits.tokens > 2**14
     groups = [[continuation_windows(ids_of(20), ids_of(n, n), 77)[0] for n in (3, 8, 5)]]
     groups += [[row] for row in rolling_windows(ids_of(700), 77, 50, prefix=256)]
-    assert sum(1 for _ in scorer.make_batches(groups)) == 2  # all plain rows at once, and the tree
+    batches = list(plan_batches(there.model, as_requests(groups), limits.tokens))
+    assert len(batches) == 2  # all plain rows at once, and the tree
     ours = Scorer(random_words.gpt.backend).score(groups)
     gaps = [
         np.abs(a.logprobs - b.logprobs)

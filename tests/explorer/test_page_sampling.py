@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.generate.rng import Uniforms
-from glassgpt.generate.sampling import draw_tokens, knobs
+from glassgpt.generate.rng import UniformRNG
+from glassgpt.generate.sampling import draw_tokens, stack_params
 from glassgpt.generate.settings import Settings
 from tests.generate import naive
 
@@ -45,7 +45,7 @@ def expected(logits: np.ndarray, given: dict[str, float | int], uniforms: np.nda
     settings = Settings(**{"top_k": None, **given})  # type: ignore[arg-type]
     found, slack = naive.distribution([float(x) for x in logits], settings)
     assert slack > 1e-13, "a threshold lies on a token: rounding would decide. Choose another row"
-    column = knobs([settings] * len(uniforms), len(logits), lambda a: a)
+    column = stack_params([settings] * len(uniforms), len(logits), lambda a: a)
     drawn = draw_tokens(np.tile(logits, (len(uniforms), 1)), column, uniforms).tokens
     names = {"temperature": "temperature", "top_k": "topK", "top_p": "topP", "min_p": "minP"}
     return {
@@ -74,7 +74,7 @@ def test_the_pages_sampler_is_the_packages_sampler(tmp_path: Path) -> None:
             for row in rows()
         ],
         "uniforms": [
-            {"seed": str(seed), "values": list(Uniforms(seed, 0).window(0, 9))}
+            {"seed": str(seed), "values": list(UniformRNG(seed, 0).window(0, 9))}
             for seed in (0, 7, 2**53 + 1, 2**64 - 1)
         ],
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassgpt.generate.sampling import Edits, draw_tokens, knobs, ranked
+from glassgpt.generate.sampling import LogitEdits, draw_tokens, rank_tokens, stack_params
 from glassgpt.generate.settings import Settings
 
 pytestmark = [
@@ -41,9 +41,12 @@ def test_the_same_tokens_as_on_the_host(ties):
     ids = rng.integers(0, 50_257, (rows, 1))
     edits = [ids, np.full((rows, 1), 1.2, np.float32), np.full((rows, 1), -np.inf, np.float32)]
     settings = SETTINGS * 8
-    host = draw_tokens(logits, knobs(settings, 50_257, lambda x: x), uniform, Edits(*edits))
+    host = draw_tokens(logits, stack_params(settings, 50_257, lambda x: x), uniform, LogitEdits(*edits))
     device = draw_tokens(
-        to_cuda(logits), knobs(settings, 50_257, to_cuda), to_cuda(uniform), Edits(*map(to_cuda, edits))
+        to_cuda(logits),
+        stack_params(settings, 50_257, to_cuda),
+        to_cuda(uniform),
+        LogitEdits(*map(to_cuda, edits)),
     )
     np.testing.assert_array_equal(device.tokens.cpu().numpy(), host.tokens)
     # exp in float32 on either side, summed over 50,257 terms in float64
@@ -53,12 +56,14 @@ def test_the_same_tokens_as_on_the_host(ties):
 @pytest.mark.parametrize("width", [1, 40, 1000, 50_257])
 def test_ranking(width):
     scores = np.round(np.random.default_rng(1).normal(0, 4, (3, 50_257))).astype(np.float32)
-    np.testing.assert_array_equal(ranked(to_cuda(scores), width)[1].cpu().numpy(), ranked(scores, width)[1])
+    np.testing.assert_array_equal(
+        rank_tokens(to_cuda(scores), width)[1].cpu().numpy(), rank_tokens(scores, width)[1]
+    )
 
 
 def test_drawing_never_waits_for_the_device():
     logits = torch.randn(4, 50_257, device="cuda")
-    columns, uniform = knobs(SETTINGS[:4], 50_257, to_cuda), to_cuda(np.full(4, 0.5))
+    columns, uniform = stack_params(SETTINGS[:4], 50_257, to_cuda), to_cuda(np.full(4, 0.5))
     draw_tokens(logits, columns, uniform)
     torch.cuda.set_sync_debug_mode("error")
     try:

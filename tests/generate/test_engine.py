@@ -15,7 +15,7 @@ import pytest
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate import Engine, Settings
-from glassgpt.generate.engine import kept_length
+from glassgpt.generate.engine import fit_length
 from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend, finished, run
 
 TOKENIZER = LetterTokenizer()
@@ -255,7 +255,7 @@ class TestWindow:
             for remaining in (1, 2, context, 3 * context):
                 if length < 1:
                     continue
-                kept = kept_length(length, remaining, context)
+                kept = fit_length(length, remaining, context)
                 assert 1 <= kept <= min(length, context)
                 assert kept >= min(length, context - context // 4)
                 if kept < min(length, context):  # something was given up: only for room that is needed
@@ -305,7 +305,7 @@ class TestComingAndGoing:
             events += engine.step()
         events += run(engine)
         assert sorted(engine._free) == [0, 1, 2]
-        assert not engine._flights
+        assert not engine._in_flight
         assert sorted(finished(events)) == sorted((n, i) for n, samples in numbers for i in range(samples))
         assert len([e for e in events if e.generation]) == sum(samples for _, samples in numbers)
 

@@ -308,7 +308,7 @@ class PaddedBackend(TinyBackend):
         return PaddedBackend(rows, self.config, self.seed, self.device, self.sharpness)
 
     def logits(self, batch):
-        return np.stack([[self._prompt(0, ids[: t + 1]) for t in range(len(ids))] for ids in batch])
+        return np.stack([self.extend([0], [ids], logits="all") for ids in batch])
 
 
 def test_next_gives_probabilities(gpt):
@@ -397,12 +397,12 @@ class TestWhatIsNoPrompt:
     )
     def test_is_refused_in_one_line(self, prompt: object) -> None:
         gpt = GPT(TinyBackend())
-        with pytest.raises(SettingError, match=r"is no (prompt|token id)\. Give a text"):
+        with pytest.raises(SettingError, match=r"is not a (prompt|token id)\. Give"):
             gpt.generate(prompt, max_new_tokens=1)
 
     @pytest.mark.parametrize("batch", [[1, 2], "abc", [[1.5]], 7, [b"ab"]])
     def test_nor_are_its_logits(self, batch: object) -> None:
-        with pytest.raises(SettingError, match=r"is no (prompt|token id)"):
+        with pytest.raises(SettingError, match=r"is not a (prompt|token id)"):
             GPT(TinyBackend()).logits(batch)
 
     def test_arrays_are_lists(self) -> None:

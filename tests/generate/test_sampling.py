@@ -11,8 +11,15 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from glassgpt.generate.rng import Uniforms
-from glassgpt.generate.sampling import NOTHING, Edits, draw_tokens, edited, knobs, ranked
+from glassgpt.generate.rng import UniformRNG
+from glassgpt.generate.sampling import (
+    NOTHING,
+    LogitEdits,
+    apply_edits,
+    draw_tokens,
+    rank_tokens,
+    stack_params,
+)
 from glassgpt.generate.settings import Settings
 from tests.generate import naive
 
@@ -24,7 +31,9 @@ def tokens_of(logits, settings, uniform, to=lambda x: x, edits=None):
     """The tokens drawn for the rows of `logits`, each with its own settings."""
     logits = np.atleast_2d(np.asarray(logits, np.float32))
     uniform = to(np.asarray(uniform, np.float64))
-    return np.asarray(draw_tokens(to(logits), knobs(settings, logits.shape[1], to), uniform, edits).tokens)
+    return np.asarray(
+        draw_tokens(to(logits), stack_params(settings, logits.shape[1], to), uniform, edits).tokens
+    )
 
 
 def to_torch(values):
@@ -89,7 +98,7 @@ def test_draws_have_the_right_distribution(settings):
     n = 20_000
     logits = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
     expected = dict(naive.distribution(logits.tolist(), settings)[0])
-    u = Uniforms(seed=11, sample=0).window(0, n)
+    u = UniformRNG(seed=11, sample=0).window(0, n)
     drawn = np.bincount(tokens_of(np.tile(logits, (n, 1)), [settings] * n, u), minlength=12)
     assert {i for i in range(12) if drawn[i]} == set(expected)
     chi2 = sum((drawn[i] - n * p) ** 2 / (n * p) for i, p in expected.items())
@@ -139,7 +148,7 @@ class TestEdges:
 
     def test_zero_and_minus_zero_are_equal(self):
         for to in (lambda x: x, to_torch):
-            values, ids = ranked(to(np.array([[-0.0, 0.0, -1.0, 0.0]], np.float32)), 4)
+            values, ids = rank_tokens(to(np.array([[-0.0, 0.0, -1.0, 0.0]], np.float32)), 4)
             assert np.asarray(ids).tolist() == [[0, 1, 3, 2]]
             assert np.asarray(values).tolist() == [[0, 0, 0, -1]]
 
@@ -171,14 +180,14 @@ class TestEdges:
             [[0, math.nan, 1], [-math.inf] * 3, [0, math.inf, 1], [5, -math.inf, math.nan]], np.float32
         )
         for to in (lambda x: x, to_torch):
-            draw = draw_tokens(to(rows), knobs(settings, 3, to), to(np.full(4, 0.5)))
+            draw = draw_tokens(to(rows), stack_params(settings, 3, to), to(np.full(4, 0.5)))
             assert np.asarray(draw.report)[:, 0].tolist() == [NOTHING] * 4
             tokens = np.asarray(draw.tokens)
             assert ((tokens >= 0) & (tokens < 3)).all()  # a device may feed them on before the host looks
 
     def test_a_huge_vocabulary_with_nan_does_not_break_the_shortcut(self):
         row = np.full((1, 50_257), np.nan, np.float32)
-        draw = draw_tokens(row, knobs([Settings()], 50_257, lambda x: x), np.array([0.5]))
+        draw = draw_tokens(row, stack_params([Settings()], 50_257, lambda x: x), np.array([0.5]))
         assert draw.report[0, 0] == NOTHING
 
 
@@ -191,7 +200,7 @@ def test_ranking_is_by_logit_then_id_for_every_width(seed, width, ties):
         scores = np.round(scores)
     expected = np.lexsort((np.broadcast_to(np.arange(5000), scores.shape), -scores))[:, :width]
     for to in (lambda x: x, to_torch):
-        values, ids = ranked(to(scores), width)
+        values, ids = rank_tokens(to(scores), width)
         np.testing.assert_array_equal(np.asarray(ids), expected)
         np.testing.assert_array_equal(np.asarray(values), np.take_along_axis(scores, expected, 1))
 
@@ -200,7 +209,7 @@ def test_full_ranking_of_a_real_vocabulary():
     scores = np.round(np.random.default_rng(1).normal(0, 4, (1, 50_257)), 2).astype(np.float32)
     expected = np.lexsort((np.arange(50_257), -scores[0]))
     for to in (lambda x: x, to_torch):
-        np.testing.assert_array_equal(np.asarray(ranked(to(scores), 50_257)[1])[0], expected)
+        np.testing.assert_array_equal(np.asarray(rank_tokens(to(scores), 50_257)[1])[0], expected)
 
 
 def test_edits_scale_then_shift_and_leave_the_rest_alone():
@@ -210,7 +219,7 @@ def test_edits_scale_then_shift_and_leave_the_rest_alone():
     shift = np.array([[0.5, 0, 0.5], [-np.inf, 0, -np.inf]], np.float32)
     for to in (lambda x: x, to_torch):
         given = to(logits.copy())
-        result = np.asarray(edited(given, Edits(to(ids), to(scale), to(shift))))
+        result = np.asarray(apply_edits(given, LogitEdits(to(ids), to(scale), to(shift))))
         np.testing.assert_array_equal(result, [[1.5, -4, 1, 0], [1, 1, 1, -np.inf]])
         np.testing.assert_array_equal(np.asarray(given), logits)
 
@@ -223,10 +232,12 @@ def test_logprobs_are_of_the_raw_logits_whatever_the_settings():
         Settings(temperature=0.3, top_k=3, logprobs=5),
         Settings(temperature=2, top_p=0.5, logprobs=0),
     ]
-    edits = Edits(*(np.array([[x], [y]]) for x, y in ((4, 4), (1.0, 1.0), (-50.0, -50.0))))
+    edits = LogitEdits(*(np.array([[x], [y]]) for x, y in ((4, 4), (1.0, 1.0), (-50.0, -50.0))))
     for to in (lambda x: x, to_torch):
-        given = Edits(to(edits.ids), to(edits.scale.astype(np.float32)), to(edits.shift.astype(np.float32)))
-        draw = draw_tokens(to(logits), knobs(settings, 50, to), to(np.array([0.4, 0.6])), given)
+        given = LogitEdits(
+            to(edits.ids), to(edits.scale.astype(np.float32)), to(edits.shift.astype(np.float32))
+        )
+        draw = draw_tokens(to(logits), stack_params(settings, 50, to), to(np.array([0.4, 0.6])), given)
         report = np.asarray(draw.report)
         assert report.shape == (2, 2 + 2 * 5)
         for i, token in enumerate(np.asarray(draw.tokens)):
@@ -237,10 +248,10 @@ def test_logprobs_are_of_the_raw_logits_whatever_the_settings():
             np.testing.assert_allclose(report[i, 7:], exact[i, best], atol=1e-6)
 
 
-class TestUniforms:
+class TestUniformRNG:
     def test_windows_continue_one_stream(self):
-        whole = Uniforms(3, 1).window(0, 500)
-        parts = Uniforms(3, 1)
+        whole = UniformRNG(3, 1).window(0, 500)
+        parts = UniformRNG(3, 1)
         pieces = [
             parts.window(0, 64)[:10],
             parts.window(10, 64)[:54],
@@ -252,14 +263,14 @@ class TestUniforms:
 
     def test_seeds_and_samples_have_their_own_streams(self):
         streams = [
-            Uniforms(seed, sample).window(0, 50).tolist() for seed in (0, 1, 2**64 - 1) for sample in (0, 1)
+            UniformRNG(seed, sample).window(0, 50).tolist() for seed in (0, 1, 2**64 - 1) for sample in (0, 1)
         ]
         assert len({tuple(stream) for stream in streams}) == 6
         assert all(0 <= u < 1 for stream in streams for u in stream)
 
     def test_the_stream_of_a_seed_never_changes(self):
         """Texts must come out the same in later versions, too."""
-        assert Uniforms(1, 0).window(0, 3).tolist() == [
+        assert UniformRNG(1, 0).window(0, 3).tolist() == [
             0.3035680343067586,
             0.8487087496857769,
             0.1561347780434731,

@@ -12,7 +12,7 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError
-from glassgpt.generate.fair_lock import Turns
+from glassgpt.generate.fair_lock import FairLock
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend
@@ -200,19 +200,19 @@ def test_streams_give_their_engines_back(how):
 
 
 def test_who_comes_first_has_the_first_turn():
-    turns, order, inside = Turns(), [], threading.Event()
+    lock, order, inside = FairLock(), [], threading.Event()
 
     def busy():
         for i in range(3):
-            with turns.turn():
+            with lock.hold():
                 order.append("busy")
                 inside.set()
-                while i == 0 and not turns._line:  # until the other stands in line
+                while i == 0 and not lock._queue:  # until the other stands in line
                     threading.Event().wait(0.001)
 
     def once():
         inside.wait(FAR_OFF)
-        with turns.turn():
+        with lock.hold():
             order.append("once")
 
     together([busy, once])
@@ -220,16 +220,16 @@ def test_who_comes_first_has_the_first_turn():
 
 
 def test_ctrl_c_in_the_line_leaves_no_gap():
-    turns, slow = Turns(), threading.Event()
+    lock, slow = FairLock(), threading.Event()
 
     def interrupt(_seconds):
         raise KeyboardInterrupt
 
     slow.wait = interrupt
-    turns._line.append(slow)
-    with pytest.raises(KeyboardInterrupt), turns.turn():
+    lock._queue.append(slow)
+    with pytest.raises(KeyboardInterrupt), lock.hold():
         pass
-    assert list(turns._line) == [slow]
-    turns._leave(slow)
-    with turns.turn():
-        assert not turns._line
+    assert list(lock._queue) == [slow]
+    lock._leave(slow)
+    with lock.hold():
+        assert not lock._queue

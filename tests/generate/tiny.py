@@ -5,10 +5,11 @@ Every row is computed on its own, so a difference between alone and batched is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 import numpy as np
 
+from glassgpt.backend import ScoredBatch, ScoreRequest, TokenScores
 from glassgpt.config import Config
 
 EOT = 0
@@ -78,16 +79,43 @@ class TinyBackend:
     def with_rows(self, rows: int) -> TinyBackend:
         return TinyBackend(rows, self.config, self.seed, self.device, self.sharpness)
 
-    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> object:
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: str = "last",
+    ) -> object:
         found = []
-        for row, ids in zip(rows, prompts, strict=True):
-            assert 0 < len(ids) <= self.context
-            self.kv[row] = []
+        for row, ids, start in zip(rows, tokens, starts or [0] * len(rows), strict=True):
+            assert 0 < len(ids) <= self.context - start
+            assert start <= len(self.kv[row])
+            self.kv[row] = list(self.kv[row][:start])
             self.prefilled += 1
-            found.append([self._token(row, int(token)) for token in ids][-1])
-        return self._out(np.stack(found))
+            every = [self._token(row, int(token)) for token in ids]
+            found += every if logits == "all" else every[-1:]
+        return None if logits == "none" else self._out(np.stack(found))
 
-    def recorded(self, function: Callable[..., object]) -> Callable[..., object]:
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        for number, group in enumerate(groups):
+            for i, (ids, first, exclude) in enumerate(group):
+                logits = self.logits([ids[:-1].tolist()])[0, first - 1 :].astype(np.float64)  # (N, V)
+                targets = np.asarray(ids[first:])
+                total = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
+                allowed = np.zeros(len(targets), bool)
+                if exclude:
+                    others = logits[0].copy()
+                    others[list(excluded)] = -np.inf
+                    allowed[0] = others.argmax() == targets[0]
+                logprobs = logits[np.arange(len(targets)), targets] - total
+                yield [(number, i)], [TokenScores(logprobs, logits.argmax(-1) == targets, allowed)]
+
+    def fingerprint(self) -> str:
+        return f"tiny-{self.seed}-{self.sharpness}-{hash(self.config)}"
+
+    def capture(self, function: Callable[..., object]) -> Callable[..., object]:
         return function
 
     def decode(self, rows: Sequence[int], ids: object, positions: Sequence[int]) -> object:
@@ -132,13 +160,6 @@ class TinyBackend:
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(values))
-
-    def _prompt(self, row: int, ids: Sequence[int]) -> np.ndarray:
-        assert 0 < len(ids) <= self.context
-        self.kv[row] = []
-        for token in ids:
-            logits = self._token(row, int(token))
-        return logits
 
     def _token(self, row: int, token: int) -> np.ndarray:
         w, c = self.w, self.config

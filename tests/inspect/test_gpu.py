@@ -11,7 +11,7 @@ import torch
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, DirectLogitAttribution, Patch, SteerToken, TokenAttribution
 from glassgpt.model import TorchBackend
-from glassgpt.model.torch_backend import arrange
+from glassgpt.model.torch_backend import arrange_for_gpu
 
 from .conftest import some_ids
 
@@ -23,7 +23,7 @@ A, B = some_ids(20, seed=1), some_ids(20, seed=2)
 
 
 def moved(gpt: GPT, dtype: torch.dtype) -> GPT:
-    return GPT(TorchBackend(arrange(copy.deepcopy(gpt.backend.model).to("cuda", dtype))))
+    return GPT(TorchBackend(arrange_for_gpu(copy.deepcopy(gpt.backend.model).to("cuda", dtype))))
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-4), (torch.bfloat16, 0.05)])

@@ -69,7 +69,7 @@ def test_the_four_published_shapes_cut_to_two_layers(size: str) -> None:
 
 def greedy(backend: TorchBackend, prompt: list[int], count: int) -> list[int]:
     ids = list(prompt)
-    logits = backend.prefill([0], [prompt])[0]
+    logits = backend.extend([0], [prompt])[0]
     for _ in range(count):
         ids.append(int(logits.argmax()))
         logits = backend.decode([0], [ids[-1]], [len(ids) - 1])[0]

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassgpt.config import SIZES, Config
 from glassgpt.model import GPT2
-from glassgpt.model.gpt2 import gelu_tanh
+from glassgpt.model.activations import gelu_tanh
 from tests.model.conftest import noisy
 
 # "robot must obey orders": what each word (row) scores for each word, before the mask.

@@ -77,7 +77,7 @@ def test_padded_equals_single(small: GPT2, side: str, cached: bool) -> None:
 
 def play(backend: TorchBackend, rows: dict[int, list[int]], steps: int) -> dict[int, list[np.ndarray]]:
     """Prefill and grow some rows side by side with fixed tokens; the logits each row saw."""
-    seen = {row: [backend.prefill([row], [ids])[0]] for row, ids in rows.items()}
+    seen = {row: [backend.extend([row], [ids])[0]] for row, ids in rows.items()}
     for step in range(steps):
         numbers = list(rows)
         logits = backend.decode(
@@ -117,16 +117,16 @@ def test_nor_at_the_published_width_with_long_neighbours(threads: int) -> None:
 
 def test_idle_rows_keep_what_they_hold(small: GPT2) -> None:
     backend = TorchBackend(small, rows=4)
-    backend.prefill([1], [[5, 6, 7]])
+    backend.extend([1], [[5, 6, 7]])
     held = backend.cache.kv[:, :, 1, :, :3].clone()
-    backend.prefill([3], [[1, 2]])
+    backend.extend([3], [[1, 2]])
     backend.decode([3], [9], [2])
     assert torch.equal(backend.cache.kv[:, :, 1, :, :3], held)
 
 
 def test_copied_rows_go_on_like_their_source(small: GPT2) -> None:
     backend = TorchBackend(small, rows=5)
-    backend.prefill([0], [[5, 6, 7]])
+    backend.extend([0], [[5, 6, 7]])
     backend.copy(0, [2, 4], 3)
     logits = backend.decode([0, 2, 4], [1, 1, 1], [3, 3, 3])
     np.testing.assert_array_equal(logits[0], logits[1])

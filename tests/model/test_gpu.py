@@ -1,4 +1,4 @@
-"""The recorded, fused way on a CUDA device beside the plain way on the CPU. Skipped where there is none."""
+"""CUDA graphs and Triton kernels beside the plain pass on the CPU. Skipped where there is no CUDA device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.cuda_graphs import can_record
-from glassgpt.model.torch_backend import arrange
+from glassgpt.model.fast_path import can_capture
+from glassgpt.model.torch_backend import arrange_for_gpu
 from tests.generate.test_threads import together
 from tests.model.conftest import noisy
-from tests.model.test_plain import MODELS
+from tests.model.test_fast_paths import MODELS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,7 +37,7 @@ SHAPES = {
 def pair(shape: dict[str, object]) -> tuple[GPT2, GPT2]:
     torch.manual_seed(9)
     plain = noisy(GPT2(Config(vocab_size=331, n_positions=300, n_layer=3, **shape))).requires_grad_(False)
-    return plain, arrange(copy.deepcopy(plain).cuda())
+    return plain, arrange_for_gpu(copy.deepcopy(plain).cuda())
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
@@ -47,7 +47,7 @@ def test_float32_equals_the_cpu(shape: dict[str, object], rows: int) -> None:
     cpu, gpu = TorchBackend(plain, rows=rows), TorchBackend(fast, rows=rows)
     lengths = [5, 200, 64, 129, 1, 65, 30, 290][:rows]
     prompts = [torch.randint(0, 331, (n,)).tolist() for n in lengths]
-    expected, found = cpu.prefill(range(rows), prompts), gpu.prefill(range(rows), prompts).cpu().numpy()
+    expected, found = cpu.extend(range(rows), prompts), gpu.extend(range(rows), prompts).cpu().numpy()
     # A few float32 roundings of logits of order 10, three blocks deep.
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
     for step in range(9):
@@ -65,7 +65,7 @@ def test_bfloat16_rows_do_not_depend_on_their_neighbours_bit_for_bit(rows: int) 
 
     def play(some: dict[int, list[int]]) -> dict[int, list[torch.Tensor]]:
         backend = TorchBackend(model, rows=rows)
-        first = backend.prefill(list(some), list(some.values()))
+        first = backend.extend(list(some), list(some.values()))
         seen = {row: [logits] for row, logits in zip(some, first, strict=True)}
         for step in range(12):
             latest = [int(seen[row][-1].argmax()) for row in some]
@@ -105,7 +105,7 @@ def test_float64_keeps_its_precision() -> None:
     cpu, gpu = TorchBackend(plain), TorchBackend(fast)
     ids = [3, 1, 4, 1, 5]
     for backend in (cpu, gpu):
-        backend.prefill([0], [ids[:2]])
+        backend.extend([0], [ids[:2]])
     for position in (2, 3, 4):
         expected = cpu.decode([0], [ids[position]], [position])
         found = gpu.decode([0], [ids[position]], [position]).cpu().numpy()
@@ -113,13 +113,13 @@ def test_float64_keeps_its_precision() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("name", ["lora", "another attention", "chained attention", "hooked"])
+@pytest.mark.parametrize("name", ["relu", "lora", "another attention", "chained attention", "hooked"])
 def test_a_model_that_is_not_quite_gpt2_equals_the_cpu(name: str, rows: int) -> None:
     plain, fast = MODELS[name](), MODELS[name]().cuda()
     cpu, gpu = TorchBackend(plain, rows=rows), TorchBackend(fast, rows=rows)
-    assert (gpu.recordings is not None) == can_record(plain)
+    assert (gpu.graphs is not None) == can_capture(plain)
     prompts = [list(range(2 + row, 9 + 2 * row)) for row in range(rows)]
-    expected, found = cpu.prefill(range(rows), prompts), gpu.prefill(range(rows), prompts).cpu().numpy()
+    expected, found = cpu.extend(range(rows), prompts), gpu.extend(range(rows), prompts).cpu().numpy()
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
     for step in range(6):
         ids, positions = [7 + step + row for row in range(rows)], [len(ids) + step for ids in prompts]
@@ -140,8 +140,20 @@ def test_a_model_that_is_not_quite_gpt2_writes_and_is_traced(name: str) -> None:
         np.testing.assert_allclose(theirs[step], mine[step], atol=1e-4, rtol=0, err_msg=step)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["plain", "relu", "lora", "another attention"])
+def test_the_head_keeps_the_float32_sums_of_a_half_precision_product(name: str) -> None:
+    model = MODELS[name]().cuda().to(torch.bfloat16)
+    x = model.hidden(torch.arange(5, 25, device="cuda")[None])
+    logits = model.head(x)
+    assert logits.dtype == torch.float32
+    weight = model.wte.weight.float()
+    # The products of bfloat16 numbers are exact in float32; only their sum rounds.
+    torch.testing.assert_close(logits, x.float() @ weight.t(), atol=1e-3, rtol=1e-5)
+
+
 def test_many_threads_write_and_look_inside_at_the_same_time() -> None:
-    """The first calls record their steps, which what other threads ask of the device must not break."""
+    """The first calls capture their steps, which what other threads ask of the device must not break."""
     _, fast = pair({"n_embd": 64, "n_head": 4})
     settings = {"max_new_tokens": 20, "seed": 5, "ignore_eot": True}
 

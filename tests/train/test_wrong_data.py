@@ -18,7 +18,7 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Window
-from glassgpt.generate.logits_processors import Wishes, Words
+from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
 from glassgpt.generate.settings import Settings
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
@@ -243,7 +243,7 @@ def test_words_beyond_the_embeddings_are_not_banned() -> None:
     tokenizer = CharTokenizer("abc")
     settings = Settings(banned_words=("cab",))
     with pytest.raises(SettingError, match="spelled with token 2; this model's vocabulary ends at 1"):
-        Wishes(settings, [0], Words(settings, tokenizer), vocab_size=2)
+        LogitsProcessor(settings, [0], WordBiases(settings, tokenizer), vocab_size=2)
 
 
 def test_a_start_whose_tokenizer_cannot_be_read_is_not_trained_on_other_ids(

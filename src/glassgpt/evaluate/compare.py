@@ -8,14 +8,16 @@ from contextlib import closing
 import numpy as np
 import torch
 
+from glassgpt.backend import ScoreRequest
 from glassgpt.errors import SettingError
-from glassgpt.evaluate.batching import plain_sheet, read
 from glassgpt.evaluate.metrics import ACCURACY, MEAN, MetricResult
 from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.threads import map_over_threads
 from glassgpt.evaluate.windows import Window
 from glassgpt.model import TorchBackend
 from glassgpt.model.divergence import kl_divergence
+from glassgpt.model.scoring import batch_limits
+from glassgpt.model.scoring_batches import pack_texts, scored_hidden
+from glassgpt.model.threads import map_over_threads
 
 
 def compare_distributions(
@@ -49,11 +51,12 @@ def compare_distributions(
 def _agree(a: Scorer, b: Scorer, row: Window) -> tuple[float, float]:
     assert isinstance(a.backend, TorchBackend)
     assert isinstance(b.backend, TorchBackend)
-    sheet = plain_sheet([row])
-    x, y = read(a.backend.model, sheet), read(b.backend.model, sheet)  # (N, C) each
+    packed = pack_texts([ScoreRequest(row.ids, row.first)])
+    x, y = scored_hidden(a.backend.model, packed), scored_hidden(b.backend.model, packed)  # (N, C) each
+    chunk = batch_limits(a.backend.model).chunk
     divergence = same = 0.0
-    for start in range(0, len(x), a.limits.chunk):
-        some = slice(start, start + a.limits.chunk)
+    for start in range(0, len(x), chunk):
+        some = slice(start, start + chunk)
         p = a.backend.model.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
         q = b.backend.model.head(y[some]).float().to(p.device).log_softmax(dim=-1)
         divergence += float(kl_divergence(p, q).cpu().sum(dtype=torch.float64))

@@ -21,7 +21,7 @@ import torch
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate.score_cache import ScoreCache
-from glassgpt.evaluate.scorer import Scorer, fingerprint
+from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Group, continuation_windows
 from glassgpt.generate.engine import Engine, end_of_text
 from glassgpt.generate.settings import Settings
@@ -86,7 +86,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
             raise UserError(f"{pretrained} has no tokenizer. Put its tokenizer.json beside the weights.")
         self._tokenizer = self.gpt.tokenizer
         backend = self.gpt.backend
-        path = None if cache is None else Path(cache).expanduser() / f"{fingerprint(backend)}.scores"
+        path = None if cache is None else Path(cache).expanduser() / f"{backend.fingerprint()}.scores"
         self.scorer = Scorer(backend, ScoreCache(path))
 
     @property
@@ -168,7 +168,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         rows = 1
-        while rows < min(len(requests), self.gpt.most_rows()):
+        while rows < min(len(requests), self.gpt.max_batch_size()):
             rows *= 2
         engine = Engine(self.gpt.backend.with_rows(rows), self._tokenizer)
         numbers: dict[int, int] = {}

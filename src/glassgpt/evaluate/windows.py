@@ -92,13 +92,3 @@ def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterat
         scored = end
         if end == len(whole):
             return
-
-
-def shared_prefix_length(windows: Sequence[Window]) -> int:
-    """The length of the prefix that all windows share, up to the first scored token."""
-    length = min(window.first for window in windows)
-    first = windows[0].ids
-    for window in windows[1:]:
-        same = first[:length] == window.ids[:length]
-        length = length if same.all() else int(same.argmin())
-    return length

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError
-from glassgpt.generate.engine import n_tokens
+from glassgpt.generate.engine import usable_vocab_size
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ class Model:
     @property
     def n_tokens(self) -> int:
         """How many ids stand for text; a vocabulary may be padded to a round number."""
-        return n_tokens(self.gpt.backend, self.tokenizer)
+        return usable_vocab_size(self.gpt.backend, self.tokenizer)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -122,12 +122,12 @@ def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     import torch
 
     from glassgpt.model import GPT2, TorchBackend
-    from glassgpt.model.torch_backend import Undrawn, arrange
+    from glassgpt.model.torch_backend import SkipInit, arrange_for_gpu
     from glassgpt.train.checkpoint.load import read_training_state
 
     state, _ = read_training_state(folder)
     like: torch.Tensor = gpt.backend.model.wte.weight  # type: ignore[attr-defined]
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         model = GPT2(gpt.config)
     weights = {
         name[6:]: value.to(like.device, like.dtype)
@@ -139,5 +139,7 @@ def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     except RuntimeError:
         raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.") from None
     return GPT(
-        TorchBackend(arrange(model.requires_grad_(False))), gpt.tokenizer, name=f"{gpt.name} at {folder.name}"
+        TorchBackend(arrange_for_gpu(model.requires_grad_(False))),
+        gpt.tokenizer,
+        name=f"{gpt.name} at {folder.name}",
     )

@@ -194,6 +194,4 @@ def piece_text(data: bytes) -> str:
 
 def attention_scale(gpt: GPT, layer: int) -> float:
     """The factor of a block's attention scores: 1 / sqrt(d_head) for most models."""
-    from glassgpt.inspect.of_gpt import model_of
-
-    return float(model_of(gpt).h[layer].attn.scale)  # type: ignore[union-attr, arg-type]
+    return float(gpt.torch_model.h[layer].attn.scale)  # type: ignore[union-attr, arg-type]

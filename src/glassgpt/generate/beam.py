@@ -1,4 +1,4 @@
-"""Beam search: the texts with the highest joint probability, as far as a beam of a given width finds them.
+"""Beam search: the texts with the highest joint probability that a beam of a given width finds.
 
 A hypothesis is ranked by log-probability / length ** length_penalty, the length being that of what was
 generated, with the end-of-text that finished it. Bias, bans and penalties act on the logits, while the
@@ -15,10 +15,10 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.engine import checked_prompt, kept_length, n_tokens, stop_tokens
+from glassgpt.generate.engine import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
-from glassgpt.generate.logits_processors import Wishes, Words, collect
-from glassgpt.generate.sampling import edited, log_sum_exp, ranked
+from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases, collect_edits
+from glassgpt.generate.sampling import apply_edits, logsumexp, rank_tokens
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 
@@ -49,7 +49,7 @@ class Finished:
 def beam_search(
     backend: Backend, prompt: Sequence[int], settings: Settings, tokenizer: Tokenizer | None = None
 ) -> list[Generation]:
-    """The `settings.samples` best continuations, best first. Takes over the whole cache of the backend."""
+    """The `settings.samples` best continuations, best first. Uses the whole cache of the backend."""
     if settings.beams is None:
         raise SettingError("beam search needs a width. Write beams=4, for example.")
     if settings.beams > backend.rows:
@@ -73,10 +73,10 @@ class _Search:
         self.tokenizer = tokenizer
         self.beams = beams
         self.running = [Hypothesis()]
-        self.n_tokens = n_tokens(backend, tokenizer)
-        self.prompt = checked_prompt(prompt, backend, tokenizer)
+        self.vocab_size = usable_vocab_size(backend, tokenizer)
+        self.prompt = check_prompt(prompt, backend, tokenizer)
         self.stop_tokens = stop_tokens(settings, backend, tokenizer)
-        self.words = Words(settings, tokenizer)
+        self.word_biases = WordBiases(settings, tokenizer)
         self.finished: list[Finished] = []
         self.alternatives: dict[tuple[int, ...], Alternatives] = {}  # by the tokens before
         self.notes: list[str] = []
@@ -100,17 +100,17 @@ class _Search:
     def _search(self) -> None:
         steps = self.settings.max_new_tokens
         beams = self.running
-        length = kept_length(len(self.prompt), steps, self.backend.context)
+        length = fit_length(len(self.prompt), steps, self.backend.context)
         if length < len(self.prompt):
             self.notes.append(
                 f"the prompt has {len(self.prompt)} tokens and the model reads {self.backend.context} "
                 f"at a time: it saw the last {length}"
             )
-        logits = self.backend.prefill([0], [self.prompt[-length:]]) if steps else None  # (1, V)
+        logits = self.backend.extend([0], [self.prompt[-length:]]) if steps else None  # (1, V)
         for step in range(1, steps + 1):
             assert logits is not None
             beams = self.running = self._extend(beams, logits)
-            if step == steps or not beams or self._settled(beams):
+            if step == steps or not beams or self._is_settled(beams):
                 break
             self._place(beams, length)
             if length == self.backend.context:
@@ -121,23 +121,23 @@ class _Search:
                     [h.row for h in beams], self.backend.array(last), [length] * len(beams)
                 )
                 length += 1
-        if not self._settled(beams):
+        if not self._is_settled(beams):
             for hypothesis in beams:
                 self._finish(hypothesis, "length")
 
     def _extend(self, beams: list[Hypothesis], logits: Array) -> list[Hypothesis]:
         """The best one-token continuations of all hypotheses; those that end are taken out."""
-        logits = logits[:, : self.n_tokens]
-        width = min(self.beams + len(self.stop_tokens), self.n_tokens)
-        shown = min(max(width, self.settings.logprobs or 0), self.n_tokens)
-        total = self.backend.fetch(log_sum_exp(logits))()  # (B,)
-        changes = collect([self._wishes(h) for h in beams], self.backend.array)
-        allowed = logits if changes is None else edited(logits, changes)
-        scores, ids = (self.backend.fetch(part)() for part in ranked(allowed, width))  # (B, W)
+        logits = logits[:, : self.vocab_size]
+        width = min(self.beams + len(self.stop_tokens), self.vocab_size)
+        shown = min(max(width, self.settings.logprobs or 0), self.vocab_size)
+        total = self.backend.fetch(logsumexp(logits))()  # (B,)
+        changes = collect_edits([self._logits_processor(h) for h in beams], self.backend.array)
+        allowed = logits if changes is None else apply_edits(logits, changes)
+        scores, ids = (self.backend.fetch(part)() for part in rank_tokens(allowed, width))  # (B, W)
         if not np.isfinite(total).all():
             raise UserError("the model's logits are not finite numbers. Try dtype float32.")
         if self.settings.logprobs:
-            values, names = (self.backend.fetch(part)() for part in ranked(logits, shown))
+            values, names = (self.backend.fetch(part)() for part in rank_tokens(logits, shown))
             for i, hypothesis in enumerate(beams):
                 pairs = zip(names[i], values[i].astype(np.float64) - total[i], strict=True)
                 self.alternatives[hypothesis.tokens] = [(int(n), float(v)) for n, v in pairs][
@@ -165,7 +165,7 @@ class _Search:
             raise SettingError("the bans left no token that may come next. Ban fewer.")
         return extended
 
-    def _settled(self, beams: list[Hypothesis]) -> bool:
+    def _is_settled(self, beams: list[Hypothesis]) -> bool:
         """Whether nothing that still runs can get among the best."""
         if len(self.finished) < self.settings.samples:
             return False
@@ -199,15 +199,15 @@ class _Search:
                 f"from here on it sees only the last {context - context // 4} to {context}"
             )
         texts = [[*self.prompt, *h.tokens] for h in beams]
-        length = kept_length(len(texts[0]), remaining, context)
-        return self.backend.prefill([h.row for h in beams], [text[-length:] for text in texts]), length
+        length = fit_length(len(texts[0]), remaining, context)
+        return self.backend.extend([h.row for h in beams], [text[-length:] for text in texts]), length
 
-    def _wishes(self, hypothesis: Hypothesis) -> Wishes:
-        wishes = Wishes(self.settings, self.prompt, self.words, self.n_tokens)
-        if wishes.any:
+    def _logits_processor(self, hypothesis: Hypothesis) -> LogitsProcessor:
+        processor = LogitsProcessor(self.settings, self.prompt, self.word_biases, self.vocab_size)
+        if processor.any:
             for token in hypothesis.tokens:
-                wishes.push(token)
-        return wishes
+                processor.push(token)
+        return processor
 
     def _text(self, hypothesis: Hypothesis) -> tuple[str, bool]:
         out = TextOut(self.tokenizer, self.settings.stop)

@@ -1,17 +1,17 @@
-"""The one scheduler: requests come and go between steps, and every step gives each running one a token.
+"""The scheduler: requests join and leave between steps, and every step gives each running sequence a token.
 
     engine = Engine(backend, tokenizer)
     number = engine.add(ids, settings)
     while engine.busy:
         for event in engine.step(): ...
 
-Nothing a request gets depends on its neighbours: its prompt is read alone, its random numbers follow from
-its own seed, and the sampler treats rows separately.
+What a request gets does not depend on its neighbours: its prompt is read alone, its random numbers follow
+from its own seed, and the sampler treats sequences separately.
 
-On a GPU the loop is a pipeline. A step is put on the device's queue with the tokens of the step before still
-on the device; only then the host reads those tokens, while the device is at work. A row that turns out to
+On a GPU the loop is a pipeline. A step is queued on the device with the tokens of the previous step still
+there; only then does the host read those tokens, while the device computes. A sequence that turns out to
 have ended has computed one token in vain. Where the next step needs the host to have read the text
-(penalties on what was said, n-grams, a window that must slide), it waits for that step.
+(penalties, n-grams, a context window that must slide), it waits for the previous one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ import numpy as np
 from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.generation import Event
-from glassgpt.generate.logits_processors import Words, collect
+from glassgpt.generate.logits_processors import WordBiases, collect_edits
 from glassgpt.generate.request import Request, Sample
-from glassgpt.generate.sampling import NOTHING, Edits, Knobs, draw_tokens, knobs
+from glassgpt.generate.sampling import NOTHING, LogitEdits, SamplingParams, draw_tokens, stack_params
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
-UNIFORMS_AHEAD = 64  # random numbers are moved to the device this many steps at a time
+RANDOM_AHEAD = 64  # steps for which random numbers are moved to the device together
 
 
 @dataclass(eq=False)
-class Flight:
-    """Tokens that were drawn in one step, and perhaps not read yet."""
+class InFlightStep:
+    """The tokens drawn in one step, which the host may not have read yet."""
 
     step: int
     samples: list[Sample]
@@ -50,14 +50,14 @@ class Flight:
 
 
 @dataclass(eq=False)
-class Plan:
-    """What sampling needs for a certain group of samples; made anew only when the group changes."""
+class SamplingState:
+    """What sampling needs for a group of sequences; rebuilt only when the group changes."""
 
     samples: list[Sample]
-    knobs: Knobs
-    edits: Edits | None
+    params: SamplingParams
+    edits: LogitEdits | None
     edits_fixed: bool
-    uniforms: Array  # (B, UNIFORMS_AHEAD)
+    random: Array  # (B, RANDOM_AHEAD)
     used: int = 0
 
 
@@ -65,16 +65,16 @@ class Engine:
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
-        self.n_tokens = n_tokens(backend, tokenizer)
-        self._numbers = 0
+        self.vocab_size = usable_vocab_size(backend, tokenizer)
+        self._last_request = 0
         self._step = 0
         self._waiting: deque[Sample] = deque()
         self._running: list[Sample] = []
         self._free = list(range(backend.rows))  # a heap: low rows first keeps the batch compact
-        self._flights: deque[Flight] = deque()
+        self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
-        self._plan: Plan | None = None
-        self._draw_tokens = backend.recorded(draw_tokens)
+        self._sampling: SamplingState | None = None
+        self._draw_tokens = backend.capture(draw_tokens)
 
     @property
     def busy(self) -> bool:
@@ -90,21 +90,21 @@ class Engine:
             raise SettingError(
                 "beams are searched by generate.beam, not by the engine. Leave beams out here."
             )
-        ids = checked_prompt(prompt, self.backend, self.tokenizer)
+        ids = check_prompt(prompt, self.backend, self.tokenizer)
         if settings.stop and self.tokenizer is None:
             raise UserError(
                 "stop strings need a tokenizer, and this model came without one; use stop_tokens."
             )
-        self._numbers += 1
+        self._last_request += 1
         request = Request(
-            number=self._numbers,
+            number=self._last_request,
             prompt=ids,
             settings=settings,
             seed=secrets.randbits(32) if settings.seed is None else settings.seed,
-            words=Words(settings, self.tokenizer),
+            word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
         )
-        samples = [Sample(request, i, self.tokenizer, self.n_tokens) for i in range(settings.candidates)]
+        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
         request.samples = samples
         self._waiting.extend(samples)
         return request.number
@@ -115,21 +115,21 @@ class Engine:
             self._finish(sample, "cancelled")
 
     def clear(self) -> None:
-        """Forget every request, and what was not told of it yet."""
+        """Drop every request and all pending events."""
         self._waiting.clear()
         self._running.clear()
-        self._flights.clear()
+        self._in_flight.clear()
         self._events.clear()
-        self._plan = None
+        self._sampling = None
         self._free = list(range(self.backend.rows))
 
     def step(self) -> list[Event]:
-        """One token for every running sample; what became known on the host meanwhile."""
+        """One token for every running sequence; the events that the host has learned of."""
         try:
             self._advance()
-        except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are free again
-            self._flights.clear()
-            self._plan = None
+        except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are freed
+            self._in_flight.clear()
+            self._sampling = None
             for sample in [*self._running, *self._waiting]:
                 self._finish(sample, "cancelled")
             self._free = list(range(self.backend.rows))
@@ -140,24 +140,26 @@ class Engine:
     def _advance(self) -> None:
         self._step += 1
         if any(s.must_be_read(self.backend.context) for s in self._running):
-            self._read(self._step)
+            self._collect(self._step)
         drawn = False
         for sample in [s for s in self._running if s.unfinished and s.length == self.backend.context]:
             self._slide(sample)
             drawn = True
         due = [s for s in self._running if s.unfinished and s.step < self._step]
         if due:
-            logits = self.backend.decode([s.row for s in due], self._latest(due), [s.length for s in due])
+            logits = self.backend.decode(
+                [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
+            )
             for sample in due:
                 sample.length += 1
-            self._draw(due, logits)  # (B, V)
+            self._sample(due, logits)  # (B, V)
             drawn = True
         drawn = self._admit() or drawn
-        pipelined = bool(self._flights) and not isinstance(self._flights[-1].tokens, np.ndarray)
-        self._read(self._step - 1 if drawn and pipelined else self._step)
+        pipelined = bool(self._in_flight) and not isinstance(self._in_flight[-1].tokens, np.ndarray)
+        self._collect(self._step - 1 if drawn and pipelined else self._step)
 
     def _admit(self) -> bool:
-        """Give waiting samples a row and their first token; samples of one prompt share its reading."""
+        """Give waiting sequences a row and their first token; samples of one prompt share its prefill."""
         groups: list[list[Sample]] = []
         while self._waiting and (self._free or self._waiting[0].limit == 0):
             first = self._waiting.popleft()
@@ -175,15 +177,15 @@ class Engine:
                 sample.started = time.perf_counter()
             groups.append(group)
         if groups:
-            self._read_prompts(groups)
+            self._prefill(groups)
         return bool(groups)
 
-    def _read_prompts(self, groups: list[list[Sample]]) -> None:
+    def _prefill(self, groups: list[list[Sample]]) -> None:
         lengths = [self._prompt_length(group[0]) for group in groups]
         sources = [next((s for s in g[0].request.samples if s.holds_prompt), None) for g in groups]
         unread = [i for i, source in enumerate(sources) if source is None]
         if unread:
-            logits = self.backend.prefill(
+            logits = self.backend.extend(
                 [groups[i][0].row for i in unread],
                 [groups[i][0].request.prompt[-lengths[i] :] for i in unread],
             )  # (unread, V)
@@ -198,15 +200,15 @@ class Engine:
                 sample.holds_prompt = True
         samples = [sample for group in groups for sample in group]
         firsts = [sample.request.logits for sample in samples]
-        self._draw(samples, array_api_compat.array_namespace(firsts[0]).stack(firsts))  # (samples, V)
+        self._sample(samples, array_api_compat.array_namespace(firsts[0]).stack(firsts))  # (samples, V)
         for group in groups:
             if group[-1] is group[-1].request.samples[-1]:
                 group[-1].request.logits = None
 
     def _prompt_length(self, sample: Sample) -> int:
-        """How much of a prompt is read; a cut is noted once."""
+        """How much of a prompt is read; truncation is noted once."""
         request = sample.request
-        length = kept_length(len(request.prompt), sample.limit, self.backend.context)
+        length = fit_length(len(request.prompt), sample.limit, self.backend.context)
         if length < len(request.prompt) and not request.cut_noted:
             request.cut_noted = True
             sample.note(
@@ -225,7 +227,7 @@ class Engine:
         """
         context = self.backend.context
         text = sample.history
-        length = kept_length(len(text), sample.limit - sample.drawn, context)
+        length = fit_length(len(text), sample.limit - sample.drawn, context)
         if not sample.slid:
             sample.slid = True
             sample.note(
@@ -234,71 +236,77 @@ class Engine:
             )
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
-        logits = self.backend.prefill([sample.row], [text[-length:]])  # (1, V)
+        logits = self.backend.extend([sample.row], [text[-length:]])  # (1, V)
         sample.length = length
-        self._draw([sample], logits)
+        self._sample([sample], logits)
 
-    def _latest(self, samples: list[Sample]) -> Array:
-        """The last token of each sample, (B,), without asking the device for any."""
-        flights: list[tuple[Flight, list[int]]] = []
+    def _latest_tokens(self, samples: list[Sample]) -> Array:
+        """The last token of each sequence, (B,), without waiting for the device."""
+        groups: list[tuple[InFlightStep, list[int]]] = []
         for sample in samples:
-            flight, index = sample.latest
-            if not flights or flights[-1][0] is not flight:
-                flights.append((flight, []))
-            flights[-1][1].append(index)
+            in_flight, index = sample.latest
+            if not groups or groups[-1][0] is not in_flight:
+                groups.append((in_flight, []))
+            groups[-1][1].append(index)
         parts = []
-        for flight, indices in flights:
-            whole = indices == list(range(len(flight.samples)))
-            parts.append(flight.tokens if whole else flight.tokens[self.backend.array(np.array(indices))])
+        for in_flight, indices in groups:
+            whole = indices == list(range(len(in_flight.samples)))
+            parts.append(
+                in_flight.tokens if whole else in_flight.tokens[self.backend.array(np.array(indices))]
+            )
         return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
 
-    def _draw(self, samples: list[Sample], logits: Array) -> None:
-        plan = self._planned(samples)
-        if self.n_tokens < self.backend.config.vocab_size:
-            logits = logits[:, : self.n_tokens]
-        if not plan.edits_fixed:
-            plan.edits = collect([s.wishes for s in samples], self.backend.array)
-        tokens, report = self._draw_tokens(logits, plan.knobs, plan.uniforms[:, plan.used], plan.edits)
-        plan.used += 1
-        flight = Flight(self._step, samples, tokens, self.backend.fetch(report))
-        self._flights.append(flight)
+    def _sample(self, samples: list[Sample], logits: Array) -> None:
+        state = self._sampling_state(samples)
+        if self.vocab_size < self.backend.config.vocab_size:
+            logits = logits[:, : self.vocab_size]
+        if not state.edits_fixed:
+            state.edits = collect_edits([s.logits_processor for s in samples], self.backend.array)
+        tokens, report = self._draw_tokens(logits, state.params, state.random[:, state.used], state.edits)
+        state.used += 1
+        in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))
+        self._in_flight.append(in_flight)
         for index, sample in enumerate(samples):
-            sample.latest = (flight, index)
+            sample.latest = (in_flight, index)
             sample.drawn += 1
             sample.step = self._step
 
-    def _planned(self, samples: list[Sample]) -> Plan:
-        plan = self._plan
-        if plan is None or plan.samples != samples:
-            fixed = all(s.wishes.fixed for s in samples)
-            plan = Plan(
+    def _sampling_state(self, samples: list[Sample]) -> SamplingState:
+        state = self._sampling
+        if state is None or state.samples != samples:
+            fixed = all(s.logits_processor.fixed for s in samples)
+            state = SamplingState(
                 samples=samples,
-                knobs=knobs([s.request.settings for s in samples], self.n_tokens, self.backend.array),
-                edits=collect([s.wishes for s in samples], self.backend.array) if fixed else None,
+                params=stack_params(
+                    [s.request.settings for s in samples], self.vocab_size, self.backend.array
+                ),
+                edits=collect_edits([s.logits_processor for s in samples], self.backend.array)
+                if fixed
+                else None,
                 edits_fixed=fixed,
-                uniforms=None,
-                used=UNIFORMS_AHEAD,
+                random=None,
+                used=RANDOM_AHEAD,
             )
-            self._plan = plan
-        if plan.used == UNIFORMS_AHEAD:
-            ahead = np.stack([s.uniforms.window(s.drawn, UNIFORMS_AHEAD) for s in samples])
-            plan.uniforms, plan.used = self.backend.array(ahead), 0
-        return plan
+            self._sampling = state
+        if state.used == RANDOM_AHEAD:
+            ahead = np.stack([s.rng.window(s.drawn, RANDOM_AHEAD) for s in samples])
+            state.random, state.used = self.backend.array(ahead), 0
+        return state
 
-    def _read(self, up_to: int) -> None:
-        """Take in the tokens of all steps until `up_to`, waiting for the device where need be."""
-        while self._flights and self._flights[0].step <= up_to:
-            flight = self._flights.popleft()
-            report = flight.report().tolist()  # (B, 1 + [1 + 2n])
-            for sample, values in zip(flight.samples, report, strict=True):
-                if not sample.finished:  # else it ended while this step was under way
-                    self._take_in(sample, values)
+    def _collect(self, up_to: int) -> None:
+        """Process the tokens of all steps until `up_to`, waiting for the device if need be."""
+        while self._in_flight and self._in_flight[0].step <= up_to:
+            in_flight = self._in_flight.popleft()
+            report = in_flight.report().tolist()  # (B, 1 + [1 + 2n])
+            for sample, values in zip(in_flight.samples, report, strict=True):
+                if not sample.finished:  # else it ended while this step was in flight
+                    self._append_token(sample, values)
 
-    def _take_in(self, sample: Sample, values: list[float]) -> None:
+    def _append_token(self, sample: Sample, values: list[float]) -> None:
         request = sample.request
         token = int(values[0])
         if token == NOTHING:
-            self._finish(sample, "error", error=_nothing_to_draw(request.settings))
+            self._finish(sample, "error", error=_no_token_error(request.settings))
             return
         logprob, alternatives = sample.unpack(values)
         if token in request.stop_tokens:
@@ -331,7 +339,7 @@ class Engine:
         )  # fmt: skip
 
 
-def kept_length(length: int, remaining: int, context: int) -> int:
+def fit_length(length: int, remaining: int, context: int) -> int:
     """How many of the last tokens to read, so that `remaining` more can be drawn, at best without sliding."""
     if length <= context and length + remaining - 1 <= context:
         return length
@@ -339,7 +347,7 @@ def kept_length(length: int, remaining: int, context: int) -> int:
     return min(length, max(least, min(context, context - (remaining - 1))))
 
 
-def checked_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
+def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
     """The ids to start from; none at all means the beginning of a document."""
     vocab_size = backend.config.vocab_size
     ids = [int(token) for token in prompt]
@@ -358,7 +366,7 @@ def checked_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer
     return [start]
 
 
-def n_tokens(backend: Backend, tokenizer: Tokenizer | None) -> int:
+def usable_vocab_size(backend: Backend, tokenizer: Tokenizer | None) -> int:
     """How many of the logits stand for tokens.
 
     A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). What lies beyond the
@@ -384,7 +392,7 @@ def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | Non
     return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))
 
 
-def _nothing_to_draw(settings: Settings) -> UserError:
+def _no_token_error(settings: Settings) -> UserError:
     banning = ("logit_bias", "banned_words", "no_repeat_ngram")
     used = [name for name in banning if getattr(settings, name) not in ({}, (), None)]
     if used:

@@ -1,4 +1,4 @@
-"""A lock for which threads stand in line."""
+"""A lock that threads get in the order in which they asked."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-LEFT = 10.0  # seconds after which nobody waits any longer for the one before: the lock alone decides
+QUEUE_TIMEOUT_S = 10.0  # then a thread stops waiting for the one before it, and the lock alone decides
 
 
-class Turns:
-    """A plain lock goes to whoever is quickest, which is the thread that has just let go of it: on a busy
-    machine another was seen to wait a minute for its first token. Here who comes later goes later."""
+class FairLock:
+    """First come, first served.
+
+    A plain lock goes to whoever is fastest, which is the thread that has just released it: on a busy machine
+    another one waited a minute for its first token.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._line: deque[threading.Event] = deque()  # set when one has had its turn, or has left
+        self._queue: deque[threading.Event] = deque()  # set when a thread has had the lock, or has given up
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        before, me = list(self._line), threading.Event()
+    def hold(self) -> Iterator[None]:
+        before, me = list(self._queue), threading.Event()
         try:
-            self._line.append(me)
-            if before and not before[-1].wait(LEFT):
+            self._queue.append(me)
+            if before and not before[-1].wait(QUEUE_TIMEOUT_S):
                 self._leave(before[-1])
             with self._lock:
                 self._leave(me)
@@ -33,5 +36,5 @@ class Turns:
 
     def _leave(self, one: threading.Event) -> None:
         with suppress(ValueError):
-            self._line.remove(one)
+            self._queue.remove(one)
         one.set()

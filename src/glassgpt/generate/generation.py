@@ -25,7 +25,9 @@ class Generation:
     seed: int | None = None  # repeats this text; None where nothing was drawn
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # by which best_of or a beam search ranked it
-    notes: list[str] = field(default_factory=list)  # what the user should know, such as a window that slid
+    notes: list[str] = field(
+        default_factory=list
+    )  # what the user should know, such as a context window that slid
     seconds: float = 0.0  # from the first token's computation on
     samples: list[Generation] = field(default_factory=list, repr=False)  # all of this prompt, best first
 
@@ -43,7 +45,7 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while texts were in the making. `found` holds, for each prompt, what there is of them."""
+    """Ctrl-C during generation. `found` has, for each prompt, the texts so far."""
 
     def __init__(self, found: list[list[Generation]]) -> None:
         super().__init__()
@@ -61,7 +63,7 @@ class Event(NamedTuple):
     alternatives: Alternatives | None = None
     note: str | None = None
     generation: Generation | None = None  # the whole, with the last event of a sequence
-    error: UserError | None = None  # why the sequence broke off, likewise
+    error: UserError | None = None  # why the sequence ended early, likewise
 
 
 def best(candidates: Sequence[Generation], count: int) -> list[Generation]:

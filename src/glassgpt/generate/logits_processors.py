@@ -1,6 +1,6 @@
-"""Which tokens a request wants more, less, or never: penalties, bias, banned and required words, n-grams.
+"""Logits processors: penalties, bias, banned and required words, n-grams that must not repeat.
 
-Everything here comes down to changes of single logits (`sampling.Edits`). Fixed ones (a bias, a ban on one
+All of them come down to changes of single logits (`sampling.LogitEdits`). Fixed ones (a bias, a ban on one
 token) are known in advance; the others depend on the text so far, so that the engine must read each token
 before it can draw the next one.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from glassgpt.backend import Array
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.sampling import Edits
+from glassgpt.generate.sampling import LogitEdits
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 
@@ -24,10 +24,12 @@ Change = tuple[float, float]  # scale, shift
 KEEP: Change = (1.0, 0.0)
 
 
-class Wishes:
-    """The changes that one sequence asks for; `push` tells it each token that was generated."""
+class LogitsProcessor:
+    """The changes to the logits of one sequence; `push` appends a generated token."""
 
-    def __init__(self, settings: Settings, prompt: Sequence[int], words: Words, vocab_size: int) -> None:
+    def __init__(
+        self, settings: Settings, prompt: Sequence[int], word_biases: WordBiases, vocab_size: int
+    ) -> None:
         self._settings = settings
         self._fixed: dict[int, float] = defaultdict(float)
         for token, bias in settings.logit_bias.items():
@@ -37,7 +39,7 @@ class Wishes:
                 )
             self._fixed[token] += bias
         self._longer: list[tuple[tuple[int, ...], float]] = []  # words of several tokens, and their bias
-        for spelling, bias in words.spellings:
+        for spelling, bias in word_biases.spellings:
             if max(spelling, default=0) >= vocab_size:
                 raise SettingError(
                     f"a banned or required word is spelled with token {max(spelling)}; this model's "
@@ -72,7 +74,7 @@ class Wishes:
             self._followers[tuple(self._text[end - n : end - 1])].add(self._text[end - 1])
 
     def changes(self) -> dict[int, Change]:
-        """What the next token's logits go through, by id."""
+        """The changes to the next token's logits, by id."""
         s = self._settings
         shift = dict(self._fixed)
         if s.presence_penalty is not None or s.frequency_penalty is not None:
@@ -99,7 +101,7 @@ class Wishes:
         return tuple(self._text[-len(ids) :]) == ids
 
 
-class Words:
+class WordBiases:
     """The token spellings of a request's banned and required words.
 
     A word is spelled with and without a space before it, since a BPE vocabulary has a token for each; the
@@ -131,13 +133,15 @@ def _spellings(word: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     return spellings
 
 
-def collect(wishes: Sequence[Wishes], array: Callable[[np.ndarray], Array]) -> Edits | None:
-    """The changes of several rows side by side; None if there are none."""
-    rows = [list(wish.changes().items()) if wish.any else [] for wish in wishes]
+def collect_edits(
+    processors: Sequence[LogitsProcessor], array: Callable[[np.ndarray], Array]
+) -> LogitEdits | None:
+    """The changes of a batch; None if there are none."""
+    rows = [list(processor.changes().items()) if processor.any else [] for processor in processors]
     most = max(len(row) for row in rows)
     if most == 0:
         return None
-    width = 1 << (most - 1).bit_length()  # few different widths: a device records its steps by shape
+    width = 1 << (most - 1).bit_length()  # few different widths: CUDA graphs are captured by shape
     ids = np.zeros((len(rows), width), np.int64)
     scale = np.ones((len(rows), width), np.float32)
     shift = np.zeros((len(rows), width), np.float32)
@@ -146,4 +150,4 @@ def collect(wishes: Sequence[Wishes], array: Callable[[np.ndarray], Array]) -> E
         ids[i] = [token for token, _ in padded[:width]]
         scale[i] = [change[0] for _, change in padded[:width]]
         shift[i] = [change[1] for _, change in padded[:width]]
-    return Edits(array(ids), array(scale), array(shift))
+    return LogitEdits(array(ids), array(scale), array(shift))

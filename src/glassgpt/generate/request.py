@@ -1,4 +1,4 @@
-"""A request and its samples, each a text in the making: what the engine keeps for them."""
+"""A request and its samples, each a sequence that grows: the engine's state for them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from glassgpt.backend import Array
 from glassgpt.generate.generation import Alternatives, Generation
-from glassgpt.generate.logits_processors import Wishes, Words
-from glassgpt.generate.rng import Uniforms
+from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
+from glassgpt.generate.rng import UniformRNG
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 
@@ -20,7 +20,7 @@ class Request:
     prompt: list[int]
     settings: Settings
     seed: int
-    words: Words
+    word_biases: WordBiases
     stop_tokens: frozenset[int]
     samples: list[Sample] = field(default_factory=list)
     logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
@@ -28,7 +28,7 @@ class Request:
 
 
 class Sample:
-    """Compared by identity; the engine changes its fields, nobody else does."""
+    """One sequence of a request. Compared by identity; only the engine changes its fields."""
 
     def __init__(self, request: Request, index: int, tokenizer: Tokenizer | None, vocab_size: int) -> None:
         self.request = request
@@ -38,7 +38,7 @@ class Sample:
         self.length = 0  # positions of the row that are filled
         self.drawn = 0  # tokens that were drawn, read or not
         self.step = 0  # of the engine, when the last one was drawn
-        self.latest: tuple[Any, int] = (None, 0)  # the flight of the last token, and its place there
+        self.latest: tuple[Any, int] = (None, 0)  # the step that drew the last token, and its index there
         self.holds_prompt = False  # the row begins with the whole prompt, for other samples to copy
         self.slid = False
         self.finished = False
@@ -47,8 +47,10 @@ class Sample:
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.alternatives: list[Alternatives] = []
-        self.uniforms = Uniforms(request.seed, index)
-        self.wishes = Wishes(request.settings, request.prompt, request.words, vocab_size)
+        self.rng = UniformRNG(request.seed, index)
+        self.logits_processor = LogitsProcessor(
+            request.settings, request.prompt, request.word_biases, vocab_size
+        )
         self._tokenizer = tokenizer
         self._out = TextOut(tokenizer, request.settings.stop)
         self._stopped = False
@@ -64,7 +66,7 @@ class Sample:
 
     def must_be_read(self, context: int) -> bool:
         """Whether the next token depends on something that only the host can see."""
-        return self.unfinished and (self.length == context or not self.wishes.fixed)
+        return self.unfinished and (self.length == context or not self.logits_processor.fixed)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -76,7 +78,7 @@ class Sample:
             return None, None
         if wanted == 0:
             return values[1], None
-        n = (len(values) - 2) // 2  # as many as the greediest neighbour wanted
+        n = (len(values) - 2) // 2  # as many as the neighbour that wanted most
         ids, logprobs = values[2 : 2 + n], values[2 + n :]
         return values[1], [
             (int(token), logprob) for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)
@@ -89,8 +91,8 @@ class Sample:
             self.logprobs.append(logprob)
         if alternatives is not None:
             self.alternatives.append(alternatives)
-        if self.wishes.any:
-            self.wishes.push(token)
+        if self.logits_processor.any:
+            self.logits_processor.push(token)
         text, self._stopped = self._out.push(token)
         return text, self._stopped
 

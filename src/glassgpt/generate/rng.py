@@ -1,7 +1,7 @@
-"""The random numbers of one sample: a fixed function of (seed, sample, step), whatever else is going on.
+"""The random numbers of one sample: a fixed function of (seed, sample, step), whatever else runs.
 
 Philox is a counter-based generator (Salmon 2011): its key names the stream. The raw bits are turned into
-floats here, since numpy promises to keep those for ever, but not the way `Generator` uses them.
+floats here, since numpy guarantees those across versions, but not what `Generator` makes of them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 
-class Uniforms:
-    """Numbers in [0, 1), read forwards."""
+class UniformRNG:
+    """Uniform numbers in [0, 1), read forwards."""
 
     def __init__(self, seed: int, sample: int) -> None:
         self._bits = np.random.Philox(key=(sample << 64) | seed)

@@ -1,4 +1,4 @@
-"""Logits to tokens: the one sampler, for any number of rows, each with its own settings.
+"""Logits to tokens: the one sampler, for any number of sequences, each with its own settings.
 
 The steps, in the order they are applied (the field's usual one):
 
@@ -10,7 +10,7 @@ Greedy is top-k with k = 1.
 
 The code runs on numpy arrays and, unchanged, on torch tensors of a GPU, where it never waits for the device:
 shapes depend on the settings alone, never on the values. Sums are taken as running sums along the ranks: the
-tokens that a filter removed are zeros at the end or in between, so a row's numbers do not depend on how wide
+tokens that a filter removed are zeros at the end or in between, so a row's values do not depend on how wide
 its neighbours made the table. They are float64: the draw must not depend on the device's rounding.
 """
 
@@ -28,7 +28,7 @@ from glassgpt.generate.settings import Settings
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
 
 
-class Edits(NamedTuple):
+class LogitEdits(NamedTuple):
     """Changes to single logits, (B, M) each: l -> (l / scale if l > 0 else l * scale) + shift.
 
     Rows with fewer than M changes repeat one of theirs, or have a change that does nothing.
@@ -39,8 +39,8 @@ class Edits(NamedTuple):
     shift: Array
 
 
-class Knobs(NamedTuple):
-    """The settings of each row as columns (B, 1); None where no row uses a filter."""
+class SamplingParams(NamedTuple):
+    """The settings of each sequence as columns (B, 1); None where none of them uses a filter."""
 
     greedy: bool  # all rows are
     width: int  # how many of the best tokens any row may draw from
@@ -57,8 +57,10 @@ class Draw(NamedTuple):
     report: Array  # (B, 1 + [1 + 2n]) float64: token, its log-probability, n ids, their log-probabilities
 
 
-def knobs(settings: Sequence[Settings], vocab_size: int, array: Callable[[np.ndarray], Array]) -> Knobs:
-    """Collect the rows' settings; `array` moves them to the device."""
+def stack_params(
+    settings: Sequence[Settings], vocab_size: int, array: Callable[[np.ndarray], Array]
+) -> SamplingParams:
+    """Stack the settings of a batch; `array` moves them to the device."""
 
     def column(values: Sequence[float], dtype: type = np.float64) -> Array:
         return array(np.array(values, dtype)[:, None])
@@ -69,7 +71,7 @@ def knobs(settings: Sequence[Settings], vocab_size: int, array: Callable[[np.nda
 
     k = [1 if s.greedy else vocab_size if s.top_k is None else min(s.top_k, vocab_size) for s in settings]
     wanted = [s.logprobs for s in settings if s.logprobs is not None]
-    return Knobs(
+    return SamplingParams(
         greedy=all(s.greedy for s in settings),
         width=max(k),
         temperature=column([1.0 if s.greedy else s.temperature for s in settings]),
@@ -82,29 +84,31 @@ def knobs(settings: Sequence[Settings], vocab_size: int, array: Callable[[np.nda
     )
 
 
-def draw_tokens(logits: Array, knobs: Knobs, uniform: Array, edits: Edits | None = None) -> Draw:
+def draw_tokens(
+    logits: Array, params: SamplingParams, uniform: Array, edits: LogitEdits | None = None
+) -> Draw:
     """Draw one token per row of `logits` (B, V); `uniform` (B,) holds a number in [0, 1) for each."""
     xp = array_api_compat.array_namespace(logits)
-    scores = logits if edits is None else edited(logits, edits)
+    scores = logits if edits is None else apply_edits(logits, edits)
     best = xp.max(scores, axis=-1)  # (B,): NaN if any is, -inf if every token is banned
     healthy = xp.isfinite(best)
-    if knobs.greedy:
+    if params.greedy:
         tokens = xp.argmax(scores, axis=-1)
     else:
         with np.errstate(all="ignore"):  # rows that are not finite are reported below, not warned of
-            tokens = _draw(scores, knobs, uniform)
+            tokens = _draw_each(scores, params, uniform)
     columns = [xp.astype(xp.where(healthy, tokens, NOTHING), xp.float64)[:, None]]
-    if knobs.alternatives is not None:
-        total = log_sum_exp(logits)[:, None]  # (B, 1), of what the model said, before any setting
+    if params.alternatives is not None:
+        total = logsumexp(logits)[:, None]  # (B, 1), of the model's own logits, before any setting
         chosen = _take(xp, logits, tokens[:, None])
         columns.append(xp.astype(chosen, xp.float64) - total)
-        if knobs.alternatives > 0:
-            values, ids = ranked(logits, knobs.alternatives)
+        if params.alternatives > 0:
+            values, ids = rank_tokens(logits, params.alternatives)
             columns += [xp.astype(ids, xp.float64), xp.astype(values, xp.float64) - total]
     return Draw(tokens, xp.concat(columns, axis=1) if len(columns) > 1 else columns[0])
 
 
-def edited(logits: Array, edits: Edits) -> Array:
+def apply_edits(logits: Array, edits: LogitEdits) -> Array:
     """A copy of the logits (B, V) with the changes made."""
     xp = array_api_compat.array_namespace(logits)
     old = _take(xp, logits, edits.ids)  # (B, M)
@@ -112,7 +116,7 @@ def edited(logits: Array, edits: Edits) -> Array:
     return _put(logits, edits.ids, new)
 
 
-def log_sum_exp(logits: Array) -> Array:
+def logsumexp(logits: Array) -> Array:
     """log(sum(exp(l))) of each row (B, V), summed in float64."""
     xp = array_api_compat.array_namespace(logits)
     best = xp.max(logits, axis=-1, keepdims=True)
@@ -121,65 +125,67 @@ def log_sum_exp(logits: Array) -> Array:
     return xp.astype(best[:, 0], xp.float64) + xp.log(total)
 
 
-def _draw(scores: Array, knobs: Knobs, uniform: Array) -> Array:
+def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
     """A token for each row of the scores (B, V)."""
     xp = array_api_compat.array_namespace(scores)
     vocab_size = scores.shape[1]
-    whole, widths = None, [knobs.width]
-    if isinstance(scores, np.ndarray) and knobs.width == vocab_size and knobs.typical_p is None:
+    whole, widths = None, [params.width]
+    if isinstance(scores, np.ndarray) and params.width == vocab_size and params.typical_p is None:
         # Rows without top-k seldom draw a token far down, and sorting is what costs most on a CPU (2 ms for
         # V = 50,257): look at the few best first, and at more only where these do not decide the draw.
-        whole, widths = _open_weight(scores, knobs), _widths(knobs, vocab_size)
+        whole, widths = _total_weight(scores, params), _widths(params, vocab_size)
     for width in widths:
-        values, ids = ranked(scores, width)  # (B, K)
-        rank, certain = _draw_rank(values, knobs, uniform, whole)
+        values, ids = rank_tokens(scores, width)  # (B, K)
+        rank, certain = _draw_rank(values, params, uniform, whole)
         if width == widths[-1] or bool(certain.all()):
             break
     return _take(xp, ids, rank[:, None])[:, 0]
 
 
-def _open_weight(scores: np.ndarray, knobs: Knobs) -> np.ndarray:
+def _total_weight(scores: np.ndarray, params: SamplingParams) -> np.ndarray:
     """The weight of all tokens in rows without top-k, (B, 1); NaN in the other rows, which need none."""
-    open_rows = np.flatnonzero(knobs.top_k[:, 0] >= scores.shape[1])
+    open_rows = np.flatnonzero(params.top_k[:, 0] >= scores.shape[1])
     whole = np.full((len(scores), 1), np.nan)
     for i in open_rows:
-        scaled = (scores[i].astype(np.float64) - float(scores[i].max())) / knobs.temperature[i]
+        scaled = (scores[i].astype(np.float64) - float(scores[i].max())) / params.temperature[i]
         whole[i] = np.exp(scaled).sum()
     return whole
 
 
-def _widths(knobs: Knobs, vocab_size: int) -> list[int]:
-    limited = int(np.where(knobs.top_k < vocab_size, knobs.top_k, 1).max())
+def _widths(params: SamplingParams, vocab_size: int) -> list[int]:
+    limited = int(np.where(params.top_k < vocab_size, params.top_k, 1).max())
     return [*sorted({max(limited, w) for w in (vocab_size // 128, vocab_size // 12) if w >= 32}), vocab_size]
 
 
-def _draw_rank(values: Array, knobs: Knobs, uniform: Array, whole: Array | None) -> tuple[Array, Array]:
+def _draw_rank(
+    values: Array, params: SamplingParams, uniform: Array, whole: Array | None
+) -> tuple[Array, Array]:
     """Which rank each row draws, (B,), from its best logits (B, K) in falling order; and whether it is sure.
 
-    `whole` (B, 1) is the weight of a row that goes on after K, and NaN for one that does not.
+    `whole` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
     xp = array_api_compat.array_namespace(values)
     values = xp.astype(values, xp.float64)
     rank = xp.arange(values.shape[1], device=array_api_compat.device(values))[None, :]
-    keep = (rank < knobs.top_k) & (values > -xp.inf)
+    keep = (rank < params.top_k) & (values > -xp.inf)
     # The best is subtracted first, so that a temperature near 0 cannot overflow.
-    scaled = (values - values[:, :1]) / knobs.temperature  # (B, K)
+    scaled = (values - values[:, :1]) / params.temperature  # (B, K)
     weight = xp.where(keep, xp.exp(scaled), 0.0)
-    cut = xp.zeros_like(knobs.top_k) > 0  # (B, 1): whether a filter took away what follows after K
-    if knobs.typical_p is not None:
-        keep = keep & _typical(scaled, weight, keep, knobs.typical_p)
+    cut = xp.zeros_like(params.top_k) > 0  # (B, 1): whether a filter took away what follows after K
+    if params.typical_p is not None:
+        keep = keep & _keep_typical(scaled, weight, keep, params.typical_p)
         weight = xp.where(keep, weight, 0.0)
-    if knobs.top_p is not None:
-        before, total = _running(weight)
+    if params.top_p is not None:
+        before, total = _cumulative(weight)
         if whole is not None:
             total = xp.where(xp.isnan(whole), total, whole)
-        keep = keep & (before < knobs.top_p * total)  # the token that crosses the threshold stays
+        keep = keep & (before < params.top_p * total)  # the token that crosses the threshold stays
         weight = xp.where(keep, weight, 0.0)
-        cut = cut | (knobs.top_p < xp.inf)
-    if knobs.min_p is not None:
-        keep = keep & (weight >= knobs.min_p * xp.max(weight, axis=-1, keepdims=True))
+        cut = cut | (params.top_p < xp.inf)
+    if params.min_p is not None:
+        keep = keep & (weight >= params.min_p * xp.max(weight, axis=-1, keepdims=True))
         weight = xp.where(keep, weight, 0.0)
-        cut = cut | (knobs.min_p > 0)
+        cut = cut | (params.min_p > 0)
     up_to = xp.cumulative_sum(weight, axis=-1)
     total = up_to[:, -1:]
     if whole is not None:
@@ -193,20 +199,20 @@ def _draw_rank(values: Array, knobs: Knobs, uniform: Array, whole: Array | None)
     return drawn, (sure | xp.isnan(whole))[:, 0]
 
 
-def _typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
-    """Tokens whose surprise is nearest to the expected one, until they hold `mass` (arXiv:2202.00666)."""
+def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
+    """Tokens whose -log p is nearest to the entropy, until they hold `mass` (arXiv:2202.00666)."""
     xp = array_api_compat.array_namespace(scaled)
-    _, total = _running(weight)
-    surprise = xp.log(total) - scaled  # -log p
-    terms = weight / total * xp.where(weight > 0, surprise, 0.0)  # 0 log 0 is 0
-    _, entropy = _running(terms)
-    distance = xp.where(keep, xp.abs(surprise - entropy), xp.inf)
+    _, total = _cumulative(weight)
+    nll = xp.log(total) - scaled  # -log p
+    terms = weight / total * xp.where(weight > 0, nll, 0.0)  # 0 log 0 is 0
+    _, entropy = _cumulative(terms)
+    distance = xp.where(keep, xp.abs(nll - entropy), xp.inf)
     order = xp.argsort(distance, axis=-1, stable=True)
-    before, total = _running(_take(xp, weight, order))
+    before, total = _cumulative(_take(xp, weight, order))
     return _put(keep, order, before < mass * total)
 
 
-def _running(weight: Array) -> tuple[Array, Array]:
+def _cumulative(weight: Array) -> tuple[Array, Array]:
     """The sum of what stands before each place (B, K), and of everything (B, 1)."""
     xp = array_api_compat.array_namespace(weight)
     up_to = xp.cumulative_sum(weight, axis=-1)
@@ -226,10 +232,10 @@ def _put(values: Array, indices: Array, new: Array) -> Array:
     return values.scatter(1, indices, new)
 
 
-def ranked(scores: Array, width: int) -> tuple[Array, Array]:
+def rank_tokens(scores: Array, width: int) -> tuple[Array, Array]:
     """The `width` best of each row (B, V) in falling order, lower ids first among equals, and their ids."""
     if isinstance(scores, np.ndarray):
-        rows = [_ranked_row(row, width) for row in scores]
+        rows = [_rank_row(row, width) for row in scores]
         ids = np.stack(rows)
         return np.take_along_axis(scores, ids, axis=1), ids
     xp = array_api_compat.array_namespace(scores)
@@ -242,7 +248,7 @@ def ranked(scores: Array, width: int) -> tuple[Array, Array]:
     return _take(xp, scores, ids), ids
 
 
-def _ranked_row(row: np.ndarray, width: int) -> np.ndarray:
+def _rank_row(row: np.ndarray, width: int) -> np.ndarray:
     """The ids of the best of one numpy row, without sorting the rest.
 
     The k-th largest of the maxima of blocks of 64 is no larger than the k-th largest value: a bound that

@@ -1,7 +1,7 @@
-"""What a user may ask of a generation, and which of it makes no sense.
+"""The settings of a generation, and which combinations make no sense.
 
 Every range is checked here, once, before any work: an error names the value, the range and what to write
-instead. The steps that use these numbers, and their order, are in `sampling.py`.
+instead. The steps that use the settings, and their order, are in `sampling.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from glassgpt.errors import SettingError
 from glassgpt.ranges import SEEDS, check_number, check_whole
 
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
-LARGEST_SHIFT = 1_000_000
-MOST_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
-MOST_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 tokens a second
-MOST_TEXTS = 10_000  # of one prompt: they are all kept until the last is finished
-MOST_BEAMS = 1024  # they are all computed at once
-MOST_RANKS = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
+MAX_LOGIT_BIAS = 1_000_000
+MAX_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
+MAX_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 tokens a second
+MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finished
+MAX_BEAMS = 1024  # all of them are computed together
+MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Settings:
     top_k: int | None = 40  # draw among the k most probable tokens
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
     min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
-    typical_p: float | None = None  # among tokens about as surprising as is to be expected (Meister 2022)
+    typical_p: float | None = None  # among tokens with -log p near the entropy (Meister 2022)
     repetition_penalty: float | None = None  # weakens tokens of prompt and text (CTRL); 1 changes nothing
     presence_penalty: float | None = None  # taken once off the logit of each token generated so far
     frequency_penalty: float | None = None  # taken off as often as the token was generated
@@ -44,7 +44,7 @@ class Settings:
     required_bias: float = 5.0  # added to the logits of required words
     stop: tuple[str, ...] = ()  # end before any of these strings
     stop_tokens: tuple[int, ...] = ()  # end at any of these ids
-    ignore_eot: bool = False  # go on after end-of-text
+    ignore_eot: bool = False  # continue after end-of-text
     seed: int | None = None  # makes the text repeatable; none draws one and reports it
     samples: int = 1  # how many texts
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
@@ -60,18 +60,16 @@ class Settings:
         if not isinstance(self.logit_bias, Mapping):
             raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
 
-        check_whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
-        check_whole("samples", self.samples, 1, MOST_TEXTS)
-        check_number("temperature", self.temperature, 0, MOST_TEMPERATURE, "0 is greedy, 0.8 is usual")
-        shift = LARGEST_SHIFT
+        check_whole("max_new_tokens", self.max_new_tokens, 0, MAX_TOKENS)
+        check_whole("samples", self.samples, 1, MAX_SAMPLES)
+        check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
+        shift = MAX_LOGIT_BIAS
         check_number(
             "required_bias", self.required_bias, -shift, shift, "5 makes a word about 150 times likelier"
         )
         check_number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
         if self.top_k is not None:
-            check_whole(
-                "top_k", self.top_k, 1, MOST_RANKS, "None (on the command line: none) switches it off"
-            )
+            check_whole("top_k", self.top_k, 1, MAX_TOP_K, "None (on the command line: none) switches it off")
         if self.top_p is not None:
             check_number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
         if self.typical_p is not None:
@@ -87,22 +85,22 @@ class Settings:
         if self.frequency_penalty is not None:
             check_number("frequency_penalty", self.frequency_penalty, -shift, shift, "0 to 2 is usual")
         if self.no_repeat_ngram is not None:
-            check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MOST_TOKENS, "None switches it off")
+            check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MAX_TOKENS, "None switches it off")
         if self.seed is not None:
             check_whole("seed", self.seed, 0, SEEDS)
         if self.logprobs is not None:
             check_whole(
-                "logprobs", self.logprobs, 0, MOST_RANKS, "0 reports the chosen token alone, None nothing"
+                "logprobs", self.logprobs, 0, MAX_TOP_K, "0 reports the chosen token alone, None nothing"
             )
         for token, bias in self.logit_bias.items():
             check_whole("a token id in logit_bias", token, 0)
             if (
                 isinstance(bias, bool)
                 or not isinstance(bias, int | float)
-                or not (abs(bias) <= LARGEST_SHIFT or bias == -math.inf)
+                or not (abs(bias) <= MAX_LOGIT_BIAS or bias == -math.inf)
             ):
                 raise SettingError(
-                    f"logit_bias of token {token} is {bias!r}; write a number of at most {LARGEST_SHIFT:,} "
+                    f"logit_bias of token {token} is {bias!r}; write a number of at most {MAX_LOGIT_BIAS:,} "
                     "up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
@@ -111,7 +109,7 @@ class Settings:
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
         if self.best_of is not None:
-            check_whole("best_of", self.best_of, 1, MOST_TEXTS, "None switches it off")
+            check_whole("best_of", self.best_of, 1, MAX_SAMPLES, "None switches it off")
             if self.best_of < self.samples:
                 raise SettingError(
                     f"best_of {self.best_of} is fewer than samples {self.samples}; "
@@ -123,7 +121,7 @@ class Settings:
             self._check_beams(self.beams)
 
     def _check_beams(self, beams: int) -> None:
-        check_whole("beams", beams, 1, MOST_BEAMS, "None switches beam search off")
+        check_whole("beams", beams, 1, MAX_BEAMS, "None switches beam search off")
         if self.samples > beams:
             raise SettingError(
                 f"samples {self.samples} is more than beams {beams}; a search returns at most as many texts "
@@ -136,7 +134,7 @@ class Settings:
             name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])
         ]
         if drawing:
-            raise _draws(drawing[0], getattr(self, drawing[0]), beams)
+            raise _no_sampling_error(drawing[0], getattr(self, drawing[0]), beams)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is frozen; this happens only while it is made
@@ -157,10 +155,10 @@ class Settings:
         if unknown:
             raise SettingError(f"there is no setting {unknown[0]!r}. There are: {', '.join(FIELDS)}.")
         made = cls(**given)
-        if made.beams is not None:  # here a default that was given is told from one that was not
+        if made.beams is not None:  # only here is a default that was typed known from one that was not
             for name in NOT_DRAWING:
                 if name in given and given[name] not in NOT_DRAWING[name]:
-                    raise _draws(name, given[name], made.beams)
+                    raise _no_sampling_error(name, given[name], made.beams)
         return made
 
 
@@ -169,7 +167,7 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Settings))
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings) if f.default is not dataclasses.MISSING}
 
 
-def _draws(name: str, value: object, beams: int) -> SettingError:
+def _no_sampling_error(name: str, value: object, beams: int) -> SettingError:
     return SettingError(
         f"{name} {value} has no meaning with beams {beams}: a search draws nothing at random. "
         f"Leave out {name} or beams."

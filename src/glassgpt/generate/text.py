@@ -27,7 +27,7 @@ class Tokenizer(Protocol):
 
 
 def belongs(tokenizer: Tokenizer, vocab_size: int) -> bool:
-    """Whether a tokenizer can be that of a model with so many embeddings.
+    """Whether a tokenizer fits a model with `vocab_size` embeddings.
 
     A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
     a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304

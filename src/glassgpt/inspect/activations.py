@@ -19,8 +19,8 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.inspect.taps import dims_of, split_name
 from glassgpt.model.cache import Cache
+from glassgpt.model.fast_path import can_run_blocks_alone
 from glassgpt.model.gpt2 import GPT2, Block, Tap, within
-from glassgpt.model.plain import all_attend_plainly
 
 CACHE_BYTES = 256 * 2**20
 # Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
@@ -83,7 +83,7 @@ class Activations:
             names = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             captured: dict[str, Tensor] = {}
             tap = self._capture(names, captured)
-            if self.first_residuals is None or not all_attend_plainly(self.model):
+            if self.first_residuals is None or not can_run_blocks_alone(self.model):
                 self.model.hidden(self._input, tap=tap)
                 self._residuals = torch.stack([captured[name] for name in names])
             else:
@@ -122,9 +122,7 @@ class Activations:
         found: dict[str, Tensor] = {}
         tables = [name for name in names if name in ("wte", "wpe")]
         if tables:  # the same pass without its blocks
-            self.model.hidden(
-                self._input, tap=self._capture(tables, found), run_block=lambda block, x, *rest: x
-            )
+            self.model.embed(self._input, tap=self._capture(tables, found))
         if "embedding" in names:
             found["embedding"] = self.residuals()[0]
         if "ln_f" in names:
@@ -139,7 +137,7 @@ class Activations:
         if f"h.{layer}.resid_post" in names:
             found[f"h.{layer}.resid_post"] = self.residuals()[layer + 1]
         rest = [name for name in names if name not in found]
-        if rest and all_attend_plainly(self.model):
+        if rest and can_run_blocks_alone(self.model):
             self._run_block(layer, self.residuals()[layer], self._capture(rest, found))
         elif rest:  # a block of another kind may depend on more than the stream that enters it
             self.model.hidden(self._input, tap=self._capture(rest, found))

@@ -21,11 +21,10 @@ from glassgpt.inspect.activations import Activations
 from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.intervene import unmodified_trace
-from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.taps import check_index
 from glassgpt.inspect.trace import Trace
+from glassgpt.model.fast_path import is_unmodified
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
-from glassgpt.model.plain import is_just
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -118,7 +117,7 @@ def attribute(
     trace = unmodified_trace(gpt, text)
     position = check_index("position", position, len(trace))
     token = resolve_target(gpt, trace, target, position)
-    return METHODS[method](model_of(gpt), trace, token, position)
+    return METHODS[method](gpt.torch_model, trace, token, position)
 
 
 def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
@@ -152,7 +151,7 @@ def at_least_float32(model: GPT2) -> GPT2:
 def weight_and_bias(projection: nn.Module, width: int) -> tuple[Tensor, Tensor]:
     """The weight (width, out) and bias of a linear layer; of one that is more than a matrix (LoRA), computed
     from the unit vectors."""
-    if is_just(projection, Projection):
+    if is_unmodified(projection, Projection):
         return projection.weight, projection.bias  # type: ignore[return-value]
     like = next(projection.parameters())
     bias = projection(torch.zeros(1, 1, width).to(like))[0, 0]  # (out,)

@@ -15,7 +15,6 @@ from glassgpt.inspect.edit_data import edit_from_dict
 from glassgpt.inspect.edits import Edit, EditContext, compose
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Lens
-from glassgpt.inspect.of_gpt import model_of
 from glassgpt.inspect.taps import check_index, split_name
 from glassgpt.inspect.trace import Trace
 from glassgpt.model.divergence import kl_divergence
@@ -100,7 +99,7 @@ class Intervention(Displayable):
 
 def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
     """See `GPT.intervene`."""
-    model = model_of(gpt)
+    model = gpt.torch_model
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
     context = EditContext(model, before.tokens, lambda source: as_trace(gpt, source))

@@ -66,17 +66,16 @@ class Trace(Displayable):
     @classmethod
     def from_tokens(cls, gpt: GPT, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
         """The trace of token ids; `tap` may replace any activation (see `gpt.intervene`)."""
-        from glassgpt.generate.engine import checked_prompt, n_tokens
-        from glassgpt.inspect.of_gpt import model_of
+        from glassgpt.generate.engine import check_prompt, usable_vocab_size
 
-        model = model_of(gpt)
-        ids = checked_prompt(tokens, gpt.backend, gpt.tokenizer)
+        model = gpt.torch_model
+        ids = check_prompt(tokens, gpt.backend, gpt.tokenizer)
         if len(ids) > gpt.config.n_positions:
             raise SettingError(
                 f"the text has {len(ids):,} tokens, more than this model's context of "
                 f"{gpt.config.n_positions:,}. Trace a part of it."
             )
-        vocabulary = Vocabulary(n_tokens(gpt.backend, gpt.tokenizer), gpt.tokenizer)
+        vocabulary = Vocabulary(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
         texts = [vocabulary.text(token) for token in ids]
         activations = Activations(model, ids, tap)
         return cls(gpt.config, ids, texts, name=gpt.name, vocabulary=vocabulary, activations=activations)

@@ -1,15 +1,19 @@
-"""Does this machine compute what it should? Every way to run a model against the plain one, layer by layer.
+"""Does this machine compute what it should? Every way of running a model against the plain one.
 
 The reference is the plainest way there is: each text alone, no cache, no padding, float32, on the CPU. It has
 a rounding error of its own, which is measured against float64; every other way may differ from the reference
 by a small multiple of that error. For a coarser dtype the error is that of the same plain way in that dtype,
-but never more than the float32 error scaled by how much coarser its numbers are. So the tolerance is measured
-on the model at hand, place by place, and not chosen.
+but never more than the float32 error scaled by how much coarser the dtype is. So the tolerance is measured on
+the model at hand, place by place, and not chosen.
+
+Most checks speak to the protocol of `backend.py`, so any backend can be put to them, and see logits. Those in
+`LAYER_CHECKS` look into the torch model and name the block where a fault begins.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,31 +23,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgpt.backend import DEFAULT_BACKEND, Backend, ScoreRequest, load_backend
 from glassgpt.model import GPT2, Cache, TorchBackend, load_model
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
 
 # Two computations that each miss the truth by up to e differ by up to 2 e, and a sum taken in another order
-# rounds differently: one row times a 768-wide matrix was measured to stray 4.4 e from many rows at once.
+# rounds differently: one row times a 768-wide matrix was measured to deviate by 4.4 e from many rows.
 TIMES_ROUNDING = 8
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
-CUDA_LENGTH = 160  # there long prompts are read by another recording than short ones (graph.LONG_PROMPT)
-STEPS = 6  # how many of them are read one by one where the cache is on trial
-SHARES = (1.0, 0.7, 0.4, 0.15)  # lengths of the texts that share a batch, as parts of the longest
+CUDA_LENGTH = 160  # there long prompts are read by another graph than short ones (cuda_graphs.LONG_PROMPT)
+STEPS = 6  # how many of them are decoded one by one where the cache is checked
+CHUNK = 5  # tokens per call where a prompt is read in chunks
+LENGTHS = (1.0, 0.7, 0.4, 0.15)  # of the texts that share a batch, as fractions of the longest
 
-# A place (`h.3.resid_post`, `logits`) -> what stood there for one text, (T, C) or (T, V), in float64 on the
-# CPU. A way that gives fewer than T rows gives the last ones.
-Seen = Mapping[str, Tensor]
+# A place (`h.3.resid_post`, `logits`) -> its values for one text, (T, C) or (T, V), in float64 on the CPU.
+# With fewer than T rows they are the last ones.
+Values = Mapping[str, Tensor]
 Texts = Sequence[Sequence[int]]
-Way = Callable[[GPT2, Texts], list[dict[str, Tensor]]]
+Run = Callable[[Backend, Texts], list[dict[str, Tensor]]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One way of running the model, and where it strayed furthest from the reference."""
+    """One way of running the model, and where it deviates most from the reference."""
 
     device: str
     dtype: str
@@ -55,13 +61,14 @@ class Check:
     same_tokens: int | None = None  # positions at which the likeliest next token is the reference's
     n_tokens: int | None = None
     note: str = ""
+    backend: str = DEFAULT_BACKEND
 
 
 @dataclass(frozen=True)
 class Reference:
     texts: Texts
-    seen: list[Seen]  # float32, one per text
-    rounding: dict[str, dict[str, float]]  # dtype -> place -> the rounding error of the plain way
+    seen: list[Values]  # float32, one per text
+    rounding: dict[str, dict[str, float]]  # dtype -> place -> the rounding error of the plain pass
 
     def allowed(self, place: str, dtype: str) -> float:
         return TIMES_ROUNDING * self.rounding[dtype][place]
@@ -83,8 +90,9 @@ def verify(
     texts: Texts | None = None,
     names: Sequence[str] | None = None,
     dtypes: Sequence[str] = tuple(DTYPES),
+    backend: str = DEFAULT_BACKEND,
 ) -> Iterator[Check]:
-    """Run every way on every device in every dtype; each verdict as soon as it is known."""
+    """Run every check on every device in every dtype; each result as soon as it is known."""
     names = devices() if names is None else names
     if texts is None:
         on_cuda = any(name.startswith("cuda") for name in names)
@@ -92,22 +100,23 @@ def verify(
     reference = make_reference(checkpoint, texts, dtypes)
     for device in names:
         for dtype in dtypes:
-            # Ordinary tensors, as in ordinary use: the compiler of recorded steps minds the difference.
+            # Ordinary tensors, as in ordinary use: the compiler of captured steps minds the difference.
             with torch.inference_mode(False):
-                model = load_model(checkpoint, device=device, dtype=dtype).eval()
-            for name in WAYS:
-                yield tried(model, device, dtype, name, reference)
-            del model
-            gc.collect()  # a recorded step and its buffers refer to each other; GPU memory waits for neither
+                loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
+            for name, run in CHECKS.items():
+                if name not in LAYER_CHECKS or isinstance(loaded, TorchBackend):
+                    check = run_check(loaded, device, dtype, name, run, reference)
+                    yield dataclasses.replace(check, backend=backend)
+            del loaded
+            gc.collect()  # a captured step and its buffers refer to each other; GPU memory waits for neither
 
 
-def tried(model: GPT2, device: str, dtype: str, name: str, reference: Reference) -> Check:
-    """Run the model one way. That a device cannot do it at all is an answer too."""
-    where = model.wte.weight.device
+def run_check(backend: Backend, device: str, dtype: str, name: str, run: Run, reference: Reference) -> Check:
+    """Run the model one way. That a device cannot do it at all is an answer, too."""
     try:
-        # Streams, graphs and kernels go to the current device, which is the first of several unless told.
-        with torch.cuda.device(where) if where.type == "cuda" else contextlib.nullcontext():
-            seen = WAYS[name](model, reference.texts)
+        # Streams, graphs and kernels go to the current device, which is otherwise the first of several.
+        with torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext():
+            seen = run(backend, reference.texts)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -115,24 +124,24 @@ def tried(model: GPT2, device: str, dtype: str, name: str, reference: Reference)
             return Check(device, dtype, name, ok=True, note="torch has no such kernel here")
         lines = str(error).strip().splitlines()
         reason = lines[0][:200] if lines else type(error).__name__
-        return Check(device, dtype, name, ok=False, note=f"broke off: {reason}")
-    return judge(device, dtype, name, seen, reference)
+        return Check(device, dtype, name, ok=False, note=f"failed: {reason}")
+    return compare(device, dtype, name, seen, reference)
 
 
 def sample_texts(checkpoint: Checkpoint, longest: int = LENGTH) -> Texts:
-    """Four texts of unequal lengths: ids drawn evenly, so that all of the vocabulary has its chance."""
+    """Four texts of unequal lengths: ids drawn evenly, so that all of the vocabulary has a chance."""
     config = checkpoint.config
     longest = min(longest, config.n_positions)
     draw = np.random.default_rng(2019)
-    lengths = [max(1, round(longest * share)) for share in SHARES]
+    lengths = [max(1, round(longest * fraction)) for fraction in LENGTHS]
     return [[int(i) for i in draw.integers(config.vocab_size, size=length)] for length in lengths]
 
 
 def make_reference(checkpoint: Checkpoint, texts: Texts, dtypes: Sequence[str]) -> Reference:
-    # float64 first and let go of: the two models are never in memory together.
-    exact = alone(load_model(checkpoint, device="cpu", dtype="float64").eval(), texts)
-    seen = alone(load_model(checkpoint, device="cpu", dtype="float32").eval(), texts)
-    fine = errors(seen, exact, torch.float32)
+    # float64 is computed and freed first: the two models are never in memory together.
+    exact = plain_pass(load_model(checkpoint, device="cpu", dtype="float64").eval(), texts)
+    seen = plain_pass(load_model(checkpoint, device="cpu", dtype="float32").eval(), texts)
+    fine = max_errors(seen, exact, torch.float32)
     rounding = {"float32": fine}
     for name in dtypes:
         if name == "float32":
@@ -141,17 +150,17 @@ def make_reference(checkpoint: Checkpoint, texts: Texts, dtypes: Sequence[str]) 
         coarser = torch.finfo(dtype).eps / torch.finfo(torch.float32).eps
         rounding[name] = {place: error * coarser for place, error in fine.items()}
         try:
-            plain = alone(load_model(checkpoint, device="cpu", dtype=name).eval(), texts)
+            plain = plain_pass(load_model(checkpoint, device="cpu", dtype=name).eval(), texts)
         except RuntimeError as error:
             if not is_missing_kernel(error):
                 raise
             continue
-        for place, found in errors(plain, seen, dtype).items():
+        for place, found in max_errors(plain, seen, dtype).items():
             rounding[name][place] = min(rounding[name][place], found)
     return Reference(texts, list(seen), rounding)
 
 
-def errors(seen: Sequence[Seen], truths: Sequence[Seen], dtype: torch.dtype) -> dict[str, float]:
+def max_errors(seen: Sequence[Values], truths: Sequence[Values], dtype: torch.dtype) -> dict[str, float]:
     """The largest error at each place, of all texts."""
     found: dict[str, float] = {}
     for one, truth in zip(seen, truths, strict=True):
@@ -164,24 +173,45 @@ def errors(seen: Sequence[Seen], truths: Sequence[Seen], dtype: torch.dtype) -> 
 
 
 def is_missing_kernel(error: RuntimeError) -> bool:
-    """Torch's way to say that a device cannot do an operation in this dtype."""
+    """Whether torch says that a device cannot do an operation in this dtype."""
     message = str(error).lower()
     if message.startswith("cuda error") or "triton" in message:  # a driver or a compiler at fault, not a gap
         return False
     return "not implemented" in message or "not supported" in message
 
 
-# The ways to run a model. Each returns, for every text, what was seen at every place.
+# The ways to run a model. Each returns, for every text, the values at every place it can see.
 
 
-def alone(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+def plain_pass(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     """Each text by itself, without a cache, by the fused attention kernel."""
-    return [unpadded(watched(model, ids_of(model, [text])), [slice(None)])[0] for text in texts]
-
-
-def explicit(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
-    """The same with a listening tap: scores, mask, softmax and weighted sum one after another."""
     seen = []
+    for text in texts:
+        values = unpadded(watched(model, ids_of(model, [text])), [slice(None)])[0]
+        if len(text) > 1:
+            values["logprobs"] = next_logprobs(values["logits"], text)
+        seen.append(values)
+    return seen
+
+
+def next_logprobs(logits: Tensor, text: Sequence[int]) -> Tensor:
+    """The log-probability of each token but the first, (T - 1, 1)."""
+    return logits[:-1].log_softmax(dim=-1).gather(1, torch.tensor(text[1:])[:, None])
+
+
+def torch_model(backend: Backend) -> GPT2:
+    assert isinstance(backend, TorchBackend)
+    return backend.model
+
+
+def alone(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """The plain pass, block by block."""
+    return plain_pass(torch_model(backend), texts)
+
+
+def explicit(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """The same with a tap: scores, mask, softmax and weighted sum one after another."""
+    model, seen = torch_model(backend), []
     for text in texts:
         caught: dict[str, Tensor] = {}
 
@@ -195,9 +225,9 @@ def explicit(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     return seen
 
 
-def cached(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
-    """Most of a text at once, then token by token, looking back through the cache."""
-    seen = []
+def cached(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """Most of a text in one pass, then token by token, looking back through the cache."""
+    model, seen = torch_model(backend), []
     for text in texts:
         cache = Cache.empty(model.config, 1, len(text), model.wte.weight.device, model.wte.weight.dtype)
         first = max(1, len(text) - STEPS)
@@ -210,23 +240,24 @@ def cached(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
     return seen
 
 
-def batched(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+def batched(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
     """The longest text four times over in one batch; all rows must come out the same."""
+    model = torch_model(backend)
     longest = max(texts, key=len)
     rows = unpadded(watched(model, ids_of(model, [longest] * len(texts))), [slice(None)] * len(texts))
-    by_itself = alone(model, [text for text in texts if text is not longest])
+    by_itself = plain_pass(model, [text for text in texts if text is not longest])
     together = {place: torch.stack([row[place] for row in rows]) for place in rows[0]}  # (rows, T, C)
     return [together if text is longest else by_itself.pop(0) for text in texts]
 
 
-def left_padded(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+def left_padded(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
     """Texts of unequal lengths in one batch, all ending together."""
-    return padded(model, texts, left=True)
+    return padded(torch_model(backend), texts, left=True)
 
 
-def right_padded(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
+def right_padded(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
     """Texts of unequal lengths in one batch, all beginning together."""
-    return padded(model, texts, left=False)
+    return padded(torch_model(backend), texts, left=False)
 
 
 def padded(model: GPT2, texts: Texts, left: bool) -> list[dict[str, Tensor]]:
@@ -243,49 +274,86 @@ def padded(model: GPT2, texts: Texts, left: bool) -> list[dict[str, Tensor]]:
     return unpadded(caught, parts)
 
 
-def many_rows(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
-    """The same with every text in two rows: on a GPU more than a few rows take another recorded step."""
-    twice = through_engine(model, [*texts, *texts])
+def ragged_logits(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """All logits of texts of unequal lengths in one call."""
+    every = backend.logits(texts)  # (B, longest, V)
+    return [{"logits": as_double(logits[: len(text)])} for logits, text in zip(every, texts, strict=True)]
+
+
+def chunked_prefill(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """Every text read into its row a few tokens at a time, the rows at different positions."""
+    with torch.inference_mode(False):
+        cached = backend.with_rows(len(texts))
+    read = [0] * len(texts)
+    out: list[list[Tensor]] = [[] for _ in texts]
+    while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
+        tokens = [texts[row][read[row] : read[row] + CHUNK + row] for row in rows]
+        logits = cached.extend(rows, tokens, [read[row] for row in rows], "all")
+        for row, values in zip(rows, torch.split(as_double(logits), list(map(len, tokens))), strict=True):
+            out[row].append(values)
+            read[row] += len(values)
+    return [{"logits": torch.cat(parts)} for parts in out]
+
+
+def scored(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """The log-probability of every token but the first, as evaluation computes it."""
+    long = [i for i, text in enumerate(texts) if len(text) > 1]
+    groups = [[ScoreRequest(np.array(texts[i], np.int64), 1)] for i in long]
+    seen: list[dict[str, Tensor]] = [{} for _ in texts]
+    for keys, scores in backend.score(groups):
+        for (group, _), found in zip(keys, scores, strict=True):
+            seen[long[group]]["logprobs"] = as_double(found.logprobs)[:, None]  # (T - 1, 1)
+    return seen
+
+
+def many_rows(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """The engine with every text in two rows: on a GPU more than a few rows take another captured step."""
+    twice = through_engine(backend, [*texts, *texts])
     both = zip(twice[: len(texts)], twice[len(texts) :], strict=True)
     return [{"logits": torch.stack([one["logits"], other["logits"]])} for one, other in both]  # (2, T, V)
 
 
-def through_engine(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
-    """As the engine does it: read each row but for its end, then step all together. Gives logits only."""
+def through_engine(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+    """As the engine does it: read all but the end of each text, then decode all of them together."""
     with torch.inference_mode(False):
-        backend = TorchBackend(model, rows=len(texts))
+        cached = backend.with_rows(len(texts))
     read = [max(1, len(text) - STEPS) for text in texts]
-    first = backend.prefill(range(len(texts)), [text[:n] for text, n in zip(texts, read, strict=True)])
+    first = cached.extend(range(len(texts)), [text[:n] for text, n in zip(texts, read, strict=True)])
     out = [[as_double(logits)] for logits in first]  # for each text a list of (V,)
     while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
         new = np.array([texts[row][read[row]] for row in rows])
-        logits = backend.decode(rows, backend.array(new), [read[row] for row in rows])  # (rows, V)
+        logits = cached.decode(rows, cached.array(new), [read[row] for row in rows])  # (rows, V)
         for row, values in zip(rows, logits, strict=True):
             out[row].append(as_double(values))
             read[row] += 1
     return [{"logits": torch.stack(rows)} for rows in out]
 
 
-WAYS: dict[str, Way] = {
+LAYER_CHECKS: dict[str, Run] = {
     "each text alone": alone,
     "attention step by step": explicit,
     "prefill, then decode": cached,
     "batch of equals": batched,
     "left padding": left_padded,
     "right padding": right_padded,
+}
+CHECKS: dict[str, Run] = {
+    **LAYER_CHECKS,
     "engine, unequal lengths": through_engine,
     "engine, twice the rows": many_rows,
-}
-CHECKS = len(WAYS)  # for each device and dtype
+    "prefill in chunks": chunked_prefill,
+    "ragged batch": ragged_logits,
+    "scores": scored,
+}  # for each device and dtype
 
 
-# Watching and judging.
+# Watching and comparing.
 
 
 def watched(
     model: GPT2, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None
 ) -> dict[str, Tensor]:
-    """Run the model and keep what each block hands on. Hooks, not taps: a tap would switch the kernel."""
+    """Run the model and catch the output of each block. Hooks, not taps: a tap would switch the kernel."""
     caught: dict[str, Tensor] = {}
 
     def keep(place: str) -> Callable[[object, object, Tensor], None]:
@@ -314,7 +382,7 @@ def unpadded(caught: Mapping[str, Tensor], parts: Sequence[slice]) -> list[dict[
     return [{place: values[row, part] for place, values in host.items()} for row, part in enumerate(parts)]
 
 
-def judge(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
+def compare(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
     """Find the place and position with the largest deviation in proportion to what is allowed there."""
     worst, deviation, allowed, place = -1.0, 0.0, 0.0, ""
     same = total = 0
@@ -332,7 +400,8 @@ def judge(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], refe
             if gap / limit > worst:
                 worst, deviation, allowed = gap / limit, gap, limit
                 place = f"{name}, position {first + int(where)}"
-    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, same, total)
+    counts = (same, total) if total else (None, None)  # scores alone do not say which token is the likeliest
+    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, *counts)
 
 
 # What others measured with the published GPT-2 small, after <|endoftext|> alone (GLTR, 2019; five decimals).

@@ -20,7 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.config import Config
+from glassgpt.model.activations import ACTIVATIONS
+from glassgpt.model.attention import attention_class, register_attention
 from glassgpt.model.cache import Cache, LayerCache
+from glassgpt.model.head import vocabulary_logits
+from glassgpt.model.mask import visible
 
 Tap = Callable[[str, Tensor], Tensor]
 
@@ -59,44 +63,36 @@ class GPT2(nn.Module):
         return self.head(self.hidden(ids, positions, cache, tap), tap)
 
     def hidden(
-        self,
-        ids: Tensor,
-        positions: Tensor | None = None,
-        cache: Cache | None = None,
-        tap: Tap | None = None,
-        run_block: Callable[..., Tensor] = nn.Module.__call__,
+        self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, tap: Tap | None = None
     ) -> Tensor:
         """Everything up to the head: the final vector of each token, (B, T, C).
 
         `positions` (B, T) says where each token stands in its own sequence; -1 marks padding, which no
-        token looks at. Left out, every row stands at 0, 1, 2, ... With a `cache`, keys and values are
-        kept there under their position, and tokens look back at what the cache holds. `run_block` is how
-        to call a block: a GPU's recorded step passes a compiled way.
+        token looks at. Left out, every sequence stands at 0, 1, 2, ... With a `cache`, keys and values are
+        stored there under their position, and tokens look back at what the cache holds.
         """
-        mask = None  # plain causal: each token sees itself and all before it in the row
-        one_by_one = cache is not None and cache.attend_one is not None and ids.shape[1] == 1 and tap is None
-        if positions is not None and not one_by_one:
+        mask = None  # plain causal: each token sees itself and all before it in the sequence
+        if positions is not None:
             mask = visible(positions, None if cache is None else cache.span)  # (B, 1, T, L)
-        where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
+        x = self.embed(ids, positions, tap)  # (B, T, C)
+        for i, block in enumerate(self.h):
+            past = None if cache is None else cache.layer(i)
+            x = block(x, mask, positions, past, within(tap, f"h.{i}"))  # (B, T, C)
+        return show(tap, "ln_f", self.ln_f(x))
 
+    def embed(self, ids: Tensor, positions: Tensor | None = None, tap: Tap | None = None) -> Tensor:
+        """What each token means plus where it stands: (B, T) -> (B, T, C)."""
+        where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
         tokens = show(tap, "wte", self.wte(ids))  # (B, T, C)
         places = show(tap, "wpe", self.wpe(where.clamp(min=0)))  # (B or 1, T, C)
         x = tokens + places  # (B, T, C)
         x = F.dropout(x, self.config.embd_pdrop, self.training)
-        x = show(tap, "embedding", x)
-        for i, block in enumerate(self.h):
-            past = None if cache is None else cache.layer(i)
-            x = run_block(block, x, mask, positions, past, within(tap, f"h.{i}"))  # (B, T, C)
-        return show(tap, "ln_f", self.ln_f(x))
+        return show(tap, "embedding", x)
 
     def head(self, x: Tensor, tap: Tap | None = None) -> Tensor:
         """Score every token of the vocabulary against the final vectors: (B, T, C) -> (B, T, V)."""
         weight = self.wte.weight if self.lm_head is None else self.lm_head.weight  # (V, C)
-        if x.is_cuda and x.element_size() == 2 and not torch.is_grad_enabled():
-            # GPT-2's logits lie near -100, where bfloat16 knows only every half: keep the float32 sums.
-            flat = torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32)
-            return show(tap, "logits", flat.view(*x.shape[:-1], -1))
-        return show(tap, "logits", F.linear(x, weight))
+        return show(tap, "logits", vocabulary_logits(x, weight))
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -123,7 +119,7 @@ class Block(nn.Module):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.attn = Attention(config, layer)
+        self.attn = attention_class(config.attention)(config, layer)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         self.mlp = MLP(config)
 
@@ -143,6 +139,7 @@ class Block(nn.Module):
         return show(tap, "resid_post", x)
 
 
+@register_attention("causal")
 class Attention(nn.Module):
     """Masked self-attention: each token asks (q), offers (k) and passes on (v), in H heads at once."""
 
@@ -164,31 +161,34 @@ class Attention(nn.Module):
         past: LayerCache | None,
         tap: Tap | None,
     ) -> Tensor:
-        T = x.shape[1]
-        qkv = self.c_attn(x)  # (B, T, 3 C)
-        if (
-            past is not None
-            and past.attend_one is not None
-            and positions is not None
-            and T == 1
-            and tap is None
-        ):
-            # One new token in each row: a quicker way from here to z (see attend_each_row, and kernels.py).
-            return self.merge(past.attend_one(qkv, past.kv, positions, self.n_head, self.scale), tap)
-        q, k, v = qkv.chunk(3, dim=2)  # (B, T, C) each
+        q, k, v = self.c_attn(x).chunk(3, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
         k = show(tap, "k", self.split_heads(k))  # (B, H, T, D)
         v = show(tap, "v", self.split_heads(v))  # (B, H, T, D)
-        dropout = self.attn_pdrop if self.training else 0.0
         if past is not None:
             k, v = past.update(k, v, positions)  # (B, H, L, D)
+        return self.merge(self.attend(q, k, v, mask, positions, past, tap), tap)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        past: LayerCache | None,
+        tap: Tap | None,
+    ) -> Tensor:
+        """Mix the values (B, H, L, D) for each query, (B, H, T, D): what a variant overrides (attention.py).
+
+        `mask` (B, 1, T, L) says which keys a query may look at; None means causal. Where queries and keys
+        stand, `mask.token_positions` finds out.
+        """
+        dropout = self.attn_pdrop if self.training else 0.0
         if tap is None:
-            z = F.scaled_dot_product_attention(
-                q, k, v, mask, dropout, is_causal=mask is None and T > 1, scale=self.scale
-            )  # (B, H, T, D)
-        else:
-            z = self.step_by_step(q, k, v, mask, dropout, tap)
-        return self.merge(z, tap)
+            causal = mask is None and q.shape[2] > 1
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=causal, scale=self.scale)
+        return self.step_by_step(q, k, v, mask, dropout, tap)
 
     def merge(self, z: Tensor, tap: Tap | None) -> Tensor:
         """Set the heads' results side by side, (B, H, T, D) -> (B, T, C), and project them."""
@@ -203,7 +203,7 @@ class Attention(nn.Module):
     def step_by_step(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, tap: Tap
     ) -> Tensor:
-        """What the fused kernel does in one go, one named step at a time.
+        """What the fused kernel does, one named step at a time.
 
         Scores are kept in float32, as the fused kernels keep them (and as `reorder_and_upcast_attn` asks).
         """
@@ -225,7 +225,7 @@ class MLP(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.resid_pdrop = config.resid_pdrop
-        self.activation = ACTIVATION[config.activation_function]
+        self.activation = ACTIVATIONS[config.activation_function]
         self.c_fc = Projection(config.n_embd, config.d_mlp)
         self.c_proj = Projection(config.d_mlp, config.n_embd)
 
@@ -247,38 +247,3 @@ class Projection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])  # (B * T, in)
         return torch.addmm(self.bias, flat, self.weight).view(*x.shape[:-1], -1)  # (B, T, out)
-
-
-def visible(positions: Tensor, span: int | None) -> Tensor:
-    """Which keys each token may look at: those that stand no later than itself, and never padding.
-
-    With a cache the keys are its first `span` slots, and a slot is a position. Without one the keys are the
-    row's own tokens. A padding token may look at position 0, so that its (meaningless) row stays finite.
-    """
-    keys = positions if span is None else torch.arange(span, device=positions.device)[None]  # (B or 1, L)
-    no_later = keys[:, None, :] <= positions.clamp(min=0)[:, :, None]  # (B, T, L)
-    return (no_later & (keys >= 0)[:, None, :])[:, None]  # (B, 1, T, L)
-
-
-GELU_A, GELU_B = math.sqrt(2 / math.pi), 0.044715  # x (1 + tanh(A (x + B x^3))) / 2
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """The published GELU: the tanh form. The exact (erf) form moves the logits by some thousandths."""
-    if x.is_cpu and x.dtype == torch.float32 and not torch.is_grad_enabled():
-        # (1 + tanh y) / 2 is the sigmoid of 2 y, which torch finds three times as fast on a CPU.
-        twice_y = torch.addcmul(x.new_tensor(2 * GELU_A), x, x, value=2 * GELU_A * GELU_B).mul_(x)
-        return twice_y.sigmoid_().mul_(x)
-    return F.gelu(x, approximate="tanh")
-
-
-ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "gelu_fast": gelu_tanh,
-    "gelu": F.gelu,
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "tanh": torch.tanh,
-}

@@ -1,9 +1,9 @@
-"""Torch behind the engine's seam: the one forward pass, a cache, and on a GPU a recorded decode step."""
+"""The torch backend: the one forward pass with a KV cache, and on a GPU its captured steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from glassgpt.backend import Array
+from glassgpt.backend import Array, ScoredBatch, ScoreRequest, WantedLogits
 from glassgpt.errors import SettingError
-from glassgpt.model.cache import Cache, attend_each_row
-from glassgpt.model.cuda_graphs import Recorded, Recordings, can_record, on_device
+from glassgpt.model.cache import Cache
+from glassgpt.model.cuda_graphs import CapturedFunction, GraphRunner, on_device
+from glassgpt.model.decode import attend_each_row, decode_hidden
+from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.model.gpt2 import GPT2, Projection
-from glassgpt.model.plain import all_attend_plainly
+from glassgpt.model.scoring import BatchLimits, batch_limits, score
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -30,7 +32,7 @@ DTYPES = {
 
 # Measured with MKL on an AVX-512 CPU, one and two threads: a row of a matrix product comes out bit for bit
 # the same for any number of rows that is a multiple of four, differently where one to three are left over.
-# So a backend made for several sequences multiplies whole fours, and a sequence's numbers do not depend on
+# So a backend made for several sequences multiplies whole fours, and a sequence's values do not depend on
 # its neighbours. One made for a single sequence keeps the single-row product, which is twice as fast.
 ROWS_TOGETHER = 4
 
@@ -47,35 +49,46 @@ class TorchBackend:
         self.dtype = model.wte.weight.dtype
         allocated = rows if rows == 1 or self.device.type == "cuda" else in_fours(rows)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
-        recorded = self.device.type == "cuda" and can_record(model)
-        self.recordings = Recordings(model, self.cache) if recorded else None
+        self.score_limits: BatchLimits | None = None
+        captured = self.device.type == "cuda" and can_capture(model)
+        self.graphs = GraphRunner(model, self.cache) if captured else None
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None, rows: int = 1
+        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
     ) -> TorchBackend:
         """A backend from a file's contents; `None` picks the best device, and the dtype that suits it."""
-        return cls(load_model(checkpoint, device=device, dtype=dtype), rows)
+        return cls(load_model(checkpoint, device=device, dtype=dtype))
 
     def with_rows(self, rows: int) -> TorchBackend:
         """The same weights with another cache, for this number of sequences."""
         return TorchBackend(self.model, rows, self.context)
 
     @torch.inference_mode()
-    def prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Array:
-        if self.recordings is not None:
-            return self.recordings.prefill(rows, prompts)
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: WantedLogits = "last",
+    ) -> Array:
+        starts = [0] * len(rows) if starts is None else starts
+        if self.graphs is not None and logits != "all":
+            last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
+            return None if logits == "none" else last
         found = []
-        for row, ids in zip(rows, prompts, strict=True):  # each alone: none touches another's numbers
-            own = self.cache.view(slice(row, row + 1), len(ids))
-            x = self.model.hidden(self._tensor([list(ids)]), cache=own)  # (1, T, C)
-            found.append(self.model.head(x[:, -1:])[0, 0])  # (V,): only the last column meets the head
-        return self._out(torch.stack(found))  # (len(rows), V)
+        for row, ids, start in zip(rows, tokens, starts, strict=True):  # each alone: none affects another
+            own = self.cache.view(slice(row, row + 1), start + len(ids))
+            positions = None if start == 0 else self._tensor([list(range(start, start + len(ids)))])
+            x = self.model.hidden(self._tensor([list(ids)]), positions, own)  # (1, T, C)
+            if logits != "none":
+                found.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
+        return None if logits == "none" else self._out(torch.cat(found))
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         width = self.cache.kv.shape[2]
-        if self.recordings is None:  # a recorded step always runs the whole cache
+        if self.graphs is None:  # a captured step always runs the whole cache
             width = min(in_fours(max(rows) + 1), width)
         everyone = list(rows) == list(range(width))
         where = np.full(width, -1, np.int64)  # -1: padding, which keeps idle rows out of the way
@@ -86,32 +99,52 @@ class TorchBackend:
             ids = self._tensor(tokens)
         elif not everyone:
             ids = ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
-        if self.recordings is not None:
-            logits = self.recordings.decode(ids, where)  # (width, V)
+        if self.graphs is not None:
+            logits = self.graphs.decode(ids, where)  # (width, V)
         else:
             view = self.cache.view(slice(0, width), self.context)
-            if all_attend_plainly(self.model):
-                view = replace(view, attend_one=attend_each_row)
-            logits = self.model(ids[:, None], self._tensor(where)[:, None], view)[:, 0]  # (width, V)
+            columns, places = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
+            if can_use_one_token_attention(self.model):
+                x = decode_hidden(self.model, columns, places, view, attend_each_row)  # (width, 1, C)
+            else:
+                x = self.model.hidden(columns, places, view)
+            logits = self.model.head(x)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 
     @torch.inference_mode()
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
-        kept = self.cache.kv[:, :, source : source + 1, :, :length].clone()
+        prefix = self.cache.kv[:, :, source : source + 1, :, :length].clone()
         for row in rows:
-            self.cache.kv[:, :, row : row + 1, :, :length] = kept
+            self.cache.kv[:, :, row : row + 1, :, :length] = prefix
+
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        if self.score_limits is None:  # once: later, what the allocator holds would count as used
+            self.score_limits = batch_limits(self.model)
+        return score(self.model, groups, excluded, self.score_limits)
+
+    def fingerprint(self) -> str:
+        hasher = hashlib.sha256(repr(self.config).encode())
+        for name, values in self.model.state_dict().items():
+            hasher.update(name.encode())
+            hasher.update(values.contiguous().view(torch.uint8).cpu().numpy().tobytes())
+        hasher.update(f"{self.dtype} {self.device.type}".encode())
+        return hasher.hexdigest()[:32]
 
     @torch.inference_mode()
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
         longest = max(len(ids) for ids in batch)
-        padded = np.zeros((len(batch), longest), np.int64)  # what follows a row cannot reach back into it
+        padded = np.zeros(
+            (len(batch), longest), np.int64
+        )  # padding at the end cannot affect what precedes it
         for row, ids in zip(padded, batch, strict=True):
             row[: len(ids)] = ids
         logits: Tensor = self.model(self._tensor(padded))  # (B, longest, V)
         return logits.float().cpu().numpy()
 
-    def recorded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function if self.recordings is None else torch.inference_mode()(Recorded(function))
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function if self.graphs is None else torch.inference_mode()(CapturedFunction(function))
 
     def array(self, values: np.ndarray) -> Array:
         return self._tensor(values) if self.device.type == "cuda" else values
@@ -148,18 +181,20 @@ def in_fours(rows: int) -> int:
 
 
 def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None) -> GPT2:
-    """The torch model with a checkpoint's numbers in it."""
+    """The torch model with a checkpoint's weights."""
     where = choose_device(device)
-    kind = choose_dtype(dtype, where)
-    with torch.device("meta"), Undrawn():  # shapes only: the file will replace all numbers anyway
+    signature = choose_dtype(dtype, where)
+    with torch.device("meta"), SkipInit():  # shapes only: the file will replace all values anyway
         model = GPT2(checkpoint.config)
-    state = {name: _to_torch(checkpoint.tensors[name]).to(where, kind) for name in checkpoint.config.shapes()}
+    state = {
+        name: _to_torch(checkpoint.tensors[name]).to(where, signature) for name in checkpoint.config.shapes()
+    }
     model.load_state_dict(state, assign=True)
-    return arrange(model.requires_grad_(False))
+    return arrange_for_gpu(model.requires_grad_(False))
 
 
-class Undrawn(TorchFunctionMode):
-    """Initialisers do nothing: to "draw" shapes without numbers, torch loads its compiler for a second."""
+class SkipInit(TorchFunctionMode):
+    """Initialisers do nothing: on meta tensors they would make torch load its compiler, for a second."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -170,8 +205,8 @@ class Undrawn(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def arrange(model: GPT2) -> GPT2:
-    """On a GPU, let the numbers that make one output lie together; the shape stays (in, out)."""
+def arrange_for_gpu(model: GPT2) -> GPT2:
+    """On a GPU, store matrices column by column, as its products read them; the shape stays (in, out)."""
     if model.wte.weight.is_cuda:
         for module in model.modules():
             if isinstance(module, Projection):

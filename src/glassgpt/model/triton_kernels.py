@@ -1,13 +1,13 @@
-"""A block for one new token per row, as five GPU kernels instead of a dozen: Triton, for CUDA only.
+"""A block for one new token per sequence, as five Triton kernels instead of a dozen: CUDA only.
 
-A single token is a matter of latency, not of arithmetic: what counts is how few kernels run one after the
-other and how wide they read. `attend_one` keeps the token's key and value, looks back and mixes the values in
-one kernel; it reads of the cache only what the row holds, so that short rows cost little beside long ones and
-one recorded step serves every length. `project` multiplies one vector with one matrix, with the norm before
-and the bias, GELU and residual sum after it in the same kernel.
+A single token is bound by latency, not arithmetic: what counts is how few kernels run one after another, and
+how wide they read. `attend_one` stores the token's key and value and attends over the cache in one kernel; it
+reads only what the sequence holds, so short sequences cost little beside long ones and one CUDA graph serves
+every length. `project` multiplies a vector by a matrix, with the norm before and the bias, GELU and residual
+sum after it in the same kernel.
 
-A row's sums run in an order that depends on that row alone: its numbers are the same whatever its neighbours.
-These kernels are the same functions as in gpt2.py and are tested against them.
+A sequence's sums run in an order that depends on that sequence alone: its values are the same whatever its
+neighbours. `tests/model/test_gpu.py` compares these kernels with gpt2.py.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from glassgpt.model.cache import LayerCache
+from glassgpt.model.decode import AttendOne
 from glassgpt.model.gpt2 import Block, Projection
 
-FEW_PROGRAMS = 200  # below this an H200's 132 multiprocessors are not all busy, and each must do more at once
+FEW_PROGRAMS = (
+    200  # below this an H200's 132 multiprocessors are not all busy: each program gets larger blocks
+)
 
 
-def run_block(
-    block: Block, x: Tensor, mask: Tensor | None, positions: Tensor, past: LayerCache, tap: None
-) -> Tensor:
-    """`block(...)` for x of shape (B, 1, C)."""
+def decode_block(block: Block, x: Tensor, positions: Tensor, kv: Tensor, attend_one: AttendOne) -> Tensor:
+    """`decode.decode_block` for blocks that pass `fast_path.can_use_triton_block`."""
     qkv = project(x, block.attn.c_attn, norm=block.ln_1)  # (B, 1, 3 C)
-    z = attend_one(qkv, past.kv, positions, block.attn.n_head, block.attn.scale)  # (B, H, 1, D)
+    z = attend_one(qkv, kv, positions, block.attn.n_head, block.attn.scale)  # (B, H, 1, D)
     x = project(z, block.attn.c_proj, residual=x)  # (B, 1, C)
     wide = project(x, block.mlp.c_fc, norm=block.ln_2, gelu=True)  # (B, 1, M)
     return project(wide, block.mlp.c_proj, residual=x)  # (B, 1, C)

@@ -27,21 +27,30 @@ from glassgpt.train.objective import Batch, Objective
 RunBlock = Callable[..., Tensor]
 
 
+def run_blocks(model: GPT2, ids: Tensor, run_block: RunBlock) -> Tensor:
+    """`model.hidden(ids)` with each block called by `run_block`."""
+    x = model.embed(ids)  # (B, T, C)
+    for block in model.h:
+        x = run_block(block, x, None, None, None, None)
+    out: Tensor = model.ln_f(x)
+    return out
+
+
 class HiddenStates(nn.Module):
-    """`GPT2.hidden` as a module, so that `functional_call` can swap the weights."""
+    """`run_blocks` as a module, so that `functional_call` can swap the weights."""
 
     def __init__(self, model: GPT2) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, ids: Tensor, run_block: RunBlock) -> Tensor:
-        return self.model.hidden(ids, run_block=run_block)
+        return run_blocks(self.model, ids, run_block)
 
 
 def hidden_states(model: GPT2, ids: Tensor, weights: dict[str, Tensor] | None, run_block: RunBlock) -> Tensor:
     """The final hidden states, (B, T) -> (B, T, C), computed with `weights` instead of the model's own."""
     if weights is None:
-        return model.hidden(ids, run_block=run_block)
+        return run_blocks(model, ids, run_block)
     x: Tensor = functional_call(HiddenStates(model), weights, (ids, run_block))
     return x
 

@@ -159,8 +159,18 @@ def check_tensors(
     return tensors
 
 
+def check_causal_attention(config: Config, program: str) -> None:
+    """Refuse to write a model for a program that would silently compute another attention."""
+    if config.attention != Config.attention:
+        raise ConfigError(
+            f"{program} has no attention {config.attention!r}: it would compute another model. "
+            "Convert to packed instead."
+        )
+
+
 def check_published_architecture(config: Config, program: str) -> None:
     """Refuse to write a variant for a program that only supports GPT-2 as published."""
+    check_causal_attention(config, program)
     plain = Config(n_embd=config.n_embd, n_head=config.n_head)
     for name in (
         "layer_norm_epsilon",

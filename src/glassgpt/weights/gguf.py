@@ -21,6 +21,7 @@ from glassgpt.weights.checkpoint import (
     Checkpoint,
     LazyTensor,
     LazyTensors,
+    check_causal_attention,
     check_tensors,
     dtype_of,
     shape_of,
@@ -284,6 +285,7 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
 
 def _check_expressible(config: Config) -> None:
     """llama.cpp's gpt2 always scales attention as published, and has one activation."""
+    check_causal_attention(config, "llama.cpp")
     for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
         if getattr(config, name) != getattr(Config, name):
             raise ConfigError(

@@ -24,6 +24,7 @@ from glassgpt.weights.checkpoint import (
     LazyTensor,
     LazyTensors,
     cast,
+    check_causal_attention,
     check_tensors,
     dtype_of,
     parse_dtype,
@@ -92,6 +93,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     file's metadata too, so that it is not lost where the file is moved by itself.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
+    check_causal_attention(config, "transformers")
     check_tensors(config, tensors, checkpoint.source)
     outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
     size = safetensors_file.size_of(outgoing)

@@ -160,7 +160,7 @@ class ModelEvaluation:
         from glassgpt.evaluate.lambada import stop_tokens
         from glassgpt.evaluate.run import prepare_tasks
         from glassgpt.evaluate.score_cache import ScoreCache
-        from glassgpt.evaluate.scorer import Scorer, fingerprint
+        from glassgpt.evaluate.scorer import Scorer
         from glassgpt.evaluate.task import WindowBuilder
 
         self.name = name
@@ -171,7 +171,7 @@ class ModelEvaluation:
         with terminal.spinner(f"tokenizing the data for {name}"):
             builder = WindowBuilder(tokenizer, self.gpt.backend.context, settings.stride, settings.limit)
             self.suite: PreparedSuite = prepare_tasks(tasks, builder, settings.folder, settings.check)
-            cache = ScoreCache(cache_folder(settings.cache) / f"{fingerprint(self.gpt.backend)}.scores")
+            cache = ScoreCache(cache_folder(settings.cache) / f"{self.gpt.backend.fingerprint()}.scores")
             self.scorer: Scorer = Scorer(self.gpt.backend, cache, stop_tokens(tokenizer))
         self.note_vocabulary()
 

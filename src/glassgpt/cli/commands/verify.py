@@ -56,7 +56,7 @@ def command(
     dtypes = list(dtype) if dtype else list(verify.DTYPES)
     checkpoint = load_checkpoint(model, progress=terminal.progress)
     checks: list[Check] = []
-    with terminal.progress(f"verifying {model}", len(names) * len(dtypes) * verify.CHECKS) as advance:
+    with terminal.progress(f"verifying {model}", len(names) * len(dtypes) * len(verify.CHECKS)) as advance:
         for check in verify.verify(checkpoint, names=names, dtypes=dtypes):
             checks.append(check)
             advance(1)

@@ -43,8 +43,8 @@ from torch.nn.parallel import DistributedDataParallel
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
+from glassgpt.model.fast_path import has_standard_attention, is_unmodified
 from glassgpt.model.gpt2 import MLP, Attention, Projection
-from glassgpt.model.plain import attends_plainly, is_just
 from glassgpt.train.float8 import Float8Projection, apply_float8
 from glassgpt.train.forward import (
     LossModule,
@@ -164,8 +164,8 @@ def check_tensor_parallel(model: GPT2) -> None:
     known = (Projection, Float8Projection)
     for block in model.h:
         parts = (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj)  # type: ignore[union-attr]
-        others = [part for part in parts if not any(is_just(part, kind) for kind in known)]
-        if others or not (attends_plainly(block) and is_just(block.mlp, MLP)):
+        others = [part for part in parts if not any(is_unmodified(part, kind) for kind in known)]
+        if others or not (has_standard_attention(block) and is_unmodified(block.mlp, MLP)):
             name = type(others[0] if others else block.attn).__name__
             raise SettingError(
                 f"--parallel tp divides GPT-2's own layers, and this model has others ({name}). "

@@ -11,8 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.logits_processors import Wishes, Words, collect
-from glassgpt.generate.sampling import edited
+from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases, collect_edits
+from glassgpt.generate.sampling import apply_edits
 from glassgpt.generate.settings import Settings
 from tests.generate.tiny import VOCAB, LetterTokenizer
 
@@ -21,12 +21,12 @@ TOKENIZER = LetterTokenizer()
 
 def after(logits, settings, prompt, generated):
     """The logits that the sampler sees after this text."""
-    wishes = Wishes(settings, prompt, Words(settings, TOKENIZER), len(logits))
+    processor = LogitsProcessor(settings, prompt, WordBiases(settings, TOKENIZER), len(logits))
     for token in generated:
-        wishes.push(token)
-    edits = collect([wishes], lambda values: values)
+        processor.push(token)
+    edits = collect_edits([processor], lambda values: values)
     logits = np.array(logits, np.float32)[None]
-    return (logits if edits is None else edited(logits, edits))[0]
+    return (logits if edits is None else apply_edits(logits, edits))[0]
 
 
 ids = st.lists(st.integers(0, 7), max_size=12)
@@ -65,7 +65,7 @@ def test_no_ngram_comes_twice(prompt, generated, n):
     assert {t for t in range(8) if result[t] == -math.inf} == banned
 
 
-class TestWords:
+class TestWordBiases:
     def test_a_word_of_one_token_is_banned_outright(self):
         result = after([0.0] * VOCAB, Settings(banned_words="a"), [], [])
         assert result[TOKENIZER.encode("a")[0]] == -math.inf
@@ -96,18 +96,18 @@ class TestWords:
 
     def test_words_need_a_tokenizer(self):
         with pytest.raises(UserError, match="tokenizer"):
-            Words(Settings(banned_words="a"), None)
+            WordBiases(Settings(banned_words="a"), None)
 
 
 def test_a_bias_for_a_token_that_does_not_exist_is_an_error():
     with pytest.raises(SettingError, match=r"token 99.*ends at 7"):
-        Wishes(Settings(logit_bias={99: 1.0}), [], Words(Settings(), None), 8)
+        LogitsProcessor(Settings(logit_bias={99: 1.0}), [], WordBiases(Settings(), None), 8)
 
 
 def test_only_what_depends_on_the_text_needs_the_host():
     def fixed(**given):
         settings = Settings(**given)
-        return Wishes(settings, [1], Words(settings, TOKENIZER), VOCAB).fixed
+        return LogitsProcessor(settings, [1], WordBiases(settings, TOKENIZER), VOCAB).fixed
 
     assert fixed()
     assert fixed(logit_bias={1: 2.0}, banned_words=["a"][:0])
@@ -118,6 +118,8 @@ def test_only_what_depends_on_the_text_needs_the_host():
 
 def test_rows_with_fewer_changes_are_filled_up_harmlessly():
     settings = [Settings(logit_bias={1: 1.0, 2: 2.0, 5: -1.0}), Settings(logit_bias={3: 9.0}), Settings()]
-    edits = collect([Wishes(s, [], Words(s, None), 8) for s in settings], lambda values: values)
-    result = edited(np.zeros((3, 8), np.float32), edits)
+    edits = collect_edits(
+        [LogitsProcessor(s, [], WordBiases(s, None), 8) for s in settings], lambda values: values
+    )
+    result = apply_edits(np.zeros((3, 8), np.float32), edits)
     np.testing.assert_array_equal(result, [[0, 1, 2, 0, 0, -1, 0, 0], [0, 0, 0, 9, 0, 0, 0, 0], [0] * 8])
