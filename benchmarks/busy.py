@@ -67,7 +67,7 @@ def train(seconds: float, threads: int, width: int, batch_size: int) -> None:
         before = time.perf_counter()
         train_step(batch, loss_module, optimizers, scaler, micro_batch, group)
         steps.append(time.perf_counter() - before)
-    tokens = batch[:, 1:].numel()
+    tokens = batch.targets.numel()
     print(json.dumps({"tokens_per_s": tokens * len(steps) / sum(steps), "slowest": tokens / max(steps)}))
 
 

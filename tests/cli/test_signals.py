@@ -108,7 +108,7 @@ def test_a_second_signal_does_not_interrupt_the_cleanup(glassgpt, monkeypatch, t
             signal.raise_signal(signal.SIGINT)
             (tmp_path / "unwound").touch()
 
-    monkeypatch.setattr(info, "find", find)
+    monkeypatch.setattr(info, "find_model", find)
     assert glassgpt("info", "gpt2").code == 130
     assert (tmp_path / "unwound").exists()
 
@@ -121,7 +121,7 @@ def test_an_error_a_library_makes_of_a_signal_is_not_shown(glassgpt, monkeypatch
         except KeyboardInterrupt:
             raise ImportError("numpy: cannot load") from None
 
-    monkeypatch.setattr(info, "find", find)
+    monkeypatch.setattr(info, "find_model", find)
     answer = glassgpt("info", "gpt2")
     assert (answer.code, answer.err) == (130, "\n")
 
@@ -141,13 +141,13 @@ def test_the_third_signal_exits_at_once(monkeypatch):
 
 @pytest.mark.usefixtures("_own_handlers")
 def test_an_ignored_signal_stays_ignored(glassgpt, monkeypatch):
-    find = info.find
+    find = info.find_model
 
     def ignoring(model):
         signal.raise_signal(signal.SIGINT)
         return find(model)
 
-    monkeypatch.setattr(info, "find", ignoring)
+    monkeypatch.setattr(info, "find_model", ignoring)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert glassgpt("info", "gpt2").code == 0

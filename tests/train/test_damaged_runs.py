@@ -200,7 +200,7 @@ def batches(step: int) -> object:
 
 def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    steps = loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], out, SETTINGS)
+    steps = loop.train_loop(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], out, SETTINGS)
     next(steps)
     shutil.rmtree(out)
     out.mkdir()  # as a save that is under way at that moment does
@@ -209,20 +209,24 @@ def test_a_run_folder_that_is_removed_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad_step", "advice"), [(1, "Nothing was saved before it: begin anew"), (3, "--resume")]
+    ("bad_step", "advice"), [(1, "There is no checkpoint yet: start a new run"), (3, "--resume")]
 )
 def test_the_advice_after_a_bad_loss_can_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_step: int, advice: str
 ) -> None:
-    real, steps = loop.update, []
+    real, steps = loop.train_step, []
 
-    def update(*of: object) -> tuple[float, float, bool]:
+    def train_step(*of: object) -> tuple[float, float, bool]:
         steps.append(1)
         return (math.nan, math.nan, False) if len(steps) == bad_step else real(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", train_step)
     with pytest.raises(NonFiniteLossError) as caught:
-        list(loop.train(small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS))
+        list(
+            loop.train_loop(
+                small(), batches, [torch.zeros(1, 9, dtype=torch.int64)], tmp_path / "run", SETTINGS
+            )
+        )
     assert advice in str(caught.value)
     assert ("--resume" in str(caught.value)) == bool(list_checkpoints(tmp_path / "run"))
 

@@ -33,7 +33,8 @@ from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import estimate
 from glassgpt.train.checkpoint.load import read_training_state
 from glassgpt.train.checkpoint.run_folder import checkpoint_path, list_checkpoints
-from glassgpt.train.finetune import paced, prepare_run, tune
+from glassgpt.train.finetune_run import prepare_run, train_run
+from glassgpt.train.finetune_settings import schedule
 from glassgpt.train.finetune_state import STATE, read_state, state_folder
 from glassgpt.train.loop import train_loop
 from glassgpt.train.settings import TrainSettings
@@ -295,7 +296,9 @@ def tune_until_change(text: Path, out: Path, number: int) -> None:
     saved = read_state(out) if (state_folder(out) / STATE).exists() else None
     tuning = prepare_run(start, [text], torch.device("cpu"), saved=saved, out=out)
     if saved is None:
-        tuning.settings = paced(dataclasses.replace(tuning.settings, steps=30, precision="float32", lr=5e-3))
+        tuning.settings = schedule(
+            dataclasses.replace(tuning.settings, steps=30, precision="float32", lr=5e-3)
+        )
     seen = 0
 
     def watch(event: str, arguments: tuple) -> None:
@@ -306,7 +309,7 @@ def tune_until_change(text: Path, out: Path, number: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    for _ in tune(tuning, out, 1e6):
+    for _ in train_run(tuning, out, 1e6):
         pass
 
 

@@ -17,7 +17,8 @@ from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.files import atomic_write
 from glassgpt.model import GPT2
 from glassgpt.train import loss
-from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_training_state
+from glassgpt.train.checkpoint.load import read_training_state
+from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.float8 import DLOGITS_SCALE
@@ -159,7 +160,7 @@ def test_whoever_finds_a_checkpoint_finds_the_model_too(
         if list_checkpoints(tmp_path):
             moments.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
 
-    monkeypatch.setattr("glassgpt.train.checkpoint.run_folder.writing", watched)
+    monkeypatch.setattr("glassgpt.train.checkpoint.save.atomic_write", watched)
     run(fresh(), tmp_path, stop=4)
     assert moments
     assert all(moments)

@@ -21,7 +21,7 @@ from glassgpt.train.lora import (
     count_trainable_parameters,
     merged_state_dict,
 )
-from glassgpt.train.report.samples import sample
+from glassgpt.train.report.samples import generate_sample
 from tests.train.test_loop import loss_of
 
 CONFIG = Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
@@ -151,7 +151,7 @@ def test_on_a_gpu_a_model_writes_while_it_learns(lora: bool) -> None:
         optimizer.zero_grad()
         (loss_of(model, ids[:, :-1], ids[:, 1:]) / 33).backward()
         optimizer.step()
-        assert sample(model, ByteTokenizer(), "Day").startswith("Day")
+        assert generate_sample(model, ByteTokenizer(), "Day").startswith("Day")
         assert model.training
         there = copy.deepcopy(model).cpu()
         settings = {"max_new_tokens": 20, "temperature": 0, "ignore_eot": True}

@@ -11,12 +11,13 @@ import torch
 
 from glassgpt.errors import UserError
 from glassgpt.files import find_interrupted_writes, remove
-from glassgpt.train import loop
+from glassgpt.train import step
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import read_training_state
 from glassgpt.train.checkpoint.run_folder import checkpoint_path, clean_up, list_checkpoints
+from glassgpt.train.loop import train_loop
 
-from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run, train
+from .test_loop import HELD_OUT, SETTINGS, Windows, fresh, run
 
 
 def test_the_copy_is_of_that_moment(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_failed_save_ends_the_run_at_the_next_step(tmp_path: Path, monkeypatch
         write(*arguments)
 
     monkeypatch.setattr(save_module, "write_run", fail_at_8)
-    steps = train(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
+    steps = train_loop(fresh(), Windows(SETTINGS), HELD_OUT, tmp_path, SETTINGS)
     with pytest.raises(UserError, match="disk is full"):
         list(steps)
     # The loop may be quicker than the thread, but it cannot come to the next save.
@@ -132,7 +133,7 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> 
     asked = iter([False, True])
     with pytest.warns(UserWarning, match="is damaged"):
         steps = list(
-            train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings, stop=lambda: next(asked))
+            train_loop(fresh(), Windows(settings), HELD_OUT, tmp_path, settings, stop=lambda: next(asked))
         )
     assert [record["step"] for record in steps] == [5, 6]
     assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
@@ -142,15 +143,15 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> 
 
 def test_deterministic_mode_is_on_for_updates_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples between the steps may use what torch knows no fixed order for."""
-    learn, modes = loop.learn, []
+    backward, modes = step.backward_micro_batches, []
 
     def watched(*arguments: object) -> object:
         modes.append(torch.are_deterministic_algorithms_enabled())
-        return learn(*arguments)
+        return backward(*arguments)
 
-    monkeypatch.setattr(loop, "learn", watched)
+    monkeypatch.setattr(step, "backward_micro_batches", watched)
     settings = type(SETTINGS)(**{**vars(SETTINGS), "deterministic": True})
-    for _ in train(fresh(), Windows(settings), HELD_OUT, tmp_path, settings):
+    for _ in train_loop(fresh(), Windows(settings), HELD_OUT, tmp_path, settings):
         modes.append(torch.are_deterministic_algorithms_enabled())
     assert modes == [True, False] * settings.steps
 

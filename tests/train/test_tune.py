@@ -110,7 +110,7 @@ def test_too_little_text_is_refused() -> None:
 
 def test_what_is_picked() -> None:
     small = choose_settings(SIZES["gpt2"], 300_000, lora=False)
-    assert (small.context, small.rows) == (1024, 4)
+    assert (small.context, small.batch_size) == (1024, 4)
     assert 2e-5 <= small.lr <= 1e-4
     assert small.steps == finetune_settings.EPOCHS * 300_000 // 4096
     assert choose_settings(SIZES["gpt2-xl"], 300_000, lora=False).lr < small.lr
@@ -119,7 +119,7 @@ def test_what_is_picked() -> None:
     assert (small.optimizer, small.matrix_lr) == ("muon", finetune_settings.MUON_LR)
     assert thin.optimizer == "adamw"
     little = choose_settings(CONFIG, 20 * CONTEXT, lora=False)
-    assert little.rows == 1  # so that there are some updates
+    assert little.batch_size == 1  # so that there are some updates
     assert little.steps == finetune_settings.MIN_STEPS
     assert choose_settings(CONFIG, 10 * CONTEXT, lora=False).steps == finetune_settings.MAX_EPOCHS * 10
 
@@ -144,7 +144,7 @@ def test_time_limits_the_steps() -> None:
     )  # fmt: skip
     limited = fit_to_time(settings, plan, 300, seconds=100)
     assert 40 <= limited.steps <= 50  # two seconds each
-    assert limited.warmup < limited.steps
+    assert limited.warmup_steps < limited.steps
     assert fit_to_time(settings, plan, 300, seconds=1e9).steps == settings.steps
     assert fit_to_time(settings, plan, 300, seconds=0.001).steps == 1
 
@@ -304,13 +304,13 @@ def test_a_run_resumes_with_what_it_started_with(text: Path, tmp_path: Path) -> 
 def test_a_nan_loss_says_what_was_written(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = loop.update, []
+    real, steps = loop.train_step, []
 
-    def update(*of: object) -> tuple[float, float, bool]:
+    def train_step(*of: object) -> tuple[float, float, bool]:
         steps.append(1)
         return (math.nan, math.nan, False) if len(steps) == 15 else real(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", train_step)
     with pytest.raises(NonFiniteLossError, match=r"step 15 is nan.*is in .*out\. Try another --seed"):
         list(train_run(prepared(text), tmp_path / "out", 600))
     assert not state_folder(tmp_path / "out").exists()
