@@ -31,6 +31,7 @@ ROOMS = {
     "gpt": ("glassgpt.load", "the Python API: a loaded model"),
     "train": ("text → weights", "data, the loop, distributed, checkpoints, report"),
     "evaluate": ("model → metrics", "the paper's tasks, perplexity, harness"),
+    "music": ("MIDI ↔ events", "performances, sound, piano rolls"),
     "http": ("any server", "limits, Host checks, errors"),
     "explorer": ("the web page", "routes, schemas, page/"),
     "cli": ("the command line", "commands/ and helpers"),
@@ -38,7 +39,7 @@ ROOMS = {
 GROUPS = {  # colour -> what the rooms are for, and which
     "#7d92b3": ("shared by all", (BASE,)),
     "#ffbe5c": ("running a model", ("tokenizer", "backend", "model", "weights", "generate", "gpt")),
-    "#5fd4c4": ("studying and training one", ("inspect", "train", "evaluate")),
+    "#5fd4c4": ("studying and training one", ("inspect", "train", "evaluate", "music")),
     "#ff8fa3": ("interfaces", ("http", "explorer", "cli")),
 }
 
