@@ -1,6 +1,6 @@
 """What drawing a token costs, beside the logits processors of `transformers` on the same logits.
 
-    python benchmarks/sampling.py [--rows 1] [--vocab 50257] [--device cpu]
+    python benchmarks/sampling.py [--batch-size 1] [--vocab 50257] [--device cpu]
 
 Both get the same (rows, vocab) logits, alternate, and the table gives medians per row and their ratio. Then
 one line of JSON.
@@ -77,15 +77,15 @@ def seconds(run: Callable[[], object], device: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--vocab", type=int, default=50_257)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
-    logits = (3 * torch.randn(options.rows, options.vocab, generator=generator)).to(options.device)
+    logits = (3 * torch.randn(options.batch_size, options.vocab, generator=generator)).to(options.device)
     results = {}
-    print(f"{options.rows} x {options.vocab:,} logits on {options.device}, ms per row")
+    print(f"{options.batch_size} x {options.vocab:,} logits on {options.device}, ms per row")
     print(f"{'':22}{'glassgpt':>10}{'transformers':>14}{'ratio':>8}")
     for name, settings in CASES.items():
         contestants = [ours(logits, settings), theirs(logits, settings)]
@@ -95,7 +95,7 @@ def main() -> None:
                 taken = seconds(contestant, options.device)
                 if round_number >= 3:  # the first rounds warm up
                     kept.append(taken)
-        own, other = (1000 * statistics.median(kept) / options.rows for kept in times)
+        own, other = (1000 * statistics.median(kept) / options.batch_size for kept in times)
         results[name] = {"ms": own, "transformers_ms": other, "ratio": other / own}
         print(f"{name:22}{own:10.3f}{other:14.3f}{other / own:8.1f}")
     print(json.dumps({"benchmark": "sampling", **vars(options), "results": results}))

@@ -1,6 +1,6 @@
 """How long a save holds up training: written in the background, and, beside it, waited for.
 
-    python benchmarks/saving.py [--shape 4x256x4] [--rows 8] [--rounds 3] [--device cpu]
+    python benchmarks/saving.py [--shape 4x256x4] [--batch-size 8] [--rounds 3] [--device cpu]
 
 Both ways take turns; a save falls into every fourth step. `held` is how long the loop stands still for it.
 `lost` is what it and the three steps after it take longer than four steps without a save: there also counts
@@ -73,7 +73,7 @@ def measure(model: GPT2, rows: int, save_every: int, out: Path) -> tuple[list[fl
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", default="4x256x4")
-    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -89,7 +89,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 model = GPT2(config).to(options.device)
                 every = 10**6 if way == "none" else EVERY
-                times, pauses = measure(model, options.rows, every, Path(folder))
+                times, pauses = measure(model, options.batch_size, every, Path(folder))
                 if way == "none":
                     plain += times
                     continue

@@ -151,7 +151,7 @@ def test_errors_of_the_machine_are_one_line(glassgpt, monkeypatch, name):
     def fail(model):
         raise error
 
-    monkeypatch.setattr(info, "find", fail)
+    monkeypatch.setattr(info, "find_model", fail)
     assert glassgpt("info", "gpt2").is_one_line_error(*words)
 
 
@@ -159,7 +159,7 @@ def test_an_internal_error_is_one_line_and_saves_its_traceback(glassgpt, monkeyp
     def fail(model):
         raise ZeroDivisionError("no\nway")
 
-    monkeypatch.setattr(info, "find", fail)
+    monkeypatch.setattr(info, "find_model", fail)
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "tempdir", str(tmp_path))
         answer = glassgpt("info", "gpt2")
@@ -182,7 +182,7 @@ def test_debug_raises_internal_and_user_errors(monkeypatch):
     monkeypatch.setenv("GLASSGPT_DEBUG", "1")
     with pytest.raises(Exception, match="illustrated"):
         main(["info", "gpt2-xl", "--illustrated"])
-    monkeypatch.setattr(info, "find", None)
+    monkeypatch.setattr(info, "find_model", None)
     with pytest.raises(TypeError):
         main(["info", "gpt2"])
 
@@ -192,7 +192,7 @@ def test_control_c(glassgpt, monkeypatch):
         print("first half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(info, "find", interrupt)
+    monkeypatch.setattr(info, "find_model", interrupt)
     answer = glassgpt("info", "gpt2")
     assert (answer.code, answer.out, answer.err) == (130, "first half\n", "\n")
 

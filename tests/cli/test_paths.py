@@ -160,7 +160,7 @@ def test_foreign_folders_with_temporary_names_stay(glassgpt):
         Path(name).mkdir()
         Path(name, "diary.md").write_text("mine")
     words = ["prepare", "notes.txt", "-o", "shards", "--tokenizer", "bytes"]
-    assert glassgpt(*words).is_one_line_error("shards.part is in the way")
+    assert glassgpt(*words).is_one_line_error("shards.part exists and was not made by prepare")
     Path("shards.part").rename("moved")
     assert glassgpt(*words).code == glassgpt(*words, "--force").code == 0
     assert Path("shards.old", "diary.md").read_text() == "mine"
@@ -169,7 +169,7 @@ def test_foreign_folders_with_temporary_names_stay(glassgpt):
 def test_tune_replaces_a_tuned_model_only_with_force(glassgpt, tiny):
     shutil.copytree(tiny, "notes-tuned")
     words = ["tune", "notes.txt", "--model", tiny, "--dry-run"]
-    assert glassgpt(*words).is_one_line_error("notes-tuned exists already", "--force")
+    assert glassgpt(*words).is_one_line_error("notes-tuned already exists", "--force")
     assert glassgpt(*words, "--force").code == 0
 
 

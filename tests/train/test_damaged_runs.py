@@ -48,8 +48,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(data: Path, run: Path, *more: str) -> int:
-    often = "--eval-rows 2 --eval-every 2 --save-every 2"
-    words = f"--device cpu --steps 6 --shape 1x16x1 --context 8 --rows 2 {often}"
+    often = "--eval-batches 1 --eval-every 2 --save-every 2"
+    words = f"--device cpu --steps 6 --shape 1x16x1 --context 8 --batch-size 2 {often}"
     return main(["train", "--data", str(data), "--out", str(run), *words.split(), *more])
 
 
@@ -151,7 +151,7 @@ def swap_heads(run: Path) -> None:
         (lambda run: changed(run / "config.json", n_layer=10**9), "config.json does not match"),
         (lambda run: changed(run / "config.json", vocab_size=2**70), "no model is that large"),
         (swap_heads, "config.json does not match"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "holds no checkpoint to go on from"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint to resume from"),
         (
             lambda run: [(folder / "DONE").write_text(DEEP) for folder in list_checkpoints(run)],
             "no checkpoint in",

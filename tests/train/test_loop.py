@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
         if again:
             with pytest.warns(UserWarning, match=f"{folder.name}/training.safetensors is damaged"):
                 assert strip(run(fresh(), tmp_path / "cut", stop=6)) == strip(expected[4:6])
-    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole")
+    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact")
     with pytest.warns(UserWarning, match="is damaged"), whole:
         run(fresh(), tmp_path / "cut")
 
@@ -284,7 +284,7 @@ def test_the_last_few_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": "b"}, "the tokens of --data are others"),
+        ({"data": "b"}, "--data has different tokens"),
         ({"context": 9, "seed": 2}, "context was 8 and is 9, seed was 1 and is 2"),
     ],
 )

@@ -319,7 +319,7 @@ def test_a_damaged_shard_is_named_and_the_save_before_it_used(data: Path, runs: 
         (folder / "DONE").write_text("{")
     with (
         pytest.warns(UserWarning, match=r"step-00000004.* is damaged"),
-        pytest.raises(FileFormatError, match=r"no checkpoint in .* is whole"),
+        pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact"),
     ):
         do(data, tmp_path / "run", Part("run"), None)
 

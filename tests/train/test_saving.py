@@ -127,7 +127,7 @@ def test_a_checkpoint_between_two_renames_is_not_lost(tmp_path: Path, new_is_who
 
 def test_a_damaged_checkpoint_of_a_later_step_is_not_counted(tmp_path: Path) -> None:
     """Else, with one to keep, a stop at step 6 would keep the damaged one of step 8 and remove its own."""
-    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100})
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep_checkpoints": 1, "eval_every": 100})
     run(fresh(), tmp_path, type(SETTINGS)(**{**vars(SETTINGS), "eval_every": 100}), stop=8)
     (tmp_path / "checkpoints" / "step-00000008" / "training.safetensors").write_bytes(b"damaged")
     asked = iter([False, True])
@@ -191,7 +191,7 @@ def test_a_copy_from_a_gpu_stands_between_the_steps() -> None:
 
 
 def test_what_the_last_save_had_no_time_to_remove_goes_when_the_run_is_opened(tmp_path: Path) -> None:
-    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep": 1, "eval_every": 100, "save_every": 2})
+    settings = type(SETTINGS)(**{**vars(SETTINGS), "keep_checkpoints": 1, "eval_every": 100, "save_every": 2})
     run(fresh(), tmp_path, settings)
     last = list_checkpoints(tmp_path)[-1]
     shutil.copytree(last, checkpoint_path(tmp_path, 1))  # as if a kill had come before its removal

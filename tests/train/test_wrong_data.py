@@ -29,7 +29,8 @@ from glassgpt.train.data.shards import Shards
 from glassgpt.train.finetune_run import prepare_run
 from glassgpt.weights import Checkpoint, save_checkpoint
 
-SMALL = ["--shape", "1x16x1", "--context", "8", "--rows", "2", "--eval-rows", "2", "--warmup", "2"]
+SMALL = ["--shape", "1x16x1", "--context", "8", "--batch-size", "2", "--eval-batches", "1"]
+SMALL += ["--warmup-steps", "2"]
 NOVEL = "It was a wet night; nobody came, and the lamps went out.\n" * 200
 
 
@@ -156,7 +157,7 @@ def test_a_start_that_knows_fewer_tokens_than_the_data(
 ) -> None:
     data = shards_of(tmp_path)
     assert train(data, tmp_path / "run", "--init-from", str(small_model(tmp_path / "small", 200))) == 2
-    assert "a tokenizer of 257 tokens, and" in told(capsys)
+    assert "a vocabulary of 257, and" in told(capsys)
 
 
 def test_foreign_tokens_that_changed_in_place_end_a_resume(
@@ -202,7 +203,7 @@ def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest
     assert main(["verify", str(data)]) == 1
     said = capsys.readouterr()
     assert said.out == f"{file} has changed since it was prepared. Prepare the text again.\n"
-    assert f"1 of {count} token files are NOT" in said.err
+    assert f"1 of {count} token files have CHANGED" in said.err
     other = sorted(data.glob("train-*.bin"))[1]
     other.unlink()
     assert main(["verify", str(data), "--json"]) == 1
@@ -256,9 +257,9 @@ def test_a_start_whose_tokenizer_cannot_be_read_is_not_trained_on_other_ids(
     Path("start/tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0}}}')
     capsys.readouterr()
     words = "train --data shards --init-from start --out run --steps 1 --context 16".split()
-    assert main([*words, "--rows", "2"]) == 2
+    assert main([*words, "--batch-size", "2"]) == 2
     assert "the tokenizer of start cannot be read" in capsys.readouterr().err
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         Path("start", name).unlink(missing_ok=True)
-    assert main([*words, "--rows", "2"]) == 2
-    assert "a tokenizer of 257 tokens, and start has 16,384" in capsys.readouterr().err
+    assert main([*words, "--batch-size", "2"]) == 2
+    assert "a vocabulary of 257, and start has 16,384" in capsys.readouterr().err

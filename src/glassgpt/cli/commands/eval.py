@@ -43,7 +43,7 @@ def command(
     suite: Annotated[
         str | None,
         flag(
-            "smoke, paper, harness, perplexity, bits-per-byte, or task names: lambada,piqa",
+            "smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa",
             "NAME",
             default="smoke",
         ),
