@@ -27,9 +27,9 @@ def test_everything_agrees_on_this_machine(glassgpt, tiny):
 def test_json(glassgpt, tiny):
     found = json.loads(glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json").out)
     assert found["ok"] is True
-    assert {check["way"] for check in found["checks"]} == set(verify.CHECKS)
-    assert all(check["deviation"] <= check["allowed"] for check in found["checks"])
-    counted = [check for check in found["checks"] if check["way"] != "scores"]
+    assert {check["mode"] for check in found["checks"]} == set(verify.CHECKS)
+    assert all(check["deviation"] <= check["tolerance"] for check in found["checks"])
+    counted = [check for check in found["checks"] if check["mode"] != "scores"]
     assert all(check["same_tokens"] == check["n_tokens"] > 0 for check in counted)
 
 
@@ -37,10 +37,12 @@ def test_what_is_allowed_comes_from_the_rounding_of_the_reference():
     checkpoint = random_checkpoint()
     reference = verify.make_reference(checkpoint, verify.sample_texts(checkpoint), tuple(verify.DTYPES))
     largest = max(one["logits"].abs().max().item() for one in reference.seen)
-    allowed = {dtype: reference.allowed("logits", dtype) for dtype in verify.DTYPES}
-    assert 0 < allowed["float32"] < 1e-4 * largest, "a tolerance that would hide a wrong digit is none"
-    assert allowed["float16"] < allowed["bfloat16"] <= 2**16 * allowed["float32"]  # 2**16: eps against eps
-    assert allowed["float16"] <= 2**13 * allowed["float32"]
+    tolerance = {dtype: reference.tolerance("logits", dtype) for dtype in verify.DTYPES}
+    assert 0 < tolerance["float32"] < 1e-4 * largest, "a tolerance that would hide a wrong digit is none"
+    assert (
+        tolerance["float16"] < tolerance["bfloat16"] <= 2**16 * tolerance["float32"]
+    )  # 2**16: eps against eps
+    assert tolerance["float16"] <= 2**13 * tolerance["float32"]
 
 
 # A fault is put where only some of the ways meet it; `verify` must name those, and no other.
@@ -56,7 +58,10 @@ def test_a_fault_in_the_padding_is_found(glassgpt, tiny, monkeypatch):
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
     found = json.loads(answer.out)
     assert answer.code == 1
-    assert [check["way"] for check in found["checks"] if not check["ok"]] == ["left padding", "right padding"]
+    assert [check["mode"] for check in found["checks"] if not check["ok"]] == [
+        "left padding",
+        "right padding",
+    ]
 
 
 def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch):
@@ -72,13 +77,13 @@ def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
     failed = [check for check in json.loads(answer.out)["checks"] if not check["ok"]]
     assert answer.code == 1
-    assert {check["way"] for check in failed} == {
+    assert {check["mode"] for check in failed} == {
         "prefill, then decode",
         "prefill in chunks",
         "engine, unequal lengths",
         "engine, twice the rows",
     }
-    first = next(check for check in failed if check["way"] == "prefill, then decode")
+    first = next(check for check in failed if check["mode"] == "prefill, then decode")
     assert not first["place"].startswith("h.0.")
 
 

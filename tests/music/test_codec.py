@@ -112,7 +112,7 @@ def test_what_is_decoded_is_encoded_the_same_again(ids: list[int]) -> None:
 def test_transposed_stretched_and_clipped() -> None:
     assert ARTICLE.transpose(-3).pitch.tolist() == [57, 61, 64, 62]
     assert Performance.from_notes([0], [1], [126], [64]).transpose(3).pitch.tolist() == []
-    assert ARTICLE.stretch(2).end.tolist() == [4, 4, 4, 6]
-    middle = ARTICLE.clip(0.75, 2.75)
+    assert ARTICLE.scale_time(2).end.tolist() == [4, 4, 4, 6]
+    middle = ARTICLE.crop(0.75, 2.75)
     assert middle.start.tolist() == [0, 0, 0.25, 1.75]
     assert middle.end.tolist() == [1.25, 1.25, 1.25, 2]

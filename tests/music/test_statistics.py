@@ -56,8 +56,8 @@ def test_repeated_bars_are_seen() -> None:
 def test_a_copy_is_found_transposed_and_slower(semitones: int, factor: float) -> None:
     training = [random_piece(i) for i in range(5)]
     own = random_piece(99, notes=30)
-    taken = training[3].clip(5.0, 15.0)
-    copied = taken.transpose(semitones).stretch(factor)
+    taken = training[3].crop(5.0, 15.0)
+    copied = taken.transpose(semitones).scale_time(factor)
     sample = Performance.from_notes(
         np.concatenate([own.start, own.seconds + 1 + copied.start]),
         np.concatenate([own.end, own.seconds + 1 + copied.end]),

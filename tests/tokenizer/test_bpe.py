@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from glassgpt.errors import SettingError, UserError
 from glassgpt.tokenizer import BPETokenizer, Tokenizer
 from glassgpt.tokenizer.bpe import FIRST_CHARACTERS, Pair, merge_pair, merge_with_heap
-from glassgpt.tokenizer.byte_level import split_words
+from glassgpt.tokenizer.pre_tokenizer import split_words
 from glassgpt.tokenizer.trainer import vocabulary_from_merges
 
 from .conftest import Peers, random_texts

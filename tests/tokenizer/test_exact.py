@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgpt.tokenizer.byte_level import to_visible
+from glassgpt.tokenizer.pre_tokenizer import to_visible
 
 from .conftest import Peers, english, random_texts
 

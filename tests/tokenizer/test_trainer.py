@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.progress import Advance
-from glassgpt.tokenizer import BPETokenizer, Tokenizer, reading, trainer
+from glassgpt.tokenizer import BPETokenizer, Tokenizer, text_chunks, trainer
 from glassgpt.tokenizer.bpe import merge_pair
-from glassgpt.tokenizer.byte_level import bytes_in_id_order, split_words
 from glassgpt.tokenizer.gpt2_files import visible_merges
+from glassgpt.tokenizer.pre_tokenizer import bytes_in_id_order, split_words
 
 from .conftest import MANY_SCRIPTS, english
 
@@ -106,7 +106,7 @@ def test_trained_twice_is_the_same(text_file: Path, trained: BPETokenizer) -> No
 def test_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text(english()[:100_000], encoding="utf-8")
-    monkeypatch.setattr(reading, "CHUNK", 10_000)
+    monkeypatch.setattr(text_chunks, "CHUNK", 10_000)
     assert Tokenizer.train(path, 400, workers=2).hash == Tokenizer.train(path, 400).hash
 
 
@@ -139,8 +139,8 @@ def test_chunks_do_not_split_words(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "a.txt"
     path.write_text(english()[:200_000], encoding="utf-8", newline="")
     whole = Counter(split_words(english()[:200_000]))
-    monkeypatch.setattr(reading, "CHUNK", 997)
-    chunks = list(reading.read_chunks([path]))
+    monkeypatch.setattr(text_chunks, "CHUNK", 997)
+    chunks = list(text_chunks.read_chunks([path]))
     assert len(chunks) > 200
     assert "".join(chunks) == english()[:200_000]
     assert sum((Counter(split_words(chunk)) for chunk in chunks), Counter()) == whole
@@ -149,7 +149,7 @@ def test_chunks_do_not_split_words(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_documents_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "ab"}\n{"text": "cd"}\n', encoding="utf-8")
-    assert list(reading.read_batches([path])) == [["ab", "cd"]]
+    assert list(text_chunks.read_batches([path])) == [["ab", "cd"]]
 
 
 def test_memory_is_bounded_by_forgetting_the_rarest_words(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_a_word_without_end_is_counted_in_pieces(tmp_path: Path) -> None:
 def test_max_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("word " * 10_000, encoding="utf-8")
-    monkeypatch.setattr(reading, "CHUNK", 1000)
-    assert 3000 <= sum(map(len, reading.read_chunks([path], max_bytes=3000))) <= 4000
+    monkeypatch.setattr(text_chunks, "CHUNK", 1000)
+    assert 3000 <= sum(map(len, text_chunks.read_chunks([path], max_bytes=3000))) <= 4000
 
 
 def test_little_text_gives_a_small_vocabulary(tmp_path: Path) -> None:

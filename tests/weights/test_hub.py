@@ -39,7 +39,7 @@ def model(tmp_path: Path) -> dict[str, bytes]:
 
 def tokenizer_files() -> dict[str, bytes]:
     """The smallest GPT-2 tokenizer: 256 bytes and no merges."""
-    from glassgpt.tokenizer.byte_level import bytes_to_unicode
+    from glassgpt.tokenizer.pre_tokenizer import bytes_to_unicode
 
     vocabulary = {char: byte for byte, char in enumerate(bytes_to_unicode())}
     return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": b"#version: 0.2\n"}

@@ -97,8 +97,10 @@ class Keyboard:
         unicode = terminal.supports_unicode(sys.stderr)
         line = Text(terminal.sanitize(self.gpt.decode(self.pieces[0])), style="prompt", overflow="fold")
         for n, piece in enumerate(self.pieces[1:]):
-            shown = format_token(b"".join(token_bytes(self.gpt, i) for i in piece), unicode)
-            line.append(shown.replace("␣", " "), style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
+            displayed = format_token(b"".join(token_bytes(self.gpt, i) for i in piece), unicode)
+            line.append(
+                displayed.replace("␣", " "), style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)]
+            )
         line.append("▏" if unicode else "|", style="quiet")
         return line
 

@@ -79,12 +79,12 @@ def encode_prompt(
 def format_token(data: bytes, unicode: bool) -> str:
     """A token made visible: signs for spaces and newlines, hex for the bytes of an incomplete character."""
     signs = {" ": "␣", "\n": "↵", "\t": "⇥"} if unicode else {"\n": "\\n", "\t": "\\t"}
-    shown = []
+    displayed = []
     for char in data.decode("utf-8", "surrogateescape"):
         if char in signs:
-            shown.append(signs[char])
+            displayed.append(signs[char])
         elif char.isprintable():
-            shown.append(char)
+            displayed.append(char)
         else:  # a control character, or one byte of an incomplete character
-            shown.append("".join(f"<{byte:02x}>" for byte in char.encode("utf-8", "surrogateescape")))
-    return "".join(shown)
+            displayed.append("".join(f"<{byte:02x}>" for byte in char.encode("utf-8", "surrogateescape")))
+    return "".join(displayed)

@@ -66,9 +66,9 @@ def _question(before: list[str], choices: list[str], after: str, gold: int) -> Q
     context = childrens_books(" ".join(before)).rstrip()
     pairs = []
     for choice in choices:
-        whole = childrens_books(" ".join(before) + choice + after)
+        full = childrens_books(" ".join(before) + choice + after)
         kept = 0
-        while kept < min(len(context), len(whole)) and context[kept] == whole[kept]:
+        while kept < min(len(context), len(full)) and context[kept] == full[kept]:
             kept += 1
-        pairs.append((whole[:kept].rstrip(), whole[len(whole[:kept].rstrip()) :]))
+        pairs.append((full[:kept].rstrip(), full[len(full[:kept].rstrip()) :]))
     return Question(pairs, gold)

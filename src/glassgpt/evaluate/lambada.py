@@ -94,17 +94,17 @@ class Lambada:
             return MetricResult(f"{self.name}.{metric}", protocol, kind, np.array(values), ones)
 
         nats = [-word.total for _, word in words]
-        whole = [float(word.greedy.all()) for _, word in words]
+        full = [float(word.greedy.all()) for _, word in words]
         if self.harness:
             return [
                 result("perplexity", "last word", PERPLEXITY, nats),
-                result("acc", "last word, greedy", ACCURACY, whole),
+                result("acc", "last word, greedy", ACCURACY, full),
             ]
         allowed = [float(first and word.greedy[1:].all()) for first, word in words]
         return [
             result("perplexity", "last word", PERPLEXITY, nats),
             result("accuracy", "last word, without stop words", ACCURACY, allowed),
-            result("accuracy_any_word", "last word, greedy", ACCURACY, whole),
+            result("accuracy_any_word", "last word, greedy", ACCURACY, full),
             result(
                 "perplexity_last_token", "last token", PERPLEXITY, [-float(w.logprobs[-1]) for _, w in words]
             ),

@@ -69,12 +69,12 @@ def rolling_windows(
     With `stride` equal to the context length the windows do not overlap, which is the rule of
     lm-evaluation-harness. The first token follows `prefix` (end-of-text); without one it is not scored.
     """
-    whole = np.array(ids if prefix is None else [prefix, *ids], np.int64)
+    full = np.array(ids if prefix is None else [prefix, *ids], np.int64)
     start = 1
-    while start < len(whole):
-        end = min(start + (n_positions if start == 1 else stride), len(whole))
+    while start < len(full):
+        end = min(start + (n_positions if start == 1 else stride), len(full))
         begin = max(0, end - n_positions - 1)
-        yield Window(whole[begin:end], start - begin)
+        yield Window(full[begin:end], start - begin)
         start = end
 
 
@@ -82,13 +82,13 @@ def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterat
     """The rule of the `transformers` documentation: a window starts every `stride` tokens and scores the
     tokens that no earlier window contained. There is no prefix, so the first token of a window that scores
     all its tokens is not predicted."""
-    whole = np.array(ids, np.int64)
+    full = np.array(ids, np.int64)
     scored = 0
-    for begin in range(0, len(whole), stride):
-        end = min(begin + n_positions, len(whole))
+    for begin in range(0, len(full), stride):
+        end = min(begin + n_positions, len(full))
         first = max(scored - begin, 1)
         if end - begin > first:
-            yield Window(whole[begin:end], first)
+            yield Window(full[begin:end], first)
         scored = end
-        if end == len(whole):
+        if end == len(full):
             return

@@ -129,7 +129,7 @@ class _Search:
         """The best one-token continuations of all hypotheses; those that end are taken out."""
         logits = logits[:, : self.vocab_size]
         width = min(self.beams + len(self.stop_tokens), self.vocab_size)
-        shown = min(max(width, self.settings.logprobs or 0), self.vocab_size)
+        displayed = min(max(width, self.settings.logprobs or 0), self.vocab_size)
         total = self.backend.fetch(logsumexp(logits))()  # (B,)
         changes = collect_edits([self._logits_processor(h) for h in beams], self.backend.array)
         allowed = logits if changes is None else apply_edits(logits, changes)
@@ -137,7 +137,7 @@ class _Search:
         if not np.isfinite(total).all():
             raise UserError("the model's logits are not finite numbers. Try dtype float32.")
         if self.settings.logprobs:
-            values, names = (self.backend.fetch(part)() for part in rank_tokens(logits, shown))
+            values, names = (self.backend.fetch(part)() for part in rank_tokens(logits, displayed))
             for i, hypothesis in enumerate(beams):
                 pairs = zip(names[i], values[i].astype(np.float64) - total[i], strict=True)
                 self.alternatives[hypothesis.tokens] = [(int(n), float(v)) for n, v in pairs][

@@ -250,9 +250,9 @@ class Engine:
             groups[-1][1].append(index)
         parts = []
         for in_flight, indices in groups:
-            whole = indices == list(range(len(in_flight.samples)))
+            full = indices == list(range(len(in_flight.samples)))
             parts.append(
-                in_flight.tokens if whole else in_flight.tokens[self.backend.array(np.array(indices))]
+                in_flight.tokens if full else in_flight.tokens[self.backend.array(np.array(indices))]
             )
         return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
 

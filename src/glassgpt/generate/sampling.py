@@ -129,14 +129,14 @@ def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
     """A token for each row of the scores (B, V)."""
     xp = array_api_compat.array_namespace(scores)
     vocab_size = scores.shape[1]
-    whole, widths = None, [params.width]
+    full, widths = None, [params.width]
     if isinstance(scores, np.ndarray) and params.width == vocab_size and params.typical_p is None:
         # Rows without top-k seldom draw a token far down, and sorting is what costs most on a CPU (2 ms for
         # V = 50,257): look at the few best first, and at more only where these do not decide the draw.
-        whole, widths = _total_weight(scores, params), _widths(params, vocab_size)
+        full, widths = _total_weight(scores, params), _widths(params, vocab_size)
     for width in widths:
         values, ids = rank_tokens(scores, width)  # (B, K)
-        rank, certain = _draw_rank(values, params, uniform, whole)
+        rank, certain = _draw_rank(values, params, uniform, full)
         if width == widths[-1] or bool(certain.all()):
             break
     return _take(xp, ids, rank[:, None])[:, 0]
@@ -145,11 +145,11 @@ def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
 def _total_weight(scores: np.ndarray, params: SamplingParams) -> np.ndarray:
     """The weight of all tokens in rows without top-k, (B, 1); NaN in the other rows, which need none."""
     open_rows = np.flatnonzero(params.top_k[:, 0] >= scores.shape[1])
-    whole = np.full((len(scores), 1), np.nan)
+    full = np.full((len(scores), 1), np.nan)
     for i in open_rows:
         scaled = (scores[i].astype(np.float64) - float(scores[i].max())) / params.temperature[i]
-        whole[i] = np.exp(scaled).sum()
-    return whole
+        full[i] = np.exp(scaled).sum()
+    return full
 
 
 def _widths(params: SamplingParams, vocab_size: int) -> list[int]:
@@ -158,7 +158,7 @@ def _widths(params: SamplingParams, vocab_size: int) -> list[int]:
 
 
 def _draw_rank(
-    values: Array, params: SamplingParams, uniform: Array, whole: Array | None
+    values: Array, params: SamplingParams, uniform: Array, full: Array | None
 ) -> tuple[Array, Array]:
     """Which rank each row draws, (B,), from its best logits (B, K) in falling order; and whether it is sure.
 
@@ -177,8 +177,8 @@ def _draw_rank(
         weight = xp.where(keep, weight, 0.0)
     if params.top_p is not None:
         before, total = _cumulative(weight)
-        if whole is not None:
-            total = xp.where(xp.isnan(whole), total, whole)
+        if full is not None:
+            total = xp.where(xp.isnan(full), total, full)
         keep = keep & (before < params.top_p * total)  # the token that crosses the threshold stays
         weight = xp.where(keep, weight, 0.0)
         cut = cut | (params.top_p < xp.inf)
@@ -188,15 +188,15 @@ def _draw_rank(
         cut = cut | (params.min_p > 0)
     up_to = xp.cumulative_sum(weight, axis=-1)
     total = up_to[:, -1:]
-    if whole is not None:
-        total = xp.where(cut | xp.isnan(whole), total, whole)
+    if full is not None:
+        total = xp.where(cut | xp.isnan(full), total, full)
     reached = keep & (up_to > uniform[:, None] * total)
     # The first rank that reaches the draw; should rounding leave none, the first that was kept.
     drawn = xp.argmax(xp.astype(keep, xp.int8) + xp.astype(reached, xp.int8), axis=-1)
-    if whole is None:
+    if full is None:
         return drawn, keep[:, 0]
     sure = xp.where(cut, ~keep[:, -1:], xp.any(reached, axis=-1, keepdims=True))
-    return drawn, (sure | xp.isnan(whole))[:, 0]
+    return drawn, (sure | xp.isnan(full))[:, 0]
 
 
 def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:

@@ -1,8 +1,8 @@
-"""Does this machine compute what it should? Every way of running a model against the plain one.
+"""Does this machine compute what it should? Every mode of running a model against the reference.
 
-The reference is the plainest way there is: each text alone, no cache, no padding, float32, on the CPU. It has
-a rounding error of its own, which is measured against float64; every other way may differ from the reference
-by a small multiple of that error. For a coarser dtype the error is that of the same plain way in that dtype,
+The reference is the plainest forward pass: each text alone, no cache, no padding, float32, on the CPU. It has
+a rounding error of its own, which is measured against float64; every other mode may differ from the reference
+by a small multiple of that error. For a coarser dtype the error is that of the reference in that dtype,
 but never more than the float32 error scaled by how much coarser the dtype is. So the tolerance is measured on
 the model at hand, place by place, and not chosen.
 
@@ -49,14 +49,14 @@ Run = Callable[[Backend, Texts], list[dict[str, Tensor]]]
 
 @dataclass(frozen=True)
 class Check:
-    """One way of running the model, and where it deviates most from the reference."""
+    """One mode of running the model, and where it deviates most from the reference."""
 
     device: str
     dtype: str
-    way: str
+    mode: str
     ok: bool
-    deviation: float | None = None  # the largest in proportion to what is allowed there
-    allowed: float | None = None
+    deviation: float | None = None  # the largest in proportion to what is tolerance there
+    tolerance: float | None = None
     place: str = ""  # `h.7.resid_post, position 12`
     same_tokens: int | None = None  # positions at which the likeliest next token is the reference's
     n_tokens: int | None = None
@@ -70,7 +70,7 @@ class Reference:
     seen: list[Values]  # float32, one per text
     rounding: dict[str, dict[str, float]]  # dtype -> place -> the rounding error of the plain pass
 
-    def allowed(self, place: str, dtype: str) -> float:
+    def tolerance(self, place: str, dtype: str) -> float:
         return TIMES_ROUNDING * self.rounding[dtype][place]
 
 
@@ -112,7 +112,7 @@ def verify(
 
 
 def run_check(backend: Backend, device: str, dtype: str, name: str, run: Run, reference: Reference) -> Check:
-    """Run the model one way. That a device cannot do it at all is an answer, too."""
+    """Run the model in one mode. A device that cannot do it at all is a result too."""
     try:
         # Streams, graphs and kernels go to the current device, which is otherwise the first of several.
         with torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext():
@@ -180,7 +180,7 @@ def is_missing_kernel(error: RuntimeError) -> bool:
     return "not implemented" in message or "not supported" in message
 
 
-# The ways to run a model. Each returns, for every text, the values at every place it can see.
+# The modes of running a model. Each returns, for every text, the values at every place it can see.
 
 
 def plain_pass(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
@@ -382,9 +382,9 @@ def unpadded(caught: Mapping[str, Tensor], parts: Sequence[slice]) -> list[dict[
     return [{place: values[row, part] for place, values in host.items()} for row, part in enumerate(parts)]
 
 
-def compare(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
-    """Find the place and position with the largest deviation in proportion to what is allowed there."""
-    worst, deviation, allowed, place = -1.0, 0.0, 0.0, ""
+def compare(device: str, dtype: str, mode: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
+    """Find the place and position with the largest deviation in proportion to what is tolerance there."""
+    worst, deviation, tolerance, place = -1.0, 0.0, 0.0, ""
     same = total = 0
     for one, truth in zip(seen, reference.seen, strict=True):
         for name, values in one.items():
@@ -395,13 +395,13 @@ def compare(device: str, dtype: str, way: str, seen: list[dict[str, Tensor]], re
             if name == "logits":
                 agree = (values.argmax(dim=-1) == known.argmax(dim=-1)).all(dim=0)  # (T,)
                 same, total = same + int(agree.sum()), total + len(agree)
-            limit = reference.allowed(name, dtype)
+            limit = reference.tolerance(name, dtype)
             gap, where = (found.item() for found in gaps.max(dim=0))
             if gap / limit > worst:
-                worst, deviation, allowed = gap / limit, gap, limit
+                worst, deviation, tolerance = gap / limit, gap, limit
                 place = f"{name}, position {first + int(where)}"
     counts = (same, total) if total else (None, None)  # scores alone do not say which token is the likeliest
-    return Check(device, dtype, way, worst <= 1, deviation, allowed, place, *counts)
+    return Check(device, dtype, mode, worst <= 1, deviation, tolerance, place, *counts)
 
 
 # What others measured with the published GPT-2 small, after <|endoftext|> alone (GLTR, 2019; five decimals).

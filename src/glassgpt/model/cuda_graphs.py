@@ -141,12 +141,12 @@ class GraphRunner:
         return graph
 
     def capture_prefill(self, shape: tuple[int, int]) -> CapturedGraph:
-        places, chunk = shape
-        inputs = torch.zeros(places, 2 * chunk + 1, dtype=torch.int64, device=self.head.device)
+        slots, chunk = shape
+        inputs = torch.zeros(slots, 2 * chunk + 1, dtype=torch.int64, device=self.head.device)
         ids, positions, last = inputs[:, :chunk], inputs[:, chunk:-1], inputs[:, -1]
-        place = torch.arange(places, device=inputs.device)
+        place = torch.arange(slots, device=inputs.device)
         context = self.cache.context if shape == LONG else min(LONG_PROMPT, self.cache.context)
-        staging = Cache.empty(self.model.config, places, context, inputs.device, self.cache.kv.dtype)
+        staging = Cache.empty(self.model.config, slots, context, inputs.device, self.cache.kv.dtype)
         self.staging[shape] = staging
 
         def forward() -> Tensor:

@@ -84,8 +84,8 @@ class GPT2(nn.Module):
         """What each token means plus where it stands: (B, T) -> (B, T, C)."""
         where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
         tokens = show(tap, "wte", self.wte(ids))  # (B, T, C)
-        places = show(tap, "wpe", self.wpe(where.clamp(min=0)))  # (B or 1, T, C)
-        x = tokens + places  # (B, T, C)
+        positional = show(tap, "wpe", self.wpe(where.clamp(min=0)))  # (B or 1, T, C)
+        x = tokens + positional  # (B, T, C)
         x = F.dropout(x, self.config.embd_pdrop, self.training)
         return show(tap, "embedding", x)
 

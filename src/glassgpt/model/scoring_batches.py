@@ -65,8 +65,8 @@ def pack_trees(groups: Sequence[Texts], shared: Sequence[int]) -> PackedBatch:
             ids[i, begin:end] = text.ids[common:-1]
             positions[i, begin:end] = np.arange(common, len(text.ids) - 1)
             branches[i, begin:end] = number
-            places = np.arange(text.first - 1, len(text.ids) - 1)
-            scored.append(np.where(places < common, places, places - common + begin) + i * longest)
+            slots = np.arange(text.first - 1, len(text.ids) - 1)
+            scored.append(np.where(slots < common, slots, slots - common + begin) + i * longest)
             begin = end
     return PackedBatch(ids, np.concatenate(scored), positions, branches)
 

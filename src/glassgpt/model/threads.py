@@ -24,11 +24,11 @@ def map_over_threads(
 
     With fewer items than torch has threads, several threads work on each.
     """
-    cores = torch.get_num_threads()
-    workers = max(1, min(cores, len(items)))
-    torch.set_num_threads(cores // workers)
+    n_threads = torch.get_num_threads()
+    workers = max(1, min(n_threads, len(items)))
+    torch.set_num_threads(n_threads // workers)
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,))
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(n_threads // workers,))
     try:
         for item in items:
             waiting.append((item, pool.submit(work, item)))
@@ -39,4 +39,4 @@ def map_over_threads(
             yield first, result.result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)
+        torch.set_num_threads(n_threads)

@@ -103,11 +103,11 @@ class TorchBackend:
             logits = self.graphs.decode(ids, where)  # (width, V)
         else:
             view = self.cache.view(slice(0, width), self.context)
-            columns, places = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
+            columns, slots = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
             if can_use_one_token_attention(self.model):
-                x = decode_hidden(self.model, columns, places, view, attend_each_row)  # (width, 1, C)
+                x = decode_hidden(self.model, columns, slots, view, attend_each_row)  # (width, 1, C)
             else:
-                x = self.model.hidden(columns, places, view)
+                x = self.model.hidden(columns, slots, view)
             logits = self.model.head(x)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 

@@ -44,7 +44,7 @@ class Performance:
         """When the last note ends."""
         return float(self.end.max(initial=0.0))
 
-    def clip(self, first: float, last: float) -> Performance:
+    def crop(self, first: float, last: float) -> Performance:
         """The notes that sound between two times, cut at both and moved to begin at 0."""
         kept = (self.start < last) & (self.end > first)
         start, end = self.start[kept].clip(min=first) - first, self.end[kept].clip(max=last) - first
@@ -56,6 +56,6 @@ class Performance:
         kept = (pitch >= 0) & (pitch <= 127)
         return Performance(self.start[kept], self.end[kept], pitch[kept], self.velocity[kept])
 
-    def stretch(self, factor: float) -> Performance:
+    def scale_time(self, factor: float) -> Performance:
         """Slower (factor above 1) or faster."""
         return Performance(self.start * factor, self.end * factor, self.pitch, self.velocity)

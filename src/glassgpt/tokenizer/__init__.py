@@ -1,6 +1,6 @@
 """Tokenizers: GPT-2's byte-level BPE, characters, bytes.
 
-Read in this order: byte_level.py (pre-tokenization and bytes), base.py (the interface), bpe.py (the merges),
+Read in this order: pre_tokenizer.py (words and bytes), base.py (the interface), bpe.py (the merges),
 fast.py (the same ids by a compiled library), trainer.py (learning the merges), char_level.py (characters and
 bytes), files.py (loading) and one module per file format.
 """

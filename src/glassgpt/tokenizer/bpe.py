@@ -1,7 +1,7 @@
 """GPT-2's byte-level byte-pair encoding, written to be read.
 
-A text is split into words (`byte_level.PATTERN`) and a word into its UTF-8 bytes. Then the adjacent pair with
-the lowest rank is merged, again and again, until no adjacent pair has a rank. The remaining pieces are the
+A text is split into words (`pre_tokenizer.PATTERN`) and a word into its UTF-8 bytes. Then the adjacent pair
+with the lowest rank is merged, again and again, until no adjacent pair has a rank. The remaining pieces are the
 tokens. `explain` shows every step; `fast.py` computes the same ids with a compiled library.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glassgpt.tokenizer.base import Merge, Tokenizer, WordMerges, lookup_token
-from glassgpt.tokenizer.byte_level import END_OF_TEXT, replace_surrogates, require_str, split_words
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, replace_surrogates, require_str, split_words
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer.fast import FastEngine

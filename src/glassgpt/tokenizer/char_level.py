@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.tokenizer.base import PathLike, Tokenizer, lookup_token
-from glassgpt.tokenizer.byte_level import END_OF_TEXT, replace_surrogates
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, replace_surrogates
 
 OUR_KEY = "glassgpt_tokenizer"
 
@@ -86,7 +86,7 @@ class CharTokenizer(Tokenizer):
         cls, files: Iterable[PathLike] | PathLike, vocab_size: int | None = None, **options: Any
     ) -> CharTokenizer:
         """A tokenizer for all characters of these files; an error if there are more than `vocab_size` - 1."""
-        from glassgpt.tokenizer.reading import checked_files, read_chunks
+        from glassgpt.tokenizer.text_chunks import checked_files, read_chunks
 
         _check_no_options(options)
         characters: set[str] = set()

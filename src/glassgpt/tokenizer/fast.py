@@ -15,8 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from glassgpt.tokenizer.bpe import Vocabulary
-from glassgpt.tokenizer.byte_level import bytes_in_id_order, replace_surrogates, split_into_pieces, to_visible
 from glassgpt.tokenizer.gpt2_files import visible_merges
+from glassgpt.tokenizer.pre_tokenizer import (
+    bytes_in_id_order,
+    replace_surrogates,
+    split_into_pieces,
+    to_visible,
+)
 from glassgpt.tokenizer.tokenizer_json import layout
 
 # Characters at a time: fastokens is twice as fast on pieces of this size as on one text of megabytes.

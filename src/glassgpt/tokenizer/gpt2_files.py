@@ -13,8 +13,8 @@ from typing import Any
 from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json, read_text
 from glassgpt.tokenizer.bpe import Pair, Vocabulary
-from glassgpt.tokenizer.byte_level import from_visible, to_visible, unicode_to_bytes
 from glassgpt.tokenizer.files import LARGEST_FILE
+from glassgpt.tokenizer.pre_tokenizer import from_visible, to_visible, unicode_to_bytes
 
 HIGHEST_ID = 1 << 22
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from glassgpt.errors import FileFormatError
 from glassgpt.files import read_text
 from glassgpt.tokenizer.bpe import Pair, Vocabulary, merge_with_heap
-from glassgpt.tokenizer.byte_level import END_OF_TEXT
 from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import HIGHEST_ID
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
 
 # A .tiktoken file does not contain the pattern that splits text. These two have other patterns.
 OTHER_PATTERNS = {100_256: "cl100k_base", 199_998: "o200k_base"}

@@ -14,10 +14,10 @@ from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
-from glassgpt.tokenizer.byte_level import END_OF_TEXT
 from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
 from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import build, check_ids, check_merges, visible_merges, visible_tokens
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
 
 
 def read(path: Path) -> Tokenizer:

@@ -18,8 +18,8 @@ from glassgpt.errors import SettingError
 from glassgpt.progress import Advance, Progress, no_progress
 from glassgpt.tokenizer.base import PathLike
 from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
-from glassgpt.tokenizer.byte_level import END_OF_TEXT, bytes_in_id_order, split_words
-from glassgpt.tokenizer.reading import checked_files, read_batches
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, bytes_in_id_order, split_words
+from glassgpt.tokenizer.text_chunks import checked_files, read_batches
 
 # A longer word (a line of base64, a run of spaces) is counted in pieces: its tail is of no use.
 LONGEST_WORD = 1024

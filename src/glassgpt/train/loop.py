@@ -28,6 +28,7 @@ from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.memory import AutoMicroBatch
 from glassgpt.train.objective import Batch, Objective
 from glassgpt.train.optim import make_optimizers, set_lr
+from glassgpt.train.schedule import lr_ratio
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
 
@@ -84,7 +85,7 @@ def train_loop(
             if group.data_parallel_size > 1:
                 batch = batch.pad(group.local_batch_size(settings.batch_size))
             started = time.perf_counter()
-            set_lr(optimizers, settings.lr_ratio(step))
+            set_lr(optimizers, lr_ratio(settings, step))
             loss_module.train()
             loss, norm, updated = train_step(batch, loss_module, optimizers, scaler, micro_batch, group)
             # In float16 gradients overflow now and then; the scaler reduces its scale, until it cannot.

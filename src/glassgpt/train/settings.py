@@ -99,17 +99,6 @@ class TrainSettings:
                 "out --matrix-lr."
             )
 
-    def lr_ratio(self, step: int) -> float:
-        """The learning rate at a step, as a fraction of its peak."""
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
-        progress = min(1.0, (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps))
-        if self.schedule == "constant":
-            return 1.0
-        if self.schedule == "wsd":  # stable until the last fifth (Hu et al., 2024)
-            return 1.0 if progress < 0.8 else 1.0 - (1.0 - self.min_lr_ratio) * (progress - 0.8) / 0.2
-        return self.min_lr_ratio + (1 - self.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
-
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

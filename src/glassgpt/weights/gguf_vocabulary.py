@@ -54,8 +54,8 @@ def read_vocabulary(
 
 def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -> Tokenizer:
     from glassgpt.tokenizer.bpe import BPETokenizer
-    from glassgpt.tokenizer.byte_level import unicode_to_bytes
     from glassgpt.tokenizer.gpt2_files import build, check_merges
+    from glassgpt.tokenizer.pre_tokenizer import unicode_to_bytes
 
     ids: dict[str, int] = {}
     for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
@@ -93,8 +93,8 @@ def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str
             "embeddings. Take the tokenizer that belongs to the model."
         )
     from glassgpt.tokenizer.bpe import BPETokenizer
-    from glassgpt.tokenizer.byte_level import to_visible
     from glassgpt.tokenizer.gpt2_files import visible_merges, visible_tokens
+    from glassgpt.tokenizer.pre_tokenizer import to_visible
 
     tokens = [f"[PAD{i}]" for i in range(config.vocab_size)]  # llama.cpp needs a token for every embedding
     kinds = [_UNUSED] * config.vocab_size

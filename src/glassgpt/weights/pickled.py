@@ -53,7 +53,7 @@ class Pickled:
     path: Path
     values: dict[str, Any]
     file: ByteReader
-    places: Mapping[int, int]  # address of a storage -> its position in the file; empty before 2020
+    slots: Mapping[int, int]  # address of a storage -> its position in the file; empty before 2020
 
 
 def load_pickled(path: str | Path) -> Pickled:
@@ -75,13 +75,13 @@ def load_pickled(path: str | Path) -> Pickled:
             addresses.append(storage.data_ptr())
         return storage
 
-    places: dict[int, int] = {}
+    slots: dict[int, int] = {}
     try:
         if _is_zip(path):
             # Mapped for its structure only, no tensor is accessed: see byte_reader.py.
             values = torch.load(path, map_location=stay, weights_only=True, mmap=True)
-            places = _places(addresses, _storages(path))
-        if not places:
+            slots = _places(addresses, _storages(path))
+        if not slots:
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except Exception as error:  # torch raises many types for a broken file
         raise FileFormatError(
@@ -89,7 +89,7 @@ def load_pickled(path: str | Path) -> Pickled:
         ) from None
     if not isinstance(values, dict):
         raise FileFormatError(f"{path} contains a {type(values).__name__}, not a dictionary of tensors.")
-    return Pickled(path, values, ByteReader(path), places)
+    return Pickled(path, values, ByteReader(path), slots)
 
 
 def _storages(path: Path) -> list[int]:
@@ -109,8 +109,8 @@ def _places(addresses: list[int], begins: list[int]) -> dict[int, int]:
     if not addresses or len(addresses) != len(begins):
         return {}
     start = min(addresses) - min(begins)  # of the map
-    places = {address: address - start for address in addresses}
-    return places if sorted(places.values()) == sorted(begins) else {}
+    slots = {address: address - start for address in addresses}
+    return slots if sorted(slots.values()) == sorted(begins) else {}
 
 
 def _reason(error: Exception) -> str:
@@ -128,8 +128,8 @@ def lazy_tensors(pickled: Pickled, values: Mapping[Any, Any]) -> dict[str, LazyT
     path, tensors = pickled.path, {}
     for name, tensor in values.items():
         if not isinstance(name, str) or not hasattr(tensor, "untyped_storage"):
-            shown = repr(name) if isinstance(name, str) else type(name).__name__
-            raise FileFormatError(f"{path}: the entry {shown} is a {type(tensor).__name__}, not a tensor.")
+            key = repr(name) if isinstance(name, str) else type(name).__name__
+            raise FileFormatError(f"{path}: the entry {key} is a {type(tensor).__name__}, not a tensor.")
         # A stride of 0 can expand one value to any shape; real files do not contain such tensors.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise FileFormatError(
@@ -140,7 +140,7 @@ def lazy_tensors(pickled: Pickled, values: Mapping[Any, Any]) -> dict[str, LazyT
 
 
 def _reader(pickled: Pickled, tensor: torch.Tensor) -> Callable[[], Array]:
-    place = pickled.places.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+    place = pickled.slots.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
     if place is None:
         return functools.partial(_as_numpy, tensor)
     file = pickled.file  # alone: what hangs on the dictionary may go

@@ -140,9 +140,9 @@ def detect_format(path: str | Path) -> str:
                 return name
         if path.is_dir():
             held = sorted(entry.name for entry in path.iterdir())
-            shown = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "") if held else "nothing"
+            files = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "") if held else "nothing"
             raise ModelNotFoundError(
-                f"{path} contains no model ({shown}). A model folder has config.json and model.safetensors, "
+                f"{path} contains no model ({files}). A model folder has config.json and model.safetensors, "
                 "or the files of another format in docs/formats.md."
             )
     except OSError as error:

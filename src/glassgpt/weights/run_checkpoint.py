@@ -160,25 +160,25 @@ def _join(name: str, shards: list[Shard], folder: Path) -> LazyTensor:
     same = all(len(s.shape) == len(first.shape) and s.dtype == first.dtype for _, s in shards)
     starts = np.array([offset for offset, _ in shards], np.float64) if same else np.zeros((0, 1))
     ends = starts + np.array([s.shape for _, s in shards], np.float64) if same else starts
-    whole = tuple(int(n) for n in ends.max(axis=0)) if same else ()
+    full = tuple(int(n) for n in ends.max(axis=0)) if same else ()
     volume = sum(math.prod(shard.shape) for _, shard in shards)
     overlaps = any(
         ((starts[i] < ends[i + 1 :]) & (starts[i + 1 :] < ends[i])).all(axis=1).any()
         for i in range(len(starts))
     )
-    if not same or math.prod(whole) != volume or overlaps:
+    if not same or math.prod(full) != volume or overlaps:
         raise FileFormatError(
             f"{folder}: the shards of {short_repr(name)} do not add up to a tensor. "
             "Use another checkpoint of the run."
         )
     # The fused q, k, v matrix is stored as (C, 3, C): see `train/checkpoint/sharded.py`.
-    fused = name.endswith(".c_attn.weight") and len(whole) == 3
-    shape = (whole[0], whole[1] * whole[2]) if fused else whole
-    return LazyTensor(shape, first.dtype, functools.partial(_read_joined, shards, whole, shape))
+    fused = name.endswith(".c_attn.weight") and len(full) == 3
+    shape = (full[0], full[1] * full[2]) if fused else full
+    return LazyTensor(shape, first.dtype, functools.partial(_read_joined, shards, full, shape))
 
 
-def _read_joined(shards: list[Shard], whole: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    joined = np.empty(whole, shards[0][1].dtype)
+def _read_joined(shards: list[Shard], full: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    joined = np.empty(full, shards[0][1].dtype)
     for offset, shard in shards:
         joined[tuple(slice(at, at + n) for at, n in zip(offset, shard.shape, strict=True))] = shard.read()
     return joined.reshape(shape)

@@ -65,15 +65,15 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
         terminal.show(colour_tokens(pieces), "")
     hexes = [tokenizer.token_bytes(i).hex(" ") for i in ids]
     width = max(5, min(47, max(map(len, hexes))))
-    places = max(2, len(str(len(ids) - 1)))
-    head = f"{'#':>{places}}  {'id':>6}  {'bytes':<{width}}  token"
+    slots = max(2, len(str(len(ids) - 1)))
+    head = f"{'#':>{slots}}  {'id':>6}  {'bytes':<{width}}  token"
     if coloured:
         from rich.text import Text
 
         page = Text()
         page.append(head + "\n", style="head")
         for n, (token_id, hexed, piece) in enumerate(zip(ids, hexes, pieces, strict=True)):
-            page.append(f"{n:>{places}}  ", style="quiet")
+            page.append(f"{n:>{slots}}  ", style="quiet")
             page.append(f"{token_id:>6}  ", style="number")
             page.append(f"{hexed:<{width}}  ")
             page.append(piece, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
@@ -81,7 +81,7 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
         terminal.show(page)
     else:
         rows = (
-            f"{n:>{places}}  {token_id:>6}  {hexed:<{width}}  {piece}\n"
+            f"{n:>{slots}}  {token_id:>6}  {hexed:<{width}}  {piece}\n"
             for n, (token_id, hexed, piece) in enumerate(zip(ids, hexes, pieces, strict=True))
         )
         sys.stdout.write(head + "\n")
@@ -93,10 +93,10 @@ def colour_tokens(pieces: Sequence[str]) -> Text:
 
     line = Text()
     for n, piece in enumerate(pieces):
-        shown = (
+        displayed = (
             piece.replace("␣", " ") if terminal.supports_color(sys.stdout) else piece
         )  # seen by its colour
-        line.append(shown, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
+        line.append(displayed, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 
 

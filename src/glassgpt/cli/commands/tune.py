@@ -51,15 +51,15 @@ def command(
     from glassgpt.train.finetune import plan_tune, run_tune
 
     started = time.monotonic()
-    shown = Display()
+    displayed = Display()
     run, target = plan_tune(
         files, model=model, out=out, lora=lora, minutes=minutes, seed=seed, device=device, resume=resume,
-        force=force, callback=shown,
+        force=force, callback=displayed,
     )  # fmt: skip
     if dry_run:
         return 0
-    result = run_tune(run, target, prompt=prompt, callback=shown, started=started)
-    if shown.should_stop():
+    result = run_tune(run, target, prompt=prompt, callback=displayed, started=started)
+    if displayed.should_stop():
         kept = f"; the best model so far is in {target}" if result.improved else ""
         terminal.note(f"stopped after {result.steps} steps{kept}")
         if not result.finished:

@@ -103,13 +103,13 @@ def make_table(checks: list[Check]) -> Table:
     previous = ("", "")
     for check in checks:
         current = (check.device, check.dtype)
-        ran = check.deviation is not None and check.allowed is not None
+        ran = check.deviation is not None and check.tolerance is not None
         cells: list[Text | str] = [
             check.device if check.device != previous[0] else "",
             check.dtype if current != previous else "",
-            check.way,
+            check.mode,
             f"{check.deviation:.1e}" if ran else "",
-            f"{check.allowed:.1e}" if ran else "",
+            f"{check.tolerance:.1e}" if ran else "",
             Text(locate(check) if wide else abbreviate(locate(check)), style="quiet"),
         ]
         if wide:
@@ -132,7 +132,7 @@ def abbreviate(place: str) -> str:
 
 def summarize(model: str, checks: list[Check]) -> str:
     failed = [check for check in checks if not check.ok]
-    ran = [check for check in checks if check.deviation is not None and check.allowed is not None]
+    ran = [check for check in checks if check.deviation is not None and check.tolerance is not None]
     verdict = f"all {len(checks)} checks agree with the reference"
     if failed:
         verdict = f"{len(failed)} of {len(checks)} checks FAIL"
@@ -141,11 +141,11 @@ def summarize(model: str, checks: list[Check]) -> str:
     worst = max(ran, key=fraction_of_tolerance)
     return (
         f"{model}: {verdict}; the largest deviation is {fraction_of_tolerance(worst):.2g} of the tolerance "
-        f"({worst.device} {worst.dtype}, {worst.way}, at {worst.place})."
+        f"({worst.device} {worst.dtype}, {worst.mode}, at {worst.place})."
     )
 
 
 def fraction_of_tolerance(check: Check) -> float:
     assert check.deviation is not None
-    assert check.allowed is not None
-    return check.deviation / check.allowed
+    assert check.tolerance is not None
+    return check.deviation / check.tolerance

@@ -83,19 +83,19 @@ def _open_source(path: Path) -> SourceFile:
 def divide(sources: Sequence[SourceFile], size: int) -> list[Unit]:
     """Units of about `size` bytes: long files in several, short ones together. A .gz stays whole."""
     units: list[Unit] = []
-    gathered: list[Chunk] = []
+    expanded: list[Chunk] = []
     weight = 0
     for source in sources:
         for chunk in _split_source(source, size):
             # A compressed file cannot be split, and decompression takes longest of all: each gets its worker.
             alone = source.compression and source.size > SMALL
             heavy = size if alone else min(source.size, size)
-            if gathered and weight + heavy > size:
-                units.append(tuple(gathered))
-                gathered, weight = [], 0
-            gathered.append(chunk)
+            if expanded and weight + heavy > size:
+                units.append(tuple(expanded))
+                expanded, weight = [], 0
+            expanded.append(chunk)
             weight += heavy
-    return [*units, tuple(gathered)] if gathered else units
+    return [*units, tuple(expanded)] if expanded else units
 
 
 def _split_source(source: SourceFile, size: int) -> list[Chunk]:

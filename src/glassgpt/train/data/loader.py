@@ -155,18 +155,18 @@ class WindowLayout:
         self.starts = np.unique(starts).astype(np.int64)
         self._next, self._steps = self._find_followers()
 
-    def _find_nearest(self, places: np.ndarray) -> np.ndarray:
+    def _find_nearest(self, slots: np.ndarray) -> np.ndarray:
         """The index of the last document start up to each position; -1 if it is not near.
 
         The data wraps around: start number `n` is `starts[n % len(starts)]` after `n // len(starts)` laps.
         """
         count = len(self.starts)
         if count == 0:
-            return np.full(len(places), -1, dtype=np.int64)
-        laps, rest = np.divmod(places, self.n_tokens)
+            return np.full(len(slots), -1, dtype=np.int64)
+        laps, rest = np.divmod(slots, self.n_tokens)
         numbers = laps * count + np.searchsorted(self.starts, rest, "right") - 1
         found = self.starts[numbers % count] + numbers // count * self.n_tokens
-        return np.where((numbers >= 0) & (found > places - max(1, self.slack)), numbers, -1)
+        return np.where((numbers >= 0) & (found > slots - max(1, self.slack)), numbers, -1)
 
     def _find_followers(self) -> tuple[np.ndarray, np.ndarray]:
         """For each document start: the next one at which a window starts, and how many windows until then.

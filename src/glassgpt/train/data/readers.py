@@ -9,7 +9,7 @@ import numpy as np
 
 from glassgpt.errors import FileFormatError
 from glassgpt.text_files import Chunk, OnRead, explain_read_errors, read_documents
-from glassgpt.tokenizer.byte_level import last_word_end, replace_surrogates, white_space_characters
+from glassgpt.tokenizer.pre_tokenizer import last_word_end, replace_surrogates, white_space_characters
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.token_file import open_token_file
 

@@ -169,8 +169,8 @@ class Shards:
             elif self.eot_id is not None:
                 after = 0 if is_llmc(file) else 1
                 for at, ids in self._tokens(number).blocks():
-                    places = np.flatnonzero(ids == self.eot_id)
-                    found.append(places.astype(np.int64) + (base + at + after))
+                    slots = np.flatnonzero(ids == self.eot_id)
+                    found.append(slots.astype(np.int64) + (base + at + after))
         starts = np.concatenate(found)
         if not self.prepared:
             starts = np.unique(np.concatenate([np.zeros(1, np.int64), starts]))

@@ -57,17 +57,17 @@ class ProcessGroup:
         if self.mesh is None:
             return [value]
         sent = value.to(self.mesh.device_type)
-        gathered = [torch.empty_like(sent) for _ in range(self.world_size)]
-        dist.all_gather(gathered, sent)
-        return [tensor.to(value.device) for tensor in gathered]
+        outputs = [torch.empty_like(sent) for _ in range(self.world_size)]
+        dist.all_gather(outputs, sent)
+        return [tensor.to(value.device) for tensor in outputs]
 
     def all_gather_object(self, value: T) -> list[T]:
         """Every process's object, by rank."""
         if self.mesh is None:
             return [value]
-        gathered: list[T] = [value] * self.world_size
-        dist.all_gather_object(gathered, value)
-        return gathered
+        outputs: list[T] = [value] * self.world_size
+        dist.all_gather_object(outputs, value)
+        return outputs
 
     def barrier(self) -> None:
         self.any(False)

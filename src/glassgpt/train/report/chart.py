@@ -65,13 +65,13 @@ class Chart:
         lines = "".join(f'<path class="grid" d="M0 {y(tick)}H100"/>' for tick in ticks)
         lines += "".join(f'<path class="mark" d="M{x(step)} 0V100"/>' for step, _ in self.marks)
         for curve in self.curves:
-            places = [(x(a), y(b)) for a, b in downsample(curve.points)]
-            if not places:
+            slots = [(x(a), y(b)) for a, b in downsample(curve.points)]
+            if not slots:
                 continue
-            path = "M" + "L".join(f"{a} {b}" for a, b in places)
+            path = "M" + "L".join(f"{a} {b}" for a, b in slots)
             lines += f'<path class="{curve.style}" d="{path}"/>'
             if curve.style == "dots":  # a line of no length with round ends is a dot at any scale
-                dots = "".join(f"M{a} {b}h0" for a, b in places)
+                dots = "".join(f"M{a} {b}h0" for a, b in slots)
                 lines += f'<path class="dot" d="{dots}"/>'
         y_labels = "".join(f'<span style="top:{y(tick)}%">{format_number(tick)}</span>' for tick in ticks)
         x_labels = "".join(

@@ -40,7 +40,7 @@ def render_page(out: Path) -> str:
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to report.")
     settings = read_settings(out)[0].to_dict()
-    sessions = [session for session in read_records(out / ENVIRONMENT) if is_session(session)]
+    sessions = [start for start in read_records(out / ENVIRONMENT) if is_session(start)]
     config = read_run_config(out)
     title = html.escape(out.resolve().name)
     parts = [
@@ -107,15 +107,15 @@ def render_cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, An
     """The key figures."""
     last, tokens_per_step = records[-1], settings["batch_size"] * settings["context"]
     evals = get_curve(records, "val_loss")
-    shown = []
+    displayed = []
     if evals:
         step, best = min(evals, key=lambda point: point[1])
-        shown.append(("validation loss", f"{best:.3f}", f"best, at step {step:,}"))
-        shown.append(("perplexity", f"{math.exp(min(best, 700)):,.1f}", "on the validation split"))
+        displayed.append(("validation loss", f"{best:.3f}", f"best, at step {step:,}"))
+        displayed.append(("perplexity", f"{math.exp(min(best, 700)):,.1f}", "on the validation split"))
     speeds = [rate for _, rate in get_curve(records, "tokens_per_s")]
     speed = statistics.median(speeds) if speeds else 0.0
     time, unit = format_duration(sum(tokens_per_step / max(1, rate) for rate in speeds))
-    shown += [
+    displayed += [
         ("steps", f"{last['step']:,}", f"of {settings['steps']:,}"),
         ("tokens", format_count(last["step"] * tokens_per_step), f"{tokens_per_step:,} per step"),
         ("speed", format_count(speed), "tokens/s, median"),
@@ -124,7 +124,7 @@ def render_cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, An
     ]
     made = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(value)}<small>{html.escape(note)}</small></dd></div>"
-        for name, value, note in shown
+        for name, value, note in displayed
     )
     return f'<dl class="cards">{made}</dl>'
 
@@ -136,7 +136,7 @@ def make_charts(
     marks = [(s["step"], "resumed") for s in sessions if 0 < s["step"] <= steps]
     marks = sorted(dict(marks).items())
     loss, norm, speed = (get_curve(records, name) for name in ("loss", "grad_norm", "tokens_per_s"))
-    whole = "{:,.0f}".format
+    full = "{:,.0f}".format
 
     def with_trend(points: Sequence[Point], form: Any) -> list[Curve]:
         return [
@@ -155,7 +155,7 @@ def make_charts(
             "Learning rate", [Curve("lr", get_curve(records, "lr"), "smooth", "{:.2e}".format)], steps, marks
         ),
         Chart("Gradient norm", with_trend(norm, "{:.2f}".format), steps, marks, ("linear", "log")),
-        Chart("Tokens per second", with_trend(speed, whole), steps, marks),
+        Chart("Tokens per second", with_trend(speed, full), steps, marks),
     ]
     peaks = [(s["step"], s["flops_per_token"] / s["peak_flops"]) for s in sessions if s.get("peak_flops")]
     if peaks:
@@ -184,13 +184,13 @@ def render_samples(written: Sequence[Mapping[str, Any]], records: Sequence[Mappi
         )
 
     n = len(written)
-    shown = {round(i * (n - 1) / max(1, SHOWN_SAMPLES - 1)) for i in range(min(n, SHOWN_SAMPLES))}
+    displayed = {round(i * (n - 1) / max(1, SHOWN_SAMPLES - 1)) for i in range(min(n, SHOWN_SAMPLES))}
     if n <= SHOWN_SAMPLES:
-        shown = set(range(n))
-    made = "".join(one(written[i]) for i in sorted(shown))
-    rest = "".join(one(sample) for i, sample in enumerate(written) if i not in shown)
+        displayed = set(range(n))
+    made = "".join(one(written[i]) for i in sorted(displayed))
+    rest = "".join(one(sample) for i, sample in enumerate(written) if i not in displayed)
     if rest:
-        rest = f"<details><summary>{n - len(shown)} more</summary><ol>{rest}</ol></details>"
+        rest = f"<details><summary>{n - len(displayed)} more</summary><ol>{rest}</ol></details>"
     return f'<section class="samples"><h2>Samples</h2><ol>{made}</ol>{rest}</section>'
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from glassgpt.errors import SettingError
 from glassgpt.text_files import read_texts
 from glassgpt.tokenizer.base import PathLike
-from glassgpt.tokenizer.byte_level import last_word_end, replace_surrogates
+from glassgpt.tokenizer.pre_tokenizer import last_word_end, replace_surrogates
 
 CHUNK = 1 << 20  # characters
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassgpt.errors import UserError
-from glassgpt.tokenizer.byte_level import (
+from glassgpt.tokenizer.categories import LETTERS, NUMBERS, WHITE_SPACE
+from glassgpt.tokenizer.pre_tokenizer import (
     bytes_in_id_order,
     bytes_to_unicode,
     from_visible,
@@ -20,7 +21,6 @@ from glassgpt.tokenizer.byte_level import (
     to_visible,
     white_space_characters,
 )
-from glassgpt.tokenizer.categories import LETTERS, NUMBERS, WHITE_SPACE
 
 from .conftest import random_texts
 
