@@ -1,8 +1,8 @@
 """GPT-2's byte-level byte-pair encoding, written to be read.
 
 A text is split into words (`pre_tokenizer.PATTERN`) and a word into its UTF-8 bytes. Then the adjacent pair
-with the lowest rank is merged, again and again, until no adjacent pair has a rank. The remaining pieces are the
-tokens. `explain` shows every step; `fast.py` computes the same ids with a compiled library.
+with the lowest rank is merged, again and again, until no adjacent pair has a rank. The remaining pieces are
+the tokens. `explain` shows every step; `fast.py` computes the same ids with a compiled library.
 """
 
 from __future__ import annotations
