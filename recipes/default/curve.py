@@ -1,4 +1,4 @@
-"""Keep a thinned log of each run beside the recipe, and draw their loss curves.
+"""Keep a downsampled log of each run beside the recipe, and draw their loss curves.
 
     python recipes/default/curve.py runs/default runs/tiny
 
@@ -14,10 +14,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from glassgpt.train.checkpoint.run_folder import LOG, read_records
+from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.run_folder import LOG
 from glassgpt.train.environment import ENVIRONMENT
-from glassgpt.train.report.chart import Point, linear_ticks, number_form, smoothed, thinned
-from glassgpt.train.report.html import curve
+from glassgpt.train.report.chart import Point, downsample, format_number, linear_ticks, smooth
+from glassgpt.train.report.html import get_curve
 
 HERE = Path(__file__).parent
 KEPT = 1500  # records of a run's log
@@ -40,7 +41,10 @@ def keep(run: Path, out: Path) -> None:
 def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) -> str:
     """Loss over steps: of the training, its running mean, and of the held-out text as dots."""
     drawn = [
-        point[1] for records, _ in runs.values() for n in ("loss", "val_loss") for point in curve(records, n)
+        point[1]
+        for records, _ in runs.values()
+        for n in ("loss", "val_loss")
+        for point in get_curve(records, n)
     ]
     low = 0.98 * min(drawn)
     high = 1.9 * low  # the first steps, from 9.7 on, would press the rest flat
@@ -61,17 +65,17 @@ def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) 
         parts.append(f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{tick:g}</text>')
     for tick in linear_ticks(0, steps):
         x = place((tick, low))[0]
-        parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{number_form(tick)}</text>')
+        parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{format_number(tick)}</text>')
     for row, (colour, (name, (records, sessions))) in enumerate(zip(COLOURS, runs.items(), strict=False)):
-        loss = curve(records, "loss")
+        loss = get_curve(records, "loss")
         for session in sessions:
             if session["step"]:
                 x = place((session["step"], low))[0]
                 parts.append(f'<path class="resumed" d="M{x} {TOP}v{HEIGHT}"><title>resumed</title></path>')
-        parts += [path(thinned(loss), "raw"), path(thinned(smoothed(loss)), "smooth")]
-        for x, y in map(place, curve(records, "val_loss")):
+        parts += [path(downsample(loss), "raw"), path(downsample(smooth(loss)), "smooth")]
+        for x, y in map(place, get_curve(records, "val_loss")):
             parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-        last = curve(records, "val_loss")[-1]
+        last = get_curve(records, "val_loss")[-1]
         label = f"{name}: held out {last[1]:.3f} after {last[0]:,} steps"
         parts.append(f'<circle cx="{LEFT + 380}" cy="{TOP + 16 + 20 * row}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{LEFT + 392}" y="{TOP + 20 + 20 * row}">{label}</text>')

@@ -307,7 +307,7 @@ def test_a_damaged_shard_is_named_and_the_save_before_it_used(data: Path, runs: 
     flipped = bytearray(shard.read_bytes())
     flipped[-100] ^= 1
     shard.write_bytes(flipped)
-    with pytest.warns(UserWarning, match=r"shard-00002.* is damaged: .* Going on from the one before it"):
+    with pytest.warns(UserWarning, match=r"shard-00002.* is damaged: .* Resuming from the one before it"):
         do(data, tmp_path / "run", Part("run"), None)
     assert [part["step"] for part in traces(tmp_path / "run")[0]["seen"]] == [4]
     assert difference(runs / "alone-whole", tmp_path / "run") < 1e-10
