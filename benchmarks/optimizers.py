@@ -29,12 +29,12 @@ COLOURS = {"AdamW": "#d9822b", "Muon": "#2b7bd9"}  # told apart on light and on 
 class Run:
     name: str  # AdamW or Muon
     rate: float
-    looks: list[tuple[int, float]]  # step and held-out loss
+    evals: list[tuple[int, float]]  # step and held-out loss
     cpu: float | None  # seconds; None if it was done before
 
     @property
     def loss(self) -> float:
-        return self.looks[-1][1]
+        return self.evals[-1][1]
 
 
 def carried_out(name: str, rate: float, flags: list[str], data: str, out: Path) -> Run:
@@ -52,8 +52,8 @@ def carried_out(name: str, rate: float, flags: list[str], data: str, out: Path) 
 
 def picture(runs: list[Run]) -> str:
     """The curves as SVG; grey words and lines, so that it can lie on light and on dark."""
-    steps = max(run.looks[-1][0] for run in runs)
-    losses = [loss for run in runs for _, loss in run.looks]
+    steps = max(run.evals[-1][0] for run in runs)
+    losses = [loss for run in runs for _, loss in run.evals]
     low, high = min(losses) - 0.05, max(losses) + 0.05
 
     def place(step: float, loss: float) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def picture(runs: list[Run]) -> str:
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">steps</text>')
     for row, run in enumerate(runs):
         colour = COLOURS[run.name]
-        places = [place(*look) for look in run.looks]
+        places = [place(*point) for point in run.evals]
         path = "M" + "L".join(f"{x} {y}" for x, y in places)
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places]
@@ -103,9 +103,9 @@ def main() -> None:
     runs = [
         carried_out(name, rate, [*asked.flags, *flags], asked.data, asked.out) for name, rate, flags in wanted
     ]
-    print(f"{'':8}{'rate':>8}" + "".join(f"{step:>8}" for step, _ in runs[0].looks) + "   CPU s")
+    print(f"{'':8}{'rate':>8}" + "".join(f"{step:>8}" for step, _ in runs[0].evals) + "   CPU s")
     for run in runs:
-        row = "".join(f"{loss:8.3f}" for _, loss in run.looks)
+        row = "".join(f"{loss:8.3f}" for _, loss in run.evals)
         print(f"{run.name:8}{run.rate:>8g}{row}" + ("" if run.cpu is None else f"{run.cpu:8.0f}"))
     best = [min((r for r in runs if r.name == name), key=lambda r: r.loss) for name in COLOURS]
     (asked.out / "curves.svg").write_text(picture(best), "utf-8")

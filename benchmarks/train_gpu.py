@@ -202,21 +202,21 @@ def main() -> None:
     medians = speeds(contestants, arguments.batch_size, arguments.steps, arguments.rounds)
     for name, value in medians.items():
         print(f"{name:18} {value:12,.0f} tokens/s  {value / medians['glassgpt']:.3f} of ours", flush=True)
-    told = {
+    results = {
         "benchmark": "train_gpu",
         "size": arguments.size,
         "batch_size": arguments.batch_size,
         "tokens_per_s": medians,
     }
-    told["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    results["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
     if arguments.curve is not None:
-        told["curves"] = found = curves(contestants, start, arguments.batch_size, arguments.curve, 200)
+        results["curves"] = found = curves(contestants, start, arguments.batch_size, arguments.curve, 200)
         print(f"{'step':18}" + "".join(f"{step:>9}" for step in LOOKS))
         for name, losses in found.items():
             print(
                 f"{name:18}" + "".join(f"{statistics.mean(losses[step - 10 : step]):9.3f}" for step in LOOKS)
             )
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

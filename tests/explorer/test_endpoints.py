@@ -266,7 +266,7 @@ def test_checkpoints_of_a_run(gpt: GPT, tmp_path: Path) -> None:
         save_file(
             {f"model.{name}": x for name, x in weights.items()},
             folder / STATE,
-            {"step": str(step), "scaler": "{}"},
+            {"step": str(step), "scaler": "{}", "config": json.dumps(gpt.config.to_dict())},
         )
         done = {"bytes": (folder / STATE).stat().st_size, "crc32": file_crc32(folder / STATE)}
         (folder / "DONE").write_text(json.dumps(done))

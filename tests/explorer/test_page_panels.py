@@ -244,7 +244,8 @@ def run_with_checkpoints(run: Path, gpt: GPT, steps: list[int]) -> GPT:
         folder.mkdir(parents=True)
         amount = 0.0 if step == steps[-1] else 0.02
         state = {f"model.{name}": x + amount * torch.randn_like(x) for name, x in weights.items()}
-        save_file(state, folder / STATE, {"step": str(step), "scaler": "{}"})
+        metadata = {"step": str(step), "scaler": "{}", "config": json.dumps(gpt.config.to_dict())}
+        save_file(state, folder / STATE, metadata)
         done = {"bytes": (folder / STATE).stat().st_size, "crc32": file_crc32(folder / STATE)}
         (folder / "DONE").write_text(json.dumps(done))
     save_file(weights, run / "model.safetensors", {"format": "pt"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -193,3 +194,22 @@ def test_it_is_a_package_and_a_function_and_costs_nothing_to_import() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert glassgpt.train.settings.TrainSettings(steps=1).batch_size == 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compile": "no"}, "compile is 'no'"),
+        ({"deterministic": 1}, "deterministic is 1"),
+        ({"shape": [1, 16, 1]}, "is not a shape"),
+        ({"steps": "many"}, "steps is 'many'"),
+    ],
+)
+def test_values_of_the_wrong_type_are_refused(tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        glassgpt.train(tmp_path, tmp_path / "run", **{"steps": 1, **options})
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SettingError, match="data is"):
+        glassgpt.train([tmp_path], tmp_path / "run", steps=1)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'settings'\.$"):
+        glassgpt.train(tmp_path, tmp_path / "run", settings=3)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
+from glassgpt.train import objective
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.forward import LossModule
 from glassgpt.train.loop import evaluate, train_loop
@@ -202,3 +203,17 @@ def test_tensor_parallelism_needs_a_target_per_token() -> None:
     batch = Labelled().batch(0)
     with pytest.raises(SettingError, match="Choose --parallel fsdp"):
         module(batch.ids, batch.targets, batch.mask)
+
+
+def test_an_evaluation_does_not_use_the_float8_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[bool] = []
+    monkeypatch.setattr(
+        objective, "head_and_loss", lambda x, weight, targets, loss, float8: used.append(float8) or x.sum()
+    )
+    model = GPT2(Config(n_layer=1, n_embd=16, n_head=1, vocab_size=11, n_positions=8))
+    module = LossModule(model, objective.LanguageModeling(float8_head=True))
+    batch = objective.Batch.from_tokens(torch.randint(11, (2, 9)))
+    module(batch.ids, batch.targets, batch.mask)
+    with torch.no_grad():
+        module(batch.ids, batch.targets, batch.mask)
+    assert used == [True, False]

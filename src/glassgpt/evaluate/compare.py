@@ -34,8 +34,11 @@ def compare_distributions(
         )
     divergence, same, counts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     on_cpu = all(s.backend.device.type == "cpu" for s in (a, b) if isinstance(s.backend, TorchBackend))
-    in_turn = ((row, _agree(a, b, row)) for row in rows)
-    with closing(map_over_threads(lambda row: _agree(a, b, row), rows) if on_cpu else in_turn) as compared:
+    assert isinstance(a.backend, TorchBackend)
+    chunk = batch_limits(a.backend.model).chunk
+    in_turn = ((row, _agree(a, b, row, chunk)) for row in rows)
+    threads = map_over_threads(lambda row: _agree(a, b, row, chunk), rows) if on_cpu else in_turn
+    with closing(threads) as compared:
         for i, (row, found) in enumerate(compared):
             divergence[i], same[i] = found
             counts[i] = row.n_scored
@@ -48,12 +51,11 @@ def compare_distributions(
 
 
 @torch.inference_mode()
-def _agree(a: Scorer, b: Scorer, row: Window) -> tuple[float, float]:
+def _agree(a: Scorer, b: Scorer, row: Window, chunk: int) -> tuple[float, float]:
     assert isinstance(a.backend, TorchBackend)
     assert isinstance(b.backend, TorchBackend)
     packed = pack_texts([ScoreRequest(row.ids, row.first)])
     x, y = scored_hidden(a.backend.model, packed), scored_hidden(b.backend.model, packed)  # (N, C) each
-    chunk = batch_limits(a.backend.model).chunk
     divergence = same = 0.0
     for start in range(0, len(x), chunk):
         some = slice(start, start + chunk)

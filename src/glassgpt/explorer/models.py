@@ -112,34 +112,20 @@ def find_checkpoints(name: str) -> dict[int, Path]:
     """The checkpoints of a training run, by step."""
     if not (Path(name) / "checkpoints").is_dir():
         return {}
-    from glassgpt.train.checkpoint.run_folder import list_checkpoints
+    from glassgpt.train.checkpoint.run_folder import checkpoint_step, list_checkpoints
 
-    return {int(folder.name.removeprefix("step-")): folder for folder in list_checkpoints(Path(name))}
+    return {checkpoint_step(folder): folder for folder in list_checkpoints(Path(name))}
 
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     """The same model with the weights of a checkpoint."""
-    import torch
+    from glassgpt.model import TorchBackend, load_model
+    from glassgpt.weights import load_checkpoint
 
-    from glassgpt.model import GPT2, TorchBackend
-    from glassgpt.model.torch_backend import SkipInit, arrange_for_gpu
-    from glassgpt.train.checkpoint.load import read_training_state
-
-    state, _ = read_training_state(folder)
-    like: torch.Tensor = gpt.backend.model.wte.weight  # type: ignore[attr-defined]
-    with torch.device("meta"), SkipInit():
-        model = GPT2(gpt.config)
-    weights = {
-        name[6:]: value.to(like.device, like.dtype)
-        for name, value in state.items()
-        if name.startswith("model.")
-    }
-    try:
-        model.load_state_dict(weights, assign=True)
-    except RuntimeError:
-        raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.") from None
-    return GPT(
-        TorchBackend(arrange_for_gpu(model.requires_grad_(False))),
-        gpt.tokenizer,
-        name=f"{gpt.name} at {folder.name}",
-    )
+    checkpoint = load_checkpoint(folder)
+    if checkpoint.config != gpt.config:
+        raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.")
+    weight = gpt.torch_model.wte.weight
+    dtype = str(weight.dtype).removeprefix("torch.")
+    model = load_model(checkpoint, device=str(weight.device), dtype=dtype)
+    return GPT(TorchBackend(model), gpt.tokenizer, name=f"{gpt.name} at {folder.name}")

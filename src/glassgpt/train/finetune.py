@@ -24,6 +24,7 @@ from glassgpt.train.data.find_files import find_sources
 from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
 from glassgpt.train.finetune_state import is_interrupted, read_state
+from glassgpt.train.interrupt import stop_on_interrupt
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.registry import check_only_model_files
@@ -58,7 +59,13 @@ class TuneCallback(Protocol):
 
 
 class Silent(TuneCallback):
-    pass
+    """Reports nothing."""
+
+    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
+        self.stop = stop
+
+    def should_stop(self) -> bool:
+        return self.stop()
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,18 @@ def tune(
     `out` (by default the name of the first file with -tuned), where the best so far is kept, also after a
     KeyboardInterrupt or a kill; `resume=True` then continues exactly. `minutes` limits the total time: 10 by
     default, and for a resumed run what it started with. `prompt` starts the samples before and after.
+
+    Without a callback, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
     """
-    callback = Silent() if callback is None else callback
+    if callback is None:
+        with stop_on_interrupt() as requested:
+            result = tune(
+                files, model=model, out=out, lora=lora, minutes=minutes, prompt=prompt, seed=seed,
+                device=device, resume=resume, force=force, callback=Silent(requested),
+            )  # fmt: skip
+        if requested():
+            raise KeyboardInterrupt
+        return result
     started = time.monotonic()
     run, target = plan_tune(
         files, model=model, out=out, lora=lora, minutes=minutes, seed=seed, device=device,

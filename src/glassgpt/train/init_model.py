@@ -23,11 +23,11 @@ SHAPE, DROPOUT = "6x384x6", 0.1  # defaults
 
 
 def parse_shape(shape: str) -> Config:
-    if shape in SIZES:
+    if isinstance(shape, str) and shape in SIZES:
         return SIZES[shape]
     try:
         n_layer, n_embd, n_head = (int(part) for part in shape.lower().split("x"))
-    except ValueError:
+    except (ValueError, AttributeError):
         raise SettingError(
             f"shape {shape!r} is not a shape. Write layers x width x heads, such as 6x384x6, "
             f"or one of {', '.join(SIZES)}."

@@ -60,7 +60,7 @@ class Batch:
 
 
 class TrainableModel(Protocol):
-    """A model as an objective sees it. `step.Forward` computes `hidden` as the settings say (in low
+    """A model as an objective sees it. `forward.Forward` computes `hidden` as the settings say (in low
     precision, compiled, with checkpointed activations); every other attribute is the model's own."""
 
     def hidden(self, ids: Tensor) -> Tensor: ...  # the final hidden states, (B, T) -> (B, T, C)
@@ -106,7 +106,8 @@ class LanguageModeling:
     def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
         x = model.hidden(batch.ids)  # (B, T, C)
         targets = batch.targets.masked_fill(~batch.mask, IGNORE_INDEX)  # (B, T)
+        float8 = self.float8_head and torch.is_grad_enabled()  # an evaluation is as exact as can be
         loss = head_and_loss(
-            x.flatten(0, 1), model.head_weight, targets.flatten(), self.cross_entropy, self.float8_head
+            x.flatten(0, 1), model.head_weight, targets.flatten(), self.cross_entropy, float8
         )
         return loss, batch.mask.sum()

@@ -50,7 +50,7 @@ class TrainSettings:
     label_smoothing: float = 0.0  # label smoothing; not part of the reported loss
     seed: int = 0  # seed of the initial weights, the data order and dropout
     eval_every: int = 200  # evaluate every N steps
-    eval_batches: int = 4  # held-out batches per evaluation, always the same ones
+    eval_batches: int = 4  # validation batches per evaluation, always the same ones
     save_every: int = 200  # save a checkpoint every N steps
     keep_checkpoints: int = 3  # number of recent checkpoints to keep, in addition to the best
     skip_bad_steps: int = 0  # consecutive non-finite steps to skip before giving up
@@ -65,7 +65,7 @@ class TrainSettings:
         hint = f"{MAX_TOKENS:,} tokens in sequences of {self.context:,}"
         check_whole("batch_size", self.batch_size, 1, MAX_TOKENS // self.context, hint)
         hint = f"{MAX_TOKENS:,} tokens in batches of {self.batch_size:,} x {self.context:,}"
-        most = max(1, MAX_TOKENS // (self.batch_size * self.context))
+        most = max(4, MAX_TOKENS // (self.batch_size * self.context))
         check_whole("eval_batches", self.eval_batches, 1, most, hint)
         if self.micro_batch_size is not None:
             check_whole("micro_batch_size", self.micro_batch_size, 1, self.batch_size, "the batch size")
@@ -114,9 +114,9 @@ def divisors(n: int) -> list[int]:
 # is GPT-3's for 125 million parameters.
 RECIPES: dict[str, dict[str, Any]] = {
     "gpt1": {"batch_size": 64, "context": 512, "lr": 2.5e-4, "warmup_steps": 2000, "min_lr_ratio": 0.0,
-             "weight_decay": 0.01, "beta2": 0.999},
+             "weight_decay": 0.01, "beta2": 0.999, "eval_batches": 1},
     "gpt2": {"batch_size": 512, "context": 1024, "lr": 6e-4, "warmup_steps": 2000, "min_lr_ratio": 0.1,
-             "weight_decay": 0.1},
+             "weight_decay": 0.1, "eval_batches": 1},
 }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ def train_step(
             for optimizer in optimizers if updated else ():
                 scaler.step(optimizer)
         scaler.update()
+        loss_module.zero_grad(set_to_none=True)  # evaluation, samples and saves need the memory
     return StepResult(loss, norm, updated)
 
 

@@ -47,7 +47,13 @@ from glassgpt.train.report.samples import generate_sample
 from glassgpt.train.report.trackers import check_trackers, open_trackers
 from glassgpt.train.reporter import Reporter
 from glassgpt.train.run import Run
-from glassgpt.train.settings import SETTINGS, TrainSettings, read_settings, with_recipe
+from glassgpt.train.settings import (
+    SETTINGS,
+    TrainSettings,
+    read_settings,
+    settings_from_dict,
+    with_recipe,
+)
 from glassgpt.weights import load_config
 
 MAY_CHANGE = (  # when a run is resumed
@@ -107,8 +113,11 @@ def train(
     raises KeyboardInterrupt; a second Ctrl-C raises it immediately. Either way `resume=True` continues
     exactly.
     """
+    if not isinstance(data, str | Path):
+        raise SettingError(f"data is {data!r}. Name a folder written by prepare, or a .bin file.")
     names = {field.name for kind in (RunConfig, TrainSettings) for field in dataclasses.fields(kind)}
-    for name in options.keys() - (names - {"settings"}):
+    names.remove("settings")
+    for name in options.keys() - names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"glassgpt.train() got an unexpected keyword argument {name!r}.{hint}")
@@ -146,10 +155,10 @@ def complete_settings(out: Path, resume: bool, recipe: str | None, given: Mappin
     if check_resume(out, resume):
         settings = read_settings(out)[0]
     elif "steps" not in given:
-        raise SettingError("steps is missing: the number of optimizer steps.")
+        raise SettingError("steps is missing: add the number of optimizer steps, such as steps=2000.")
     else:
         settings = TrainSettings(steps=1)
-    return dataclasses.replace(with_recipe(settings, recipe), **given)
+    return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **given})
 
 
 Stopping = Callable[[bool], AbstractContextManager[StopRequested]]

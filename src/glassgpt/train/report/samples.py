@@ -17,7 +17,3 @@ def generate_sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> st
     finally:
         model.train(was)
     return f"{'' if prompt is None else prompt}{text}"
-
-
-def to_one_line(text: str) -> str:
-    return " ".join(text.split())
