@@ -117,7 +117,7 @@ def main() -> None:
     if arguments.child:
         train(arguments.seconds, arguments.threads, arguments.width, arguments.batch_size)
         return
-    cores = len(os.sched_getaffinity(0))
+    n_cores = len(os.sched_getaffinity(0))
     found: dict[str, dict[str, list[dict[str, float]]]] = {
         name: {"alone": [], "beside": []} for name in arguments.settings
     }
@@ -125,17 +125,17 @@ def main() -> None:
         for name in arguments.settings:
             setting = SETTINGS[name]
             found[name]["alone"].append(measured(arguments, setting))
-            with neighbours(cores, seconds=200 + 20 * arguments.seconds):
+            with neighbours(n_cores, seconds=200 + 20 * arguments.seconds):
                 found[name]["beside"].append(measured(arguments, setting))
     print(
-        f"{cores} cores, {arguments.threads} threads, beside {cores} busy loops: tokens/s, all and at worst"
+        f"{n_cores} cores, {arguments.threads} threads, beside {n_cores} busy loops: tokens/s, mean and worst"
     )
     print(f"{'':24} {'alone':>9} {'slowest':>9} {'beside':>9} {'slowest':>9} {'kept':>6}")
     result = {}
-    for name, ways in found.items():
+    for name, variants in found.items():
         line = {
-            f"{way}{of}": round(pick([one[key] for one in rounds]))
-            for way, rounds in ways.items()
+            f"{variant}{of}": round(pick([one[key] for one in rounds]))
+            for variant, rounds in variants.items()
             for of, key, pick in (("", "tokens_per_s", statistics.median), ("_slowest", "slowest", min))
         }
         result[name] = {**line, "kept": round(line["beside"] / max(line["alone"], 1), 3)}
@@ -147,7 +147,7 @@ def main() -> None:
     asked = {
         name: getattr(arguments, name) for name in ("seconds", "rounds", "threads", "width", "batch_size")
     }
-    print(json.dumps({"benchmark": "busy", "cores": cores, **asked, "settings": result}))
+    print(json.dumps({"benchmark": "busy", "cores": n_cores, **asked, "settings": result}))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def pairs_of(task: str, data: Path, documents: int) -> Pairs:
     return [("", harness_wikitext(page)) for page in split_articles(text)[:documents]]
 
 
-def answers(model: Any, task: str, pairs: Pairs) -> list[tuple[float, bool]]:
+def responses(model: Any, task: str, pairs: Pairs) -> list[tuple[float, bool]]:
     """The log-likelihood of each request, and whether it is what the model would say."""
     if task == "wikitext":
         requests = [Instance("loglikelihood_rolling", {}, (page,), i) for i, (_, page) in enumerate(pairs)]

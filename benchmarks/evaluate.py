@@ -24,7 +24,7 @@ import torch
 from lm_eval.models.huggingface import HFLM
 
 import glassgpt
-from eval_requests import TASKS, answers, export, pairs_of
+from eval_requests import TASKS, export, pairs_of, responses
 from glassgpt.evaluate.harness import GlassGPTLM
 
 Answers = list[tuple[float, bool]]
@@ -63,10 +63,10 @@ def main() -> None:
             pairs = pairs_of(task, args.data, max(1, args.documents // (100 if task == "wikitext" else 1)))
             best: dict[str, tuple[float, float]] = {}
             for _ in range(args.rounds):
-                a, *times = timed(lambda: answers(GlassGPTLM(gpt), task, pairs))  # noqa: B023
+                a, *times = timed(lambda: responses(GlassGPTLM(gpt), task, pairs))  # noqa: B023
                 best["ours"] = min(best.get("ours", (1e9, 1e9)), tuple(times))  # type: ignore[type-var]
                 hf = HFLM(pretrained=str(folder), device=args.device, dtype="float32", batch_size=batch)
-                b, *times = timed(lambda: answers(hf, task, pairs))  # noqa: B023
+                b, *times = timed(lambda: responses(hf, task, pairs))  # noqa: B023
                 best["theirs"] = min(best.get("theirs", (1e9, 1e9)), tuple(times))  # type: ignore[type-var]
             differ = max(abs(x - y) for (x, _), (y, _) in zip(a, b, strict=True))
             ratios = [t / o for o, t in zip(best["ours"], best["theirs"], strict=True)]

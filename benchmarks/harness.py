@@ -26,7 +26,7 @@ from pathlib import Path
 
 from lm_eval.models.huggingface import HFLM
 
-from eval_requests import TASKS, answers, export, pairs_of
+from eval_requests import TASKS, export, pairs_of, responses
 from glassgpt.evaluate.harness import GlassGPTLM
 
 CLOSE = 1e-4
@@ -55,8 +55,8 @@ def main() -> int:
         print(f"{'task':16}" + "".join(f"{head:>11}" for head in heads))
         for task in args.tasks.split(","):
             pairs = pairs_of(task, args.data, args.documents)
-            a64, a32 = (answers(ours[dtype], task, pairs) for dtype in ours)
-            b64, b32 = (answers(hf[dtype], task, pairs) for dtype in hf)
+            a64, a32 = (responses(ours[dtype], task, pairs) for dtype in ours)
+            b64, b32 = (responses(hf[dtype], task, pairs) for dtype in hf)
             found = {
                 "float64": farthest(a64, b64),
                 "float32": farthest(a32, b32),

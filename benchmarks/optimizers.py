@@ -50,7 +50,7 @@ def carried_out(name: str, rate: float, flags: list[str], data: str, out: Path) 
     return Run(name, rate, [(r["step"], r["val_loss"]) for r in records if "val_loss" in r], cpu)
 
 
-def picture(runs: list[Run]) -> str:
+def figure(runs: list[Run]) -> str:
     """The curves as SVG; grey words and lines, so that it can lie on light and on dark."""
     steps = max(run.evals[-1][0] for run in runs)
     losses = [loss for run in runs for _, loss in run.evals]
@@ -71,10 +71,10 @@ def picture(runs: list[Run]) -> str:
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">steps</text>')
     for row, run in enumerate(runs):
         colour = COLOURS[run.name]
-        places = [place(*point) for point in run.evals]
-        path = "M" + "L".join(f"{x} {y}" for x, y in places)
+        slots = [place(*point) for point in run.evals]
+        path = "M" + "L".join(f"{x} {y}" for x, y in slots)
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places]
+        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in slots]
         words = f'<text x="{WIDTH - RIGHT}" y="{TOP + 14 + 18 * row}" text-anchor="end" fill="{colour}">'
         parts.append(f"{words}{run.name}, rate {run.rate:g}: {run.loss:.3f}</text>")
     return (
@@ -108,7 +108,7 @@ def main() -> None:
         row = "".join(f"{loss:8.3f}" for _, loss in run.evals)
         print(f"{run.name:8}{run.rate:>8g}{row}" + ("" if run.cpu is None else f"{run.cpu:8.0f}"))
     best = [min((r for r in runs if r.name == name), key=lambda r: r.loss) for name in COLOURS]
-    (asked.out / "curves.svg").write_text(picture(best), "utf-8")
+    (asked.out / "curves.svg").write_text(figure(best), "utf-8")
     print(json.dumps({r.name.lower(): {"rate": r.rate, "val_loss": r.loss} for r in best}))
 
 

@@ -81,29 +81,29 @@ def main() -> None:
     config = Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head, vocab_size=4096, n_positions=128)
     plain: list[float] = []
     fours: dict[str, list[float]] = {"in the background": [], "waited for": []}
-    held: dict[str, list[float]] = {way: [] for way in fours}
+    held: dict[str, list[float]] = {variant: [] for variant in fours}
     size = 0
     for _ in range(options.rounds):
-        for way in ("none", *fours):
-            AsyncSaver.start = waited_for if way == "waited for" else IN_BACKGROUND  # type: ignore[method-assign]
+        for variant in ("none", *fours):
+            AsyncSaver.start = waited_for if variant == "waited for" else IN_BACKGROUND  # type: ignore[method-assign]
             with tempfile.TemporaryDirectory() as folder:
                 model = GPT2(config).to(options.device)
-                every = 10**6 if way == "none" else EVERY
+                every = 10**6 if variant == "none" else EVERY
                 times, pauses = measure(model, options.batch_size, every, Path(folder))
-                if way == "none":
+                if variant == "none":
                     plain += times
                     continue
-                fours[way] += [sum(times[i : i + EVERY]) for i in range(0, len(times), EVERY)]
-                held[way] += pauses
+                fours[variant] += [sum(times[i : i + EVERY]) for i in range(0, len(times), EVERY)]
+                held[variant] += pauses
                 size = max(file.stat().st_size for file in Path(folder).rglob("training.safetensors"))
     step = statistics.median(plain)
     print(f"{options.shape} on {options.device}: a checkpoint is {size / 2**20:.0f} MiB, a step {step:.3f} s")
     print(f"{'a save':20} {'held':>9} {'steps':>6} {'lost':>9} {'steps':>6}")
     found = {}
-    for way in fours:
-        pause, loss = statistics.median(held[way]), statistics.median(fours[way]) - EVERY * step
-        print(f"{way:20} {pause:7.3f} s {pause / step:6.2f} {loss:7.3f} s {loss / step:6.2f}")
-        found[way] = {"held_s": pause, "lost_s": loss}
+    for variant in fours:
+        pause, loss = statistics.median(held[variant]), statistics.median(fours[variant]) - EVERY * step
+        print(f"{variant:20} {pause:7.3f} s {pause / step:6.2f} {loss:7.3f} s {loss / step:6.2f}")
+        found[variant] = {"held_s": pause, "lost_s": loss}
     print(
         json.dumps({"shape": options.shape, "device": options.device, "bytes": size, "step_s": step} | found)
     )

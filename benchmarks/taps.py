@@ -98,13 +98,13 @@ def main() -> None:
             variants = {"with taps": make(model, ids), "taps removed": make(bare, ids)}
             if not torch.equal(*(run() for run in variants.values())):
                 raise SystemExit(f"{case}: the copy computes something else")
-            times: dict[str, list[float]] = {way: [] for way in variants}
+            times: dict[str, list[float]] = {variant: [] for variant in variants}
             for turn in range(options.rounds):
-                for way in sorted(variants, reverse=turn % 2 == 1):  # neither is always first
+                for variant in sorted(variants, reverse=turn % 2 == 1):  # neither is always first
                     begun = time.thread_time()
-                    variants[way]()
-                    times[way].append(1000 * (time.thread_time() - begun))
-            medians = {way: statistics.median(values) for way, values in times.items()}
+                    variants[variant]()
+                    times[variant].append(1000 * (time.thread_time() - begun))
+            medians = {variant: statistics.median(values) for variant, values in times.items()}
             rows[case] = {
                 "with_taps_ms": medians["with taps"],
                 "removed_ms": medians["taps removed"],

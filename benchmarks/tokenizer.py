@@ -140,18 +140,18 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in contestants}
     sizes: dict[str, list[float]] = {name: [] for name in contestants}
     for texts in split(documents, options.rounds):
-        whole = "\n\n".join(texts)
-        part = whole[: len(whole) // SLOW_SHARE]
+        full = "\n\n".join(texts)
+        part = full[: len(full) // SLOW_SHARE]
         for name, encode in contestants.items():
-            text = part if name.startswith("tokenizers") else whole
+            text = part if name.startswith("tokenizers") else full
             start = time.process_time()
             result = encode(text, texts)
             times[name].append(time.process_time() - start)
             sizes[name].append(sum(len(t.encode()) for t in (texts if "batch" in name else [text])) / 1e6)
             del result
-        expected = tik.encode_ordinary(whole)
-        assert ours.encode(whole) == readable.encode(whole) == expected
-        assert ours_array.encode_array(whole).tolist() == expected
+        expected = tik.encode_ordinary(full)
+        assert ours.encode(full) == readable.encode(full) == expected
+        assert ours_array.encode_array(full).tolist() == expected
         assert ours.encode(part) == face.encode(part, add_special_tokens=False).ids
 
     worst: dict[str, float] = {}

@@ -44,27 +44,27 @@ def is_marked(code: str) -> bool:
 # Comparing what is shown with what was printed.
 
 
-def is_same(shown: str, printed: str) -> bool:
+def is_same(displayed: str, printed: str) -> bool:
     """Text exactly, except for the amount of white space; numbers to the digits shown.
 
     The last digit may be off by one, since machines round differently. Bars are not compared.
     """
-    shown, printed = (re.sub(r"[█▉▊▋▌▍▎▏]+", "█", text) for text in (shown, printed))
-    if [plain(part) for part in NUMBER.split(shown)] != [plain(part) for part in NUMBER.split(printed)]:
+    displayed, printed = (re.sub(r"[█▉▊▋▌▍▎▏]+", "█", text) for text in (displayed, printed))
+    if [plain(part) for part in NUMBER.split(displayed)] != [plain(part) for part in NUMBER.split(printed)]:
         return False
-    return all(map(is_same_number, with_decimals(shown), NUMBER.findall(printed)))
+    return all(map(is_same_number, with_decimals(displayed), NUMBER.findall(printed)))
 
 
 def plain(text: str) -> str:
     return re.sub(r"(?<=\[) | (?=\])", "", re.sub(r"\s+", " ", text)).rstrip(" ")
 
 
-def with_decimals(shown: str) -> Iterator[tuple[str, int]]:
+def with_decimals(displayed: str) -> Iterator[tuple[str, int]]:
     """Each number with its decimals; in an array, which drops trailing zeros, the most of any element."""
-    for found in NUMBER.finditer(shown):
-        begin, end = shown.rfind("[", 0, found.start()), shown.find("]", found.end())
-        inside = begin >= 0 and end >= 0 and "]" not in shown[begin : found.start()]
-        array = NUMBER.findall(shown[begin : end + 1]) if inside else [found[0]]
+    for found in NUMBER.finditer(displayed):
+        begin, end = displayed.rfind("[", 0, found.start()), displayed.find("]", found.end())
+        inside = begin >= 0 and end >= 0 and "]" not in displayed[begin : found.start()]
+        array = NUMBER.findall(displayed[begin : end + 1]) if inside else [found[0]]
         yield found[0], max(map(decimals, array))
 
 
@@ -72,13 +72,13 @@ def decimals(number: str) -> int:
     return len(number.removesuffix(DOTS).partition("e")[0].partition(".")[2])
 
 
-def is_same_number(shown: tuple[str, int], printed: str) -> bool:
-    text, places = shown
+def is_same_number(displayed: tuple[str, int], printed: str) -> bool:
+    text, slots = displayed
     if "." not in text and "e" not in text:
         return text == printed
     size = 10 ** int(text.partition("e")[2].removesuffix(DOTS)) if "e" in text else 1.0
     value, other = (float(number.removesuffix(DOTS).replace(",", "")) for number in (text, printed))
-    return abs(value - other) <= 1.001 * size * 10**-places
+    return abs(value - other) <= 1.001 * size * 10**-slots
 
 
 # Python blocks.
@@ -93,7 +93,7 @@ class Output:
     column: int
     is_beside: bool
     n_lines: int  # of comment
-    shown: str
+    displayed: str
 
 
 def outputs(code: str) -> list[Output]:
@@ -115,8 +115,8 @@ def outputs(code: str) -> list[Output]:
             while (line := last + len(lines) + 1) in alone and comments[line].start[1] == node.col_offset:
                 lines.append(line)
         if lines:
-            shown = "\n".join(comments[line].string.removeprefix("#").removeprefix(" ") for line in lines)
-            found.append(Output(node.lineno, last, node.col_offset, lines == [last], len(lines), shown))
+            displayed = "\n".join(comments[line].string.removeprefix("#").removeprefix(" ") for line in lines)
+            found.append(Output(node.lineno, last, node.col_offset, lines == [last], len(lines), displayed))
     return sorted(found, key=lambda output: output.line)
 
 
@@ -136,16 +136,16 @@ def run_python(code: str, name: str, namespace: dict[str, Any]) -> dict[int, str
 def with_outputs(code: str, printed: dict[int, str]) -> str:
     lines = code.split("\n")
     for output in reversed(outputs(code)):
-        if is_same(output.shown, printed[output.line]):
+        if is_same(output.displayed, printed[output.line]):
             continue
-        new = shortened_numbers(printed[output.line], output.shown)
+        new = shortened_numbers(printed[output.line], output.displayed)
         last = lines[output.last_line - 1]
         if output.is_beside and "\n" not in new:
-            lines[output.last_line - 1] = last[: last.rindex("# " + output.shown)] + "# " + new
+            lines[output.last_line - 1] = last[: last.rindex("# " + output.displayed)] + "# " + new
             continue
         below = [" " * output.column + "# " + line for line in new.split("\n")]
         if output.is_beside:
-            lines[output.last_line - 1] = last[: last.rindex("# " + output.shown)].rstrip()
+            lines[output.last_line - 1] = last[: last.rindex("# " + output.displayed)].rstrip()
         first = output.last_line
         lines[first : first + (0 if output.is_beside else output.n_lines)] = below
     return "\n".join(lines)
@@ -156,8 +156,8 @@ def shortened_numbers(new: str, old: str) -> str:
     cut = re.search(r"\.(\d+)\.\.\.", old)
     if cut is None:
         return new
-    places = len(cut[1])
-    return re.sub(rf"(-?\d+\.\d{{{places}}})\d+", rf"\1{DOTS}", new)
+    slots = len(cut[1])
+    return re.sub(rf"(-?\d+\.\d{{{slots}}})\d+", rf"\1{DOTS}", new)
 
 
 # Commands.
@@ -172,7 +172,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
                 found.append((line[2:], []))
             elif found:
                 found[-1][1].append(line)
-    return [(command, shown) for command, shown in found if command.startswith("glassgpt")]
+    return [(command, displayed) for command, displayed in found if command.startswith("glassgpt")]
 
 
 def run_command(command: str, folder: str) -> list[str]:
@@ -182,23 +182,23 @@ def run_command(command: str, folder: str) -> list[str]:
     return [line.rstrip() for line in done.stdout.rstrip("\n").split("\n")]
 
 
-def shortened(lines: list[str], shown: list[str]) -> list[str]:
+def shortened(lines: list[str], displayed: list[str]) -> list[str]:
     """The new lines, with the same gap as the old ones."""
-    if shown.count(DOTS) != 1:
-        return shown if DOTS in shown else lines
-    first = shown.index(DOTS)
-    last = len(shown) - first - 1
+    if displayed.count(DOTS) != 1:
+        return displayed if DOTS in displayed else lines
+    first = displayed.index(DOTS)
+    last = len(displayed) - first - 1
     return [*lines[:first], DOTS, *lines[len(lines) - last :]]
 
 
 def with_command_outputs(block: str, folder: str) -> str:
     written: list[str] = []
     for part in re.split(r"(?=^\$ )", block, flags=re.MULTILINE)[1:]:
-        command, *shown = part.removesuffix("\n").split("\n")
+        command, *displayed = part.removesuffix("\n").split("\n")
         if command.startswith("$ glassgpt") and not is_marked(command):
             printed = run_command(command[2:], folder)
-            shown = shortened(printed, shown) if shown else shown
-        written += [command, *shown]
+            displayed = shortened(printed, displayed) if displayed else displayed
+        written += [command, *displayed]
     return "\n".join(written) + "\n"
 
 

@@ -66,7 +66,7 @@ def use_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("displayed", "printed"),
     [
         ("[918, 11] [-2.09..., -1.01...]", "[918, 11] [-2.0951, -1.0143]"),
         ("[0.   0.1  0.87]", "[0.   0.09 0.88]"),
@@ -76,12 +76,12 @@ def use_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[' the' ' same'\n ' foot']", "[' the' ' same'\n ' foot']"),
     ],
 )
-def test_equal_outputs_are_equal(shown: str, printed: str) -> None:
-    assert pages.is_same(shown, printed)
+def test_equal_outputs_are_equal(displayed: str, printed: str) -> None:
+    assert pages.is_same(displayed, printed)
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("displayed", "printed"),
     [
         ("[918, 11]", "[919, 11]"),
         ("[-2.09...]", "[-2.1151]"),
@@ -93,8 +93,8 @@ def test_equal_outputs_are_equal(shown: str, printed: str) -> None:
         ("[' the' ' end']", "[' the' ' same' ' end']"),
     ],
 )
-def test_different_outputs_are_not(shown: str, printed: str) -> None:
-    assert not pages.is_same(shown, printed)
+def test_different_outputs_are_not(displayed: str, printed: str) -> None:
+    assert not pages.is_same(displayed, printed)
 
 
 def test_outputs_are_updated_in_place() -> None:
@@ -112,11 +112,11 @@ def test_outputs_are_updated_in_place() -> None:
 # Commands.
 
 
-def assert_output(shown: list[str], printed: str) -> None:
+def assert_output(displayed: list[str], printed: str) -> None:
     """Every line shown is printed, in order; a line of three dots stands for any number of lines."""
     lines = [line.rstrip() for line in printed.rstrip().splitlines()]
     at, skip = 0, False
-    for line in shown:
+    for line in displayed:
         if line.strip() == pages.DOTS:
             skip = True
             continue
@@ -143,15 +143,15 @@ def test_commands_print_what_is_shown(
     """In order, since a command may use what an earlier one wrote."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    for command, shown in pages.commands(TEXTS[page]):
+    for command, displayed in pages.commands(TEXTS[page]):
         if pages.is_marked(command):
             continue
         arguments = shlex.split(command, comments=True)[1:]
         assert main(arguments) == 0, command
         printed = capfd.readouterr().out
         assert printed.strip(), command
-        if shown and arguments[0] not in NOT_COMPARED:
-            assert_output(shown, printed)
+        if displayed and arguments[0] not in NOT_COMPARED:
+            assert_output(displayed, printed)
 
 
 @pytest.mark.parametrize(("page", "line"), SKIPPED)
@@ -198,7 +198,9 @@ def test_python_blocks_print_what_is_shown(
         for output in pages.outputs(code):
             found = printed.get(output.line, "nothing")
             where = f"{page}, Python block {number}, line {output.line}"
-            assert pages.is_same(output.shown, found), f"{where} shows {output.shown} and prints {found}"
+            assert pages.is_same(output.displayed, found), (
+                f"{where} shows {output.displayed} and prints {found}"
+            )
 
 
 def cached_load(loaded: dict[str, Any], shows: bool) -> Callable[..., Any]:

@@ -49,7 +49,7 @@ ROWS = {
 }
 
 
-def shown(metric: str, value: float) -> str:
+def displayed(metric: str, value: float) -> str:
     if ".acc" in metric:
         return f"{100 * value:.2f}%"
     return f"{value:.3f}" if metric.endswith("bits_per_byte") else f"{value:.2f}"
@@ -62,7 +62,7 @@ def figures(results: dict[str, Any]) -> str:
         known = published(metric, figure["protocol"])
         percent = "%" if ".acc" in metric else ""
         gpt2 = "" if known is None or known[0] is None else f"{known[0]:.2f}{percent}"
-        lines.append(f"| {meaning} | {shown(metric, figure['value'])} | {gpt2} |")
+        lines.append(f"| {meaning} | {displayed(metric, figure['value'])} | {gpt2} |")
     if "int8" in results:
         int8 = results["int8"]
         lines.append(f"| held-out text, nats per token, before packing | {int8['float_loss']:.4f} | |")
@@ -101,7 +101,7 @@ def main() -> None:
     recipe, name, model = given.recipe, given.name, given.data / given.name
     settings = json.loads((recipe / "config.json").read_text("utf-8"))["models"][name]
     size = (model / "model.int8.safetensors").stat().st_size
-    places = {
+    slots = {
         "PARAMETERS": f"{Config.load(model).n_parameters:,}",
         "SIZE": f"{size / 1e6:.1f} MB",
         **training(read_records(recipe / f"{name}.log.jsonl"), settings),
@@ -110,7 +110,7 @@ def main() -> None:
         "SAMPLES": samples(model),
     }
     card = (recipe / f"{name}.card.md").read_text("utf-8")
-    for place, text in places.items():
+    for place, text in slots.items():
         card = card.replace("{" + place + "}", text)
     (model / "MODEL_CARD.md").write_text(card, "utf-8")
 

@@ -52,12 +52,12 @@ def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) 
 
     def place(point: Point) -> Point:
         step, value = point
-        share = (min(max(value, low), high) - low) / (high - low)
-        return round(LEFT + WIDTH * step / steps, 1), round(TOP + HEIGHT * (1 - share), 1)
+        fraction = (min(max(value, low), high) - low) / (high - low)
+        return round(LEFT + WIDTH * step / steps, 1), round(TOP + HEIGHT * (1 - fraction), 1)
 
-    def path(points: list[Point], look: str) -> str:
+    def path(points: list[Point], view: str) -> str:
         line = "L".join(f"{x} {y}" for x, y in map(place, points))
-        return f'<path class="{look}" stroke="{colour}" d="M{line}"/>' if points else ""
+        return f'<path class="{view}" stroke="{colour}" d="M{line}"/>' if points else ""
 
     parts = []
     for tick in linear_ticks(low, high):
@@ -68,9 +68,9 @@ def drawing(runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]) 
         parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{format_number(tick)}</text>')
     for row, (colour, (name, (records, sessions))) in enumerate(zip(COLOURS, runs.items(), strict=False)):
         loss = get_curve(records, "loss")
-        for session in sessions:
-            if session["step"]:
-                x = place((session["step"], low))[0]
+        for start in sessions:
+            if start["step"]:
+                x = place((start["step"], low))[0]
                 parts.append(f'<path class="resumed" d="M{x} {TOP}v{HEIGHT}"><title>resumed</title></path>')
         parts += [path(downsample(loss), "raw"), path(downsample(smooth(loss)), "smooth")]
         for x, y in map(place, get_curve(records, "val_loss")):

@@ -73,7 +73,7 @@ def write_texts(file: Path, texts: Iterable[str]) -> None:
     print(f"{file}: {len(lines)} documents")
 
 
-def measure(model: str, texts: Path, whole: str | None, rest: list[str]) -> dict[str, Any]:
+def measure(model: str, texts: Path, full: str | None, rest: list[str]) -> dict[str, Any]:
     """The figures of the model, and of the same in float where it is given."""
     found: Figures = {}
     for name in (*HELD_OUT, "reviews"):
@@ -82,12 +82,10 @@ def measure(model: str, texts: Path, whole: str | None, rest: list[str]) -> dict
     other = figures(model, "--suite", "lambada", "--data", str(texts / STRAIGHT), "--any-data", *rest)
     found |= {name.replace("lambada", STRAIGHT): figure for name, figure in other.items()}
     results: dict[str, Any] = {"packed": found}
-    if whole is not None:
+    if full is not None:
         results["float"] = {}
         for name in HELD_OUT:
-            results["float"] |= figures(
-                whole, str(texts / f"{name}.jsonl"), "--suite", "bits-per-byte", *rest
-            )
+            results["float"] |= figures(full, str(texts / f"{name}.jsonl"), "--suite", "bits-per-byte", *rest)
         cost = loss(found) - loss(results["float"])
         results["int8"] = {
             "loss": loss(found),
@@ -122,13 +120,13 @@ def main() -> None:
     measuring = steps.add_parser("measure", description="other flags go to glassgpt eval: --device, --limit")
     measuring.add_argument("model")
     measuring.add_argument("--texts", type=Path, required=True)
-    measuring.add_argument("--float", dest="whole", help="the same model before it was packed")
+    measuring.add_argument("--float", dest="full", help="the same model before it was packed")
     measuring.add_argument("-o", "--out", type=Path, required=True)
     given, rest = parser.parse_known_args()
     if given.step == "texts":
         gather(given.clean, given.shards, given.eval, given.reviews, given.out)
     else:
-        results = measure(given.model, given.texts, given.whole, rest)
+        results = measure(given.model, given.texts, given.full, rest)
         given.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 

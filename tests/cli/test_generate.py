@@ -280,11 +280,11 @@ def test_lines_wrap_between_words_on_a_terminal(tiny):
     command, env = program("generate", prompt, "--model", tiny, "--max-new-tokens", "1", COLUMNS="40")
     with subprocess.Popen(command, env=env, stdout=follower, stderr=subprocess.PIPE) as process:
         os.close(follower)
-        shown = b""
+        displayed = b""
         while chunk := read_all(leader):
-            shown += chunk
+            displayed += chunk
         assert process.wait(timeout=300) == 0
-    lines = shown.replace(b"\x1b[1m", b"").split(b"\r\n")
+    lines = displayed.replace(b"\x1b[1m", b"").split(b"\r\n")
     assert lines[0] == b"some words that go on and on some words"
     assert lines[1] == b"that go on and on some words that go on"
 

@@ -75,8 +75,8 @@ def test_every_path_option_is_checked():
     for command in COMMANDS:
         for name, hint in typing.get_type_hints(load_command(command), include_extras=True).items():
             if name in paths:
-                shown = {getattr(note, "metavar", None) for note in hint.__metadata__}
-                assert shown & PATH_METAVARS, (command, name)
+                displayed = {getattr(note, "metavar", None) for note in hint.__metadata__}
+                assert displayed & PATH_METAVARS, (command, name)
 
 
 WRONG = {

@@ -142,9 +142,9 @@ def test_known_answers_are_compared(tiny, monkeypatch, shift, ok):
     found = [
         (text, p) for text, p in gpt.next([gpt.tokenizer.eot_id], k=257) if text.isascii() and len(text) == 1
     ]
-    answers = dict(found[:4])
-    first = next(iter(answers))
-    monkeypatch.setattr(verify, "KNOWN_ANSWERS", {**answers, first: answers[first] + shift})
+    responses = dict(found[:4])
+    first = next(iter(responses))
+    monkeypatch.setattr(verify, "KNOWN_ANSWERS", {**responses, first: responses[first] + shift})
     check = verify.check_known_answers(load_checkpoint(tiny))
     assert check.ok is ok
     assert check.deviation == pytest.approx(shift, abs=1e-7)

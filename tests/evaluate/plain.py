@@ -38,23 +38,23 @@ class Plain:
 
     def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         stripped = context.rstrip()
-        whole = self.tokenizer.encode(context + continuation)
+        full = self.tokenizer.encode(context + continuation)
         before = self.tokenizer.encode(stripped)
-        after = whole[len(before) :]
+        after = full[len(before) :]
         return before if before else [self.tokenizer.eot_id], after
 
     def continuation(self, context: str, continuation: str) -> tuple[list[float], list[bool]]:
         """Each token of the continuation: its log-probability, and whether it was the likeliest."""
         before, after = self.pair(context, continuation)
         logprobs, greedy = [], []
-        whole = before + after
+        full = before + after
         # The last L + 1 tokens are what the model sees: L to read, the last to guess.
-        begin = max(0, len(whole) - self.L - 1)
+        begin = max(0, len(full) - self.L - 1)
         assert len(after) <= self.L, "write shorter test data"
-        for i in range(len(before), len(whole)):
-            p = self.after(whole, begin, i, len(whole) - 1)
-            logprobs.append(float(p[whole[i]]))
-            greedy.append(int(p.argmax()) == whole[i])
+        for i in range(len(before), len(full)):
+            p = self.after(full, begin, i, len(full) - 1)
+            logprobs.append(float(p[full[i]]))
+            greedy.append(int(p.argmax()) == full[i])
         return logprobs, greedy
 
     def apart(self, text: str) -> list[float]:
@@ -62,8 +62,8 @@ class Plain:
         return self.rolling(text, self.L)
 
     def rolling(self, text: str, stride: int) -> list[float]:
-        whole = [self.tokenizer.eot_id, *self.tokenizer.encode(text)]
-        n = len(whole)
+        full = [self.tokenizer.eot_id, *self.tokenizer.encode(text)]
+        n = len(full)
         found = []
         for t in range(1, n):
             if t <= self.L:
@@ -71,7 +71,7 @@ class Plain:
             else:
                 end = min(1 + self.L + math.ceil((t - self.L) / stride) * stride, n)
             begin = max(0, end - 1 - self.L)
-            found.append(float(self.after(whole, begin, t, end - 1)[whole[t]]))
+            found.append(float(self.after(full, begin, t, end - 1)[full[t]]))
         return found
 
     def strided(self, text: str, stride: int) -> list[float]:
@@ -90,13 +90,13 @@ def expected(plain: Plain, files: dict[str, str]) -> dict[str, float]:
     figures |= lambada(plain, files["lambada_test.jsonl"])
     for name in ("CN", "NE"):
         figures[f"cbt-{name.lower()}.accuracy"] = cbt(plain, files[f"cbtest_{name}_test_2500ex.txt"])
-    whole = {
+    full = {
         "wikitext-2": ("wikitext-2.test.tokens", detokenise.wikitext),
         "wikitext-103": ("wikitext-103.test.tokens", detokenise.wikitext),
         "ptb": ("ptb.test.txt", detokenise.ptb),
         "1bw": ("news.en.heldout-00000-of-00050", detokenise.one_billion),
     }
-    for name, (file, undo) in whole.items():
+    for name, (file, undo) in full.items():
         original_tokens = sum(len(line.split()) + 1 for line in files[file].split("\n")[:-1])
         loss = -sum(plain.apart(undo(files[file])))
         figures[f"{name}.perplexity"] = math.exp(loss / original_tokens)

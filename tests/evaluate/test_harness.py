@@ -73,8 +73,8 @@ def assert_equal(ours: list[tuple[float, bool]], hf: list[tuple[float, bool]]) -
 
 def greedy_continuations(hf: HFLM, contexts: list[str]) -> list[tuple[str, str]]:
     """Continuations that are their own likeliest ones, for flags that are not all false."""
-    wishes = {"until": [], "max_gen_toks": 3}
-    found = hf.generate_until(asked("generate_until", *((c, wishes) for c in contexts)), disable_tqdm=True)
+    options = {"until": [], "max_gen_toks": 3}
+    found = hf.generate_until(asked("generate_until", *((c, options) for c in contexts)), disable_tqdm=True)
     return list(zip(contexts, found, strict=True))
 
 
@@ -124,16 +124,16 @@ def test_greedy_texts_are_those_of_hf(both) -> None:
         disable_tqdm=True,
     )
     stop = [text[6:8] for text in free[:2]]  # strings that are sure to come
-    for wishes in (
+    for options in (
         {"until": [], "max_gen_toks": 20},
         {"until": stop, "max_gen_toks": 20, "do_sample": False},
         {"until": stop[0], "max_new_tokens": 7, "temperature": 0.0},
         {"until": ["\n\n"], "max_gen_toks": 9, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
     ):
-        requests = asked("generate_until", *((context, dict(wishes)) for context in contexts))
+        requests = asked("generate_until", *((context, dict(options)) for context in contexts))
         found = ours.generate_until(requests, disable_tqdm=True)
         assert found == hf.generate_until(requests, disable_tqdm=True)
-        if wishes["until"] is stop:
+        if options["until"] is stop:
             assert not any(mark in text for text in found for mark in stop)
             assert found[0] == free[0][: min(free[0].index(mark) for mark in stop if mark in free[0])]
 
@@ -142,16 +142,16 @@ def test_drawn_texts_differ_and_repeat_with_the_seed(both) -> None:
     import torch
 
     ours, _ = both
-    wishes = {"until": ["\n\n"], "max_gen_toks": 12, "do_sample": True, "temperature": 1.0}
-    requests = asked("generate_until", *(("The cook", dict(wishes)) for _ in range(3)))
+    options = {"until": ["\n\n"], "max_gen_toks": 12, "do_sample": True, "temperature": 1.0}
+    requests = asked("generate_until", *(("The cook", dict(options)) for _ in range(3)))
     found = []
     for _ in range(2):
         torch.manual_seed(1234)
         found.append(ours.generate_until(requests, disable_tqdm=True))
     assert found[0] == found[1]
     assert len(set(found[0])) == 3
-    assert ours.sampling_settings(wishes).top_k == 50  # as transformers has it
-    assert ours.sampling_settings({**wishes, "top_k": 0, "top_p": 0.9}).top_k is None
+    assert ours.sampling_settings(options).top_k == 50  # as transformers has it
+    assert ours.sampling_settings({**options, "top_k": 0, "top_p": 0.9}).top_k is None
 
 
 def test_mistakes_are_one_line_errors(both) -> None:
@@ -160,14 +160,14 @@ def test_mistakes_are_one_line_errors(both) -> None:
         ours.loglikelihood(asked("loglikelihood", ("The cook", "")))
     with pytest.raises(UserError, match="nothing to score"):
         ours.loglikelihood(asked("loglikelihood", ("", "<|endoftext|>")))
-    for wishes, message in (
+    for options, message in (
         ({"max_gen_toks": 77}, "max_gen_toks is 77, but the context is 77"),
         ({"do_sample": True, "max_gen_toks": 5}, "do_sample needs a temperature above 0"),
         ({"num_beams": 4, "max_gen_toks": 5}, "num_beams=4"),
         ({"top_p": 2.0, "max_gen_toks": 5}, "top_p is 2.0"),
     ):
         with pytest.raises(SettingError, match=message):
-            ours.generate_until(asked("generate_until", ("The cook", wishes)))
+            ours.generate_until(asked("generate_until", ("The cook", options)))
 
 
 def test_what_hf_refuses_has_an_answer(both) -> None:

@@ -22,10 +22,10 @@ def measure(kind, totals, weights=None) -> MetricResult:
 
 
 def test_the_error_of_an_accuracy_is_the_sample_deviation_over_root_n() -> None:
-    answers = [1, 0, 0, 1, 1, 0, 1, 1]
-    found = measure(ACCURACY, answers)
+    responses = [1, 0, 0, 1, 1, 0, 1, 1]
+    found = measure(ACCURACY, responses)
     assert found.value == 5 / 8
-    assert found.stderr == pytest.approx(np.std(answers, ddof=1) / math.sqrt(8))
+    assert found.stderr == pytest.approx(np.std(responses, ddof=1) / math.sqrt(8))
     assert found.n == 8
 
 

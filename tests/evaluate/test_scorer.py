@@ -128,13 +128,13 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
         seen.clear()
         found = scored_hidden(model, sheet)
         assert seen[0] < sheet.ids.size * model.config.n_embd / 2
-        whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
+        full = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
         # float32 sums in another order; the vectors have a norm's size, about 1.
-        torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
+        torch.testing.assert_close(found, torch.cat(full), atol=2e-5, rtol=0)
     everything = [Window(row.ids, 1) for row in rows if len(row.ids) == 36]
-    whole = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
+    full = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
     found = scored_hidden(model, pack_texts(as_requests([everything])[0]))
-    torch.testing.assert_close(found, torch.cat(whole), atol=2e-5, rtol=0)
+    torch.testing.assert_close(found, torch.cat(full), atol=2e-5, rtol=0)
     handle.remove()
 
 
@@ -264,7 +264,7 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     path = tmp_path / "cache" / "x.scores"
     groups = [[row] for row in rolling_windows(ids_of(900), 50, 50, prefix=256)]
     limits = BatchLimits(tokens=100, chunk=50)
-    whole = Scorer(limited(random_bytes, limits)).score(groups)
+    full = Scorer(limited(random_bytes, limits)).score(groups)
     read: list[int] = []
 
     def killed_after_three(n: int) -> None:
@@ -281,7 +281,7 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
     rest: list[int] = []
     found = again.score(groups, rest.append)
     assert sum(rest) + sum(read) == sum(len(row.ids) for (row,) in groups)
-    for (a,), (b,) in zip(whole, found, strict=True):
+    for (a,), (b,) in zip(full, found, strict=True):
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
         np.testing.assert_array_equal(a.greedy, b.greedy)
     third = Scorer(limited(random_bytes, limits), ScoreCache(path))

@@ -44,14 +44,14 @@ ENWIK8 = (
 )
 
 
-def cbt(answers: tuple[str, str]) -> str:
+def cbt(responses: tuple[str, str]) -> str:
     story = [
         f"{i} The miller 's {animal} went to the market , and he did n't come back ."
         for i, animal in enumerate(["cat", "dog", "hen", "cow"] * 5, start=1)
     ]
     choices = "cat|dog|hen|cow|mill|road|sack|king|day|boy"
-    first = f"21 `` The XXXXX is ours , '' said the miller .\t{answers[0]}\t\t{choices}"
-    second = f"21 XXXXX -LRB- and the cow -RRB- slept .\t{answers[1]}\t\t{choices}"
+    first = f"21 `` The XXXXX is ours , '' said the miller .\t{responses[0]}\t\t{choices}"
+    second = f"21 XXXXX -LRB- and the cow -RRB- slept .\t{responses[1]}\t\t{choices}"
     return "\n".join([*story, first, "", *story[:20], second, ""]) + "\n"
 
 

@@ -172,10 +172,10 @@ class Visit:
         assert not self.wrong, self.wrong
 
 
-def until(look: Callable[[], Any], what: str) -> Any:
+def until(inspect_page: Callable[[], Any], what: str) -> Any:
     end = time.monotonic() + PATIENCE
     while True:
-        found = look()
+        found = inspect_page()
         if found:
             return found
         assert time.monotonic() < end, f"never: {what}"

@@ -393,5 +393,5 @@ def test_concurrent_generations_are_limited(gpt: GPT) -> None:
             *(generate(wanted, app.state.explorer) for _ in range(8)), return_exceptions=True
         )
 
-    answers = asyncio.run(ask())
-    assert sum(isinstance(answer, ApiError) for answer in answers) == 8 - MAX_GENERATIONS
+    responses = asyncio.run(ask())
+    assert sum(isinstance(answer, ApiError) for answer in responses) == 8 - MAX_GENERATIONS

@@ -44,7 +44,7 @@ def percent(p: float) -> str:
     return f"{value:.{2 if value < 1 or value > 99 else 1 if value < 10 else 0}f}%"
 
 
-def shown(text: str) -> str:
+def displayed(text: str) -> str:
     return text.replace(" ", "·").replace("\n", "↵")
 
 
@@ -74,7 +74,7 @@ def test_the_tower_shows_the_lens(visit: Begin, gpt: GPT) -> None:
             cell = page.page.locator(f"#cell-lens-{layer}-{token}")
             assert close(cell.locator(".how").inner_text(), float(lens.p[layer + 1, token]), brief)
             said = cell.get_attribute("aria-description") or ""
-            assert shown(lens.texts[layer + 1, token]) in said
+            assert displayed(lens.texts[layer + 1, token]) in said
             p = float(lens.p[layer + 1, token])
             assert any(percent(each) in said for each in (p, p * (1 + 1e-6), p * (1 - 1e-6)))
     for token in range(len(trace) - 1):
@@ -88,14 +88,14 @@ def test_the_strip_shows_tokens_ids_and_merges(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT)
     ids = gpt.encode(TEXT)
     chips = page.page.locator("glass-strip [role=group] button")
-    assert chips.all_text_contents() == [f"{shown(gpt.decode([i]))}{i}" for i in ids]
+    assert chips.all_text_contents() == [f"{displayed(gpt.decode([i]))}{i}" for i in ids]
     chips.nth(2).hover()
     card = page.page.locator("#token-card")
     card.wait_for(state="visible")
     word = gpt.tokenizer.explain(TEXT)[1]
     written = "".join(card.inner_text().split())
     for piece in word.merges[-1].pieces:
-        assert shown(piece.decode()) in written
+        assert displayed(piece.decode()) in written
 
 
 @pytest.mark.parametrize(("layer", "head", "token"), [(0, 0, 0), (2, 1, 3), (3, 3, 6)])
@@ -130,7 +130,7 @@ def test_without_the_mask_a_token_sees_what_follows(visit: Begin, gpt: GPT) -> N
 def test_candidates_are_the_likeliest_tokens_and_sum_to_one(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT, view="next")
     best = gpt.next(TEXT)
-    assert page.texts(".candidate .word") == [shown(text) for text, _ in best]
+    assert page.texts(".candidate .word") == [displayed(text) for text, _ in best]
     assert all(
         close(text, p, percent) for text, (_, p) in zip(page.texts(".candidate .share"), best, strict=True)
     )
@@ -165,7 +165,7 @@ def test_the_third_candidate_is_appended_through_the_cache(visit: Begin, gpt: GP
     # The appended column is computed in products of other shapes: a few roundings (see test_endpoints).
     assert np.abs(np.float32(here["norms"]) - fresh.norms).max() <= 2e-5 * fresh.norms.max()
     page.ready()
-    assert page.texts(".candidate .word") == [shown(text) for text, _ in gpt.next(ids)]
+    assert page.texts(".candidate .word") == [displayed(text) for text, _ in gpt.next(ids)]
     page.page.go_back()  # Back takes the token away again
     page.until("store.trace.tokens.length === given", len(ids) - 1)
 

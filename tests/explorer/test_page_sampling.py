@@ -41,18 +41,18 @@ def rows() -> list[np.ndarray]:
     return [smooth, ties, holes, wide]
 
 
-def expected(logits: np.ndarray, given: dict[str, float | int], uniforms: np.ndarray) -> dict[str, object]:
+def expected(logits: np.ndarray, given: dict[str, float | int], draws: np.ndarray) -> dict[str, object]:
     settings = Settings(**{"top_k": None, **given})  # type: ignore[arg-type]
     found, slack = naive.distribution([float(x) for x in logits], settings)
     assert slack > 1e-13, "a threshold lies on a token: rounding would decide. Choose another row"
-    column = stack_params([settings] * len(uniforms), len(logits), lambda a: a)
-    drawn = draw_tokens(np.tile(logits, (len(uniforms), 1)), column, uniforms).tokens
+    column = stack_params([settings] * len(draws), len(logits), lambda a: a)
+    drawn = draw_tokens(np.tile(logits, (len(draws), 1)), column, draws).tokens
     names = {"temperature": "temperature", "top_k": "topK", "top_p": "topP", "min_p": "minP"}
     return {
         "params": {js: given.get(python) for python, js in names.items()},
         "ids": [i for i, _ in found],
         "probabilities": [p for _, p in found],
-        "draws": [[float(u), int(t)] for u, t in zip(uniforms, drawn, strict=True)],
+        "draws": [[float(u), int(t)] for u, t in zip(draws, drawn, strict=True)],
     }
 
 
@@ -61,13 +61,13 @@ def test_the_pages_sampler_is_the_packages_sampler(tmp_path: Path) -> None:
     if node is None:
         pytest.skip("no node here (the page's own sampler is tested with it)")
     random = np.random.default_rng(6)
-    uniforms = np.concatenate([[0.0, 0.9999], random.random(30)])
+    draws = np.concatenate([[0.0, 0.9999], random.random(30)])
     cases = {
         "rows": [
             {
                 "logits": [None if x == -np.inf else float(x) for x in row],
                 "cases": [
-                    expected(row, given, uniforms[: 32 if len(row) < 9999 else 6])
+                    expected(row, given, draws[: 32 if len(row) < 9999 else 6])
                     for given in (KNOBS if len(row) < 9999 else KNOBS[1:])
                 ],
             }

@@ -22,7 +22,7 @@ def value(rng: random.Random) -> Any:
     )  # fmt: skip
 
 
-def places(node: Any) -> list[tuple[Any, Any]]:
+def slots(node: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a JSON value."""
     found: list[tuple[Any, Any]] = []
     stack = [node]
@@ -52,7 +52,7 @@ def json_text(rng: random.Random, text: str) -> str:
     except ValueError:
         return text
     for _ in range(rng.choice([1, 1, 2, 5])):
-        known = places(node)
+        known = slots(node)
         if not known:
             break
         container, key = rng.choice(known)

@@ -81,12 +81,12 @@ def test_beams(gpt):
 
 class TestStream:
     def test_pieces_make_up_the_text(self, gpt):
-        whole = gpt.generate("hello", seed=3, max_new_tokens=60, temperature=1.2)
+        full = gpt.generate("hello", seed=3, max_new_tokens=60, temperature=1.2)
         stream = gpt.stream("hello", seed=3, max_new_tokens=60, temperature=1.2)
         assert stream.generation is None
-        assert "".join(stream) == whole.text
-        assert stream.generation.tokens == whole.tokens
-        assert stream.notes == whole.notes != []
+        assert "".join(stream) == full.text
+        assert stream.generation.tokens == full.tokens
+        assert stream.notes == full.notes != []
         assert next(stream, "end") == "end"
 
     def test_two_streams_read_by_turns(self, gpt):
@@ -163,14 +163,14 @@ class TestInterrupted:
 
     def test_what_is_there_of_every_sample(self, gpt, monkeypatch):
         settings = {"samples": 4, "seed": 3, "max_new_tokens": 12}
-        whole = [gpt.generate(prompt, **settings).samples for prompt in ("ab", "cd")]
+        full = [gpt.generate(prompt, **settings).samples for prompt in ("ab", "cd")]
         with monkeypatch.context() as patch:
             self.break_after(gpt, patch, 6)
             with pytest.raises(Interrupted) as caught:
                 gpt.generate(["ab", "cd"], **settings)
         found = caught.value.found
         assert [len(generations) for generations in found] == [4, 4]
-        for one, all_of_it in zip(itertools.chain(*found), itertools.chain(*whole), strict=True):
+        for one, all_of_it in zip(itertools.chain(*found), itertools.chain(*full), strict=True):
             assert one.sample == all_of_it.sample
             assert one.prompt == all_of_it.prompt
             if one.finish_reason == "cancelled":
@@ -181,7 +181,7 @@ class TestInterrupted:
         assert max(len(one.tokens) for one in found[0]) >= 6
         assert any(one.finish_reason == "cancelled" for one in found[0])
         assert not any(engine.busy for engine in gpt._idle.values())
-        assert gpt.generate("ab", **settings).samples[3].tokens == whole[0][3].tokens
+        assert gpt.generate("ab", **settings).samples[3].tokens == full[0][3].tokens
 
     def test_the_best_beams_so_far(self, gpt, monkeypatch):
         settings = {"beams": 3, "samples": 3, "max_new_tokens": 12, "ignore_eot": True}

@@ -250,7 +250,7 @@ def test_logprobs_are_of_the_raw_logits_whatever_the_settings():
 
 class TestUniformRNG:
     def test_windows_continue_one_stream(self):
-        whole = UniformRNG(3, 1).window(0, 500)
+        entire = UniformRNG(3, 1).window(0, 500)
         parts = UniformRNG(3, 1)
         pieces = [
             parts.window(0, 64)[:10],
@@ -258,8 +258,8 @@ class TestUniformRNG:
             parts.window(64, 64),
             parts.window(400, 100),
         ]
-        np.testing.assert_array_equal(np.concatenate(pieces[:3]), whole[:128])
-        np.testing.assert_array_equal(pieces[3], whole[400:])
+        np.testing.assert_array_equal(np.concatenate(pieces[:3]), entire[:128])
+        np.testing.assert_array_equal(pieces[3], entire[400:])
 
     def test_seeds_and_samples_have_their_own_streams(self):
         streams = [

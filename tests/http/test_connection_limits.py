@@ -39,8 +39,8 @@ class Server:
     def __init__(self, **limits: Any) -> None:
         self.limits = ConnectionLimits(**(PATIENT | limits))
         self.go, self.left, self.begun = threading.Event(), threading.Event(), threading.Semaphore(0)
-        ways = {"/": self.here, "/held": self.held, "/endless": self.endless}
-        routes = [Route(path, way, methods=["POST"]) for path, way in ways.items()]
+        variants = {"/": self.here, "/held": self.held, "/endless": self.endless}
+        routes = [Route(path, variant, methods=["POST"]) for path, variant in variants.items()]
         self.stack = ExitStack()
         url = self.stack.enter_context(served(Starlette(routes=routes), self.limits))
         self.port = int(url.split(":")[2].strip("/"))

@@ -125,8 +125,8 @@ def test_any_text_can_be_shown(text: str) -> None:
     figure.label(0, 20, text, tip=text)
     figure.label(0, 40, visible(text), room=50)
     root = ElementTree.fromstring(figure.to_svg().encode())
-    shown = next(root.iter(SVG + "text"))
-    assert "\n" not in (shown.text or "")
+    displayed = next(root.iter(SVG + "text"))
+    assert "\n" not in (displayed.text or "")
     assert len(list(root)) == 5  # style, title, paper and the two labels: no text became a part
 
 
@@ -139,7 +139,7 @@ def test_cutting(text: str, room: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "room", "shown"),
+    ("text", "room", "displayed"),
     [
         ("house", 5, "house"),
         ("houses", 5, "hous…"),
@@ -148,8 +148,8 @@ def test_cutting(text: str, room: int) -> None:
         ("漢字", 3, "漢…"),
     ],
 )
-def test_as_much_as_fits_is_kept(text: str, room: int, shown: str) -> None:
-    assert truncate(text, room) == shown
+def test_as_much_as_fits_is_kept(text: str, room: int, displayed: str) -> None:
+    assert truncate(text, room) == displayed
 
 
 def test_a_short_text_has_its_explanation(shipped: GPT) -> None:
@@ -175,8 +175,8 @@ def test_the_heads_that_the_notebook_names_look_where_it_says() -> None:
     at = re.search(r"block (\d+), head (\d+), the last .{0,2}the.{0,2} looks at .{0,2}at", words)
     assert back is not None
     assert at is not None
-    look = trace.attention[int(back[1]), int(back[2])]
-    assert np.diagonal(look, -1).min() > 0.9
+    view = trace.attention[int(back[1]), int(back[2])]
+    assert np.diagonal(view, -1).min() > 0.9
     assert trace.attention[int(at[1]), int(at[2])][-1, -2] > 0.9
 
 

@@ -77,9 +77,9 @@ def test_the_same_with_the_shipped_model(shipped: GPT) -> None:
 
 def test_patching_all_heads_one_by_one_is_patching_z(gpt: GPT) -> None:
     heads = [Patch("h.1.attn.z", B, head=head) for head in range(4)]
-    whole = gpt.intervene(A, Patch("h.1.attn.z", B))
-    np.testing.assert_array_equal(gpt.intervene(A, heads).after.logits, whole.after.logits)
-    assert gpt.intervene(A, heads[:3]).kl != whole.kl
+    full = gpt.intervene(A, Patch("h.1.attn.z", B))
+    np.testing.assert_array_equal(gpt.intervene(A, heads).after.logits, full.after.logits)
+    assert gpt.intervene(A, heads[:3]).kl != full.kl
 
 
 def test_patching_positions(gpt: GPT) -> None:

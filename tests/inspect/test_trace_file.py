@@ -65,12 +65,12 @@ def test_a_part_of_it(gpt: GPT, tmp_path: Path) -> None:
         loaded.lens(11)
     with pytest.raises(UserError, match="loaded without its model"):
         loaded.append(3)
-    whole = Trace.load(path, gpt)
-    np.testing.assert_array_equal(whole.attn.q[0, 0], gpt.trace(IDS).attn.q[0, 0])
-    assert whole.lens(20).ids.shape == (4, 7, 20)
-    assert len(whole.append(3)) == 8
+    full = Trace.load(path, gpt)
+    np.testing.assert_array_equal(full.attn.q[0, 0], gpt.trace(IDS).attn.q[0, 0])
+    assert full.lens(20).ids.shape == (4, 7, 20)
+    assert len(full.append(3)) == 8
     with pytest.raises(SettingError, match="no step matches 'attention'"):
-        whole.save(tmp_path / "x", "attention")
+        full.save(tmp_path / "x", "attention")
     with pytest.raises(UserError, match="not of the shape"):
         Trace.load(path, random_model(VARIANT))
 

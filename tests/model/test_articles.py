@@ -65,11 +65,11 @@ def test_the_parameter_tally(size: str, count: int) -> None:
 def test_four_prefixes_in_one_pass(small: GPT2) -> None:
     """ "robot must obey orders" is four examples at once: each word predicts from those before it."""
     words = torch.tensor([[17, 42, 8, 99]])
-    whole = small(words)
+    full = small(words)
     for length in (1, 2, 3, 4):
         alone = small(words[:, :length])
         # Fewer rows in a product may be summed in another order: a few float32 roundings of logits near 1.
-        torch.testing.assert_close(whole[:, length - 1], alone[:, -1], atol=2e-6, rtol=0)
+        torch.testing.assert_close(full[:, length - 1], alone[:, -1], atol=2e-6, rtol=0)
 
 
 @torch.no_grad()

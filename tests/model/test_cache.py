@@ -19,11 +19,11 @@ ROUNDING = 6e-5
 @torch.no_grad()
 def test_one_token_at_a_time_equals_all_at_once(small: GPT2) -> None:
     ids = torch.randint(0, 101, (2, 48))
-    whole = small(ids)
+    entire = small(ids)
     cache = Cache.empty(small.config, 2, 48, ids.device, torch.float32)
     for t in range(48):
         step = small(ids[:, t : t + 1], torch.full((2, 1), t), cache.view(slice(0, 2), t + 1))
-        torch.testing.assert_close(step[:, 0], whole[:, t], atol=ROUNDING, rtol=0)
+        torch.testing.assert_close(step[:, 0], entire[:, t], atol=ROUNDING, rtol=0)
 
 
 @torch.no_grad()

@@ -106,8 +106,8 @@ def test_decoding_equals_the_whole_pass(make, rows) -> None:
         found = backend.decode(range(rows), np.array([text[step] for text in texts]), [step] * rows)
         for row, text in enumerate(texts):
             with torch.no_grad():
-                whole = model(torch.tensor([text[: step + 1]]))[0, -1].numpy()
-            np.testing.assert_allclose(found[row], whole, **NEAR)
+                full = model(torch.tensor([text[: step + 1]]))[0, -1].numpy()
+            np.testing.assert_allclose(found[row], full, **NEAR)
 
 
 @every_model
@@ -116,8 +116,8 @@ def test_reading_few_tokens_equals_reading_all(make) -> None:
     batch = pack_texts([ScoreRequest(np.arange(3, 20), 15), ScoreRequest(np.arange(40, 52), 9)])
     with torch.no_grad():
         found = scored_hidden(model, batch)
-        whole = model.hidden(torch.from_numpy(batch.ids)).flatten(0, 1)[torch.from_numpy(batch.scored)]
-    np.testing.assert_allclose(found.numpy(), whole.numpy(), **NEAR)
+        full = model.hidden(torch.from_numpy(batch.ids)).flatten(0, 1)[torch.from_numpy(batch.scored)]
+    np.testing.assert_allclose(found.numpy(), full.numpy(), **NEAR)
 
 
 @every_model

@@ -87,7 +87,7 @@ def test_known_ids_of_gpt2(gpt2_peers: Peers) -> None:
 @pytest.mark.slow
 def test_20_mb_of_corpus(shared: Path, gpt2_peers: Peers) -> None:
     checked = 0
-    for name, share in (("books-03", 8e6), ("wiki-03", 8e6), ("reviews-00", 4e6)):
+    for name, fraction in (("books-03", 8e6), ("wiki-03", 8e6), ("reviews-00", 4e6)):
         size = 0
         with lzma.open(shared / "data" / "corpus" / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
             for line in lines:
@@ -96,7 +96,7 @@ def test_20_mb_of_corpus(shared: Path, gpt2_peers: Peers) -> None:
                 assert ids.tolist() == gpt2_peers.tiktoken.encode_ordinary(text)
                 assert ids.tolist() == gpt2_peers.hugging_face.encode(text, add_special_tokens=False).ids
                 size += len(text.encode())
-                if size >= share:
+                if size >= fraction:
                     break
         checked += size
     assert checked >= 20e6

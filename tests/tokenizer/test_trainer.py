@@ -138,12 +138,12 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
 def test_chunks_do_not_split_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text(english()[:200_000], encoding="utf-8", newline="")
-    whole = Counter(split_words(english()[:200_000]))
+    full = Counter(split_words(english()[:200_000]))
     monkeypatch.setattr(text_chunks, "CHUNK", 997)
     chunks = list(text_chunks.read_chunks([path]))
     assert len(chunks) > 200
     assert "".join(chunks) == english()[:200_000]
-    assert sum((Counter(split_words(chunk)) for chunk in chunks), Counter()) == whole
+    assert sum((Counter(split_words(chunk)) for chunk in chunks), Counter()) == full
 
 
 def test_documents_stay_apart(tmp_path: Path) -> None:

@@ -56,11 +56,11 @@ def train(shards: Path, run: Path, *more: str) -> int:
 def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert train(shards, run, "--steps", "30", "--eval-every", "10", "--lr", "0.01") == 0
-    told = capsys.readouterr().err
-    assert "parameters" in told
-    assert "tokens/s on cpu" in told
-    assert "step 30  loss" in told
-    assert "MFU" in told
+    reported = capsys.readouterr().err
+    assert "parameters" in reported
+    assert "tokens/s on cpu" in reported
+    assert "step 30  loss" in reported
+    assert "MFU" in reported
     losses = [record["val_loss"] for record in records(run) if "val_loss" in record]
     assert losses == sorted(losses, reverse=True)
     page = (run / "report.html").read_text("utf-8")
@@ -78,10 +78,10 @@ def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text(text)
     assert main(["prepare", str(tmp_path / "one.txt"), "-o", str(tmp_path / "shards"), "--workers", "1"]) == 0
     assert train(tmp_path / "shards", tmp_path / "run", "--steps", "2") == 0
-    whole = Shards.open(tmp_path / "shards")
+    full = Shards.open(tmp_path / "shards")
     first, end = open_splits(tmp_path / "shards")
-    assert len(first) + len(end) == len(whole)
-    assert end.read(0, len(end)).tolist() == whole.read(len(first), len(end)).tolist()
+    assert len(first) + len(end) == len(full)
+    assert end.read(0, len(end)).tolist() == full.read(len(first), len(end)).tolist()
 
 
 def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +110,9 @@ def test_a_mistake_gets_one_line(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     assert train(shards, tmp_path / "run", *more) == 2
-    told = capsys.readouterr().err.strip()
-    assert message in told
-    assert len(told.splitlines()) == 1
+    reported = capsys.readouterr().err.strip()
+    assert message in reported
+    assert len(reported.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -142,8 +142,8 @@ def test_a_run_goes_on_with_its_own_data_and_settings(
     )
     capsys.readouterr()
     assert train(tmp_path / "other", run, "--steps", "3", "--resume") == 2
-    told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "was not trained on this data: --data has different tokens" in told
+    reported = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "was not trained on this data: --data has different tokens" in reported
     assert train(shards, run, "--steps", "3", "--resume", "--lr", "0.5") == 2
     assert "lr 0.5 differs from the run's 0.001" in capsys.readouterr().err
     assert (
@@ -183,7 +183,7 @@ def test_a_killed_run_goes_on_exactly(shards: Path, tmp_path: Path, number: sign
     assert done.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), done.stderr.decode()
     assert len(records(run)) < 40
     assert train(shards, run, *settings, "--resume") == 0
-    whole, cut = ([(r["step"], r["loss"]) for r in records(tmp_path / name)] for name in ("whole", "cut"))
-    assert cut == whole
+    full, cut = ([(r["step"], r["loss"]) for r in records(tmp_path / name)] for name in ("whole", "cut"))
+    assert cut == full
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert weights[0] == weights[1]

@@ -243,12 +243,12 @@ def test_ctrl_c_keeps_the_best_so_far(diary: Path, blank: str, tmp_path: Path) -
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    said, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
-    assert "stopping after this step" in told
-    assert "stopped after" in told
-    assert f"the best model so far is in {out}" in told
-    assert "to continue, add --resume to the same command" in told
+    said, reported = process.communicate(timeout=120)
+    assert process.returncode == 0, reported
+    assert "stopping after this step" in reported
+    assert "stopped after" in reported
+    assert f"the best model so far is in {out}" in reported
+    assert "to continue, add --resume to the same command" in reported
     before, after = perplexities(said)
     assert after < before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".mine.tuning", "mine"]

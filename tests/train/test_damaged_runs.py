@@ -163,9 +163,9 @@ def test_a_run_that_cannot_resume_says_why(
 ) -> None:
     damage(run)
     assert train(data, run, "--resume") == 2
-    told = capsys.readouterr().err.strip().splitlines()
-    assert message in told[-1]
-    assert told[-1].startswith("glassgpt: ")
+    reported = capsys.readouterr().err.strip().splitlines()
+    assert message in reported[-1]
+    assert reported[-1].startswith("glassgpt: ")
 
 
 def test_a_file_named_checkpoints(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:

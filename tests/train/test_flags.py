@@ -116,9 +116,9 @@ def test_what_contradicts_the_run_is_refused(
 ) -> None:
     before = (run / "settings.json").read_text()
     assert train(shards, run, "--resume", *more) == 2
-    told = capsys.readouterr().err.strip()
-    assert message in told
-    assert len(told.splitlines()) == 1
+    reported = capsys.readouterr().err.strip()
+    assert message in reported
+    assert len(reported.splitlines()) == 1
     assert (run / "settings.json").read_text() == before
 
 
@@ -214,11 +214,11 @@ def test_a_start_has_its_own_shape(
 def test_a_finished_run_says_so(shards: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert train(shards, run, "--resume") == 0
-    told = capsys.readouterr().err
-    assert "the run is finished: all of its 2 steps were already done" in told
-    assert f"glassgpt generate --model {run}" in told
-    assert "--init-from" in told
-    assert "continue with --resume" not in told
+    reported = capsys.readouterr().err
+    assert "the run is finished: all of its 2 steps were already done" in reported
+    assert f"glassgpt generate --model {run}" in reported
+    assert "--init-from" in reported
+    assert "continue with --resume" not in reported
 
 
 def test_a_program_that_goes_on_gives_the_runs_settings(run: Path, shards: Path) -> None:

@@ -68,19 +68,19 @@ def steps_of(data: Path, out: Path) -> Iterator[int]:
             yield record["step"]
 
 
-def live(data: Path, out: Path) -> None:
+def run_once(data: Path, out: Path) -> None:
     for _ in steps_of(data, out):
         pass
 
 
-def live_until_full(data: Path, out: Path, fill: Callable[[Path], None], told: Path) -> None:
+def live_until_full(data: Path, out: Path, fill: Callable[[Path], None], reported: Path) -> None:
     """After step 6 the disk is full. What the user is told goes into a file elsewhere."""
     try:
         for step in steps_of(data, out):
             if step == 6:
                 fill(out)
     except UserError as error:
-        told.write_text(str(error))
+        reported.write_text(str(error))
 
 
 def fill_disk(out: Path) -> None:
@@ -129,10 +129,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nobody cuts."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    live(data, out)
+    run_once(data, out)
     return out
 
 
@@ -162,18 +162,18 @@ def assert_sound(out: Path) -> None:
     assert json.loads((out / "settings.json").read_text())["steps"] == SETTINGS.steps
 
 
-def assert_same(out: Path, whole: Path) -> None:
-    assert records(out) == records(whole)
+def assert_same(out: Path, full: Path) -> None:
+    assert records(out) == records(full)
     files = (
         "model.safetensors",
         f"checkpoints/step-{SETTINGS.steps:08d}/training.safetensors",
         "config.json",
     )
     for name in files:  # weights; optimizers, random numbers and position; shape
-        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+        assert (out / name).read_bytes() == (full / name).read_bytes(), name
     assert not is_saving(out)
     assert [folder.name for folder in list_checkpoints(out)] == [
-        folder.name for folder in list_checkpoints(whole)
+        folder.name for folder in list_checkpoints(full)
     ]
 
 
@@ -205,16 +205,16 @@ def kill_in_a_save(process: BaseProcess, out: Path, longest: float) -> None:
 def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(
     start: Callable[..., BaseProcess],
     data: Path,
-    whole: Path,
+    full: Path,
     tmp_path: Path,
     kill: Callable[[BaseProcess, Path, float], None],
     wanted: int,
 ) -> None:
     start(time.sleep, 0).join(PATIENCE)  # the server itself takes some time to start
     begun = time.monotonic()
-    start(live, data, tmp_path / "timed").join(PATIENCE)
+    start(run_once, data, tmp_path / "timed").join(PATIENCE)
     longest = (time.monotonic() - begun) / 2
-    assert_same(tmp_path / "timed", whole)
+    assert_same(tmp_path / "timed", full)
 
     runs, kills, in_saves = 0, 0, 0
     while kills < wanted:
@@ -222,7 +222,7 @@ def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(
         out = tmp_path / f"run-{runs}"
         alive = True
         while alive:
-            process = start(live, data, out)
+            process = start(run_once, data, out)
             if kills < wanted:
                 kill(process, out, longest)
             process.join(PATIENCE)
@@ -232,7 +232,7 @@ def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(
             in_saves += alive and is_saving(out)
             assert_sound(out)
             assert time.monotonic() - begun < PATIENCE
-        assert_same(out, whole)
+        assert_same(out, full)
     assert kill is kill_at_random or in_saves == wanted
     print(f"{kills} kills, {in_saves} of them in a save, in {runs} runs")
 
@@ -265,12 +265,12 @@ def live_until_change(data: Path, out: Path, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    live(data, out)
+    run_once(data, out)
 
 
 @pytest.mark.slow
 def test_a_kill_in_any_gap_between_two_files_is_harmless(
-    start: Callable[..., BaseProcess], data: Path, whole: Path, tmp_path: Path
+    start: Callable[..., BaseProcess], data: Path, full: Path, tmp_path: Path
 ) -> None:
     """Each life goes one change further than the one before: through its start and its first saves."""
     out = tmp_path / "run"
@@ -282,7 +282,7 @@ def test_a_kill_in_any_gap_between_two_files_is_harmless(
             break
         assert process.exitcode == -signal.SIGKILL
     assert number > 25  # a start makes about 5 changes, a save 12
-    assert_same(out, whole)
+    assert_same(out, full)
 
 
 def tune_until_change(text: Path, out: Path, number: int) -> None:
@@ -352,31 +352,31 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def assert_nothing_is_lost(
-    start: Callable[..., BaseProcess], data: Path, out: Path, whole: Path, fill: Callable[[Path], None]
+    start: Callable[..., BaseProcess], data: Path, out: Path, full: Path, fill: Callable[[Path], None]
 ) -> None:
-    told = data.parent / f"told-{fill.__name__}"
-    process = start(live_until_full, data, out, fill, told)
+    reported = data.parent / f"told-{fill.__name__}"
+    process = start(live_until_full, data, out, fill, reported)
     process.join(PATIENCE)
     assert process.exitcode == 0
-    assert "the disk is full" in told.read_text()
-    assert str(out) in told.read_text()
-    assert len(told.read_text().splitlines()) == 1
+    assert "the disk is full" in reported.read_text()
+    assert str(out) in reported.read_text()
+    assert len(reported.read_text().splitlines()) == 1
     assert_sound(out)
     assert checkpoint_path(out, 5) in list_checkpoints(out)
     (out.parent / "ballast").unlink(missing_ok=True)
-    live(data, out)
-    assert_same(out, whole)
+    run_once(data, out)
+    assert_same(out, full)
 
 
 @pytest.mark.slow
 def test_a_full_disk_loses_nothing(
-    start: Callable[..., BaseProcess], data: Path, whole: Path, small_disk: Path
+    start: Callable[..., BaseProcess], data: Path, full: Path, small_disk: Path
 ) -> None:
-    assert_nothing_is_lost(start, data, small_disk / "run", whole, fill_disk)
+    assert_nothing_is_lost(start, data, small_disk / "run", full, fill_disk)
 
 
 @pytest.mark.slow
 def test_a_quota_loses_nothing(
-    start: Callable[..., BaseProcess], data: Path, whole: Path, tmp_path: Path
+    start: Callable[..., BaseProcess], data: Path, full: Path, tmp_path: Path
 ) -> None:
-    assert_nothing_is_lost(start, data, tmp_path / "run", whole, limit_files)
+    assert_nothing_is_lost(start, data, tmp_path / "run", full, limit_files)

@@ -104,12 +104,12 @@ def test_a_run_that_is_stopped_can_be_resumed(shards: Path, tmp_path: Path) -> N
         glassgpt.train(shards, tmp_path / "run", **OPTIONS)
     rest = glassgpt.train(shards, tmp_path / "run", resume=True, device="cpu")
     assert (rest.step, rest.steps_done, rest.finished) == (8, 3, True)
-    whole = glassgpt.train(shards, tmp_path / "whole", **OPTIONS)
+    full = glassgpt.train(shards, tmp_path / "whole", **OPTIONS)
     stopped = untimed(rest.path)
     assert "val_loss" in stopped[4]  # where it stopped it was evaluated once more
     del stopped[4]["val_loss"]
-    assert stopped == untimed(whole.path)
-    assert (rest.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
+    assert stopped == untimed(full.path)
+    assert (rest.path / "model.safetensors").read_bytes() == (full.path / "model.safetensors").read_bytes()
     with pytest.raises(SettingError, match=r"lr 0.5 differs from the run's"):
         glassgpt.train(shards, tmp_path / "run", resume=True, lr=0.5)
 

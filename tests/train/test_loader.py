@@ -33,9 +33,9 @@ def test_a_shuffle_is_a_permutation(count: int, key: str) -> None:
 
 def test_shuffles_are_even_and_differ_from_each_other() -> None:
     """Each of 5 things comes to each of 5 places in a fifth of the shuffles."""
-    places = np.array([permute(np.arange(5), 5, f"{key}") for key in range(4000)])
+    slots = np.array([permute(np.arange(5), 5, f"{key}") for key in range(4000)])
     for place in range(5):
-        counts = np.bincount(places[:, place].astype(int), minlength=5)
+        counts = np.bincount(slots[:, place].astype(int), minlength=5)
         # 800 expected with a deviation of sqrt(4000 * 0.2 * 0.8) = 25; five of them is one in a million.
         assert abs(counts - 800).max() < 126
     long = permute(np.arange(10_000), 10_000, "a")
@@ -72,8 +72,8 @@ def test_an_epoch_shows_each_window_once(made: tuple[Shards, int], rows: int, se
     for epoch in range(3):
         windows = loader._windows(epoch)
         ends.append(ends[-1] + len(windows))
-        shown = loader.window_starts(ends[-2], ends[-1])
-        assert sorted(shown.tolist()) == sorted(windows.tolist())
+        displayed = loader.window_starts(ends[-2], ends[-1])
+        assert sorted(displayed.tolist()) == sorted(windows.tolist())
         assert loader.find_epoch(ends[-2]) == loader.find_epoch(ends[-1] - 1) == epoch
 
 
@@ -84,13 +84,13 @@ def test_ranks_split_the_batch_and_change_nothing(
 ) -> None:
     shards, context = made
     loader = Loader(shards, context, rows, seed=5)
-    whole = loader.batch(step)
-    assert whole.shape == (rows, context + 1)
-    assert whole.dtype == torch.int64
+    full = loader.batch(step)
+    assert full.shape == (rows, context + 1)
+    assert full.dtype == torch.int64
     parts = [Loader(shards, context, rows, seed=5).batch(step, rank, world) for rank in range(world)]
-    assert torch.equal(torch.cat(parts), whole)
+    assert torch.equal(torch.cat(parts), full)
     # The tokens are those that follow each other in the data, whose end is followed by its beginning.
-    assert torch.equal((whole[:, 1:] - whole[:, :-1]) % len(shards), torch.ones_like(whole[:, 1:]))
+    assert torch.equal((full[:, 1:] - full[:, :-1]) % len(shards), torch.ones_like(full[:, 1:]))
 
 
 @few

@@ -120,15 +120,15 @@ def test_the_loss_falls_towards_what_can_be_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", [5, 8, 11])
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path, stop: int) -> None:
     """With dropout on. The steps since the last save are done again and come out the same."""
-    whole = fresh()
-    expected = run(whole, tmp_path / "whole")
+    full = fresh()
+    expected = run(full, tmp_path / "whole")
     run(fresh(), tmp_path / "cut", stop=stop)
     torch.manual_seed(999)  # another process starts with other random numbers
     resumed = fresh()
     rest = run(resumed, tmp_path / "cut")
     assert rest[0]["step"] == stop // 4 * 4 + 1
     assert strip(rest) == strip(expected)[rest[0]["step"] - 1 :]
-    for name, value in whole.state_dict().items():
+    for name, value in full.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
     log = [json.loads(line) for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()]
     assert strip(log) == strip(expected)
@@ -266,8 +266,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
         if again:
             with pytest.warns(UserWarning, match=f"{folder.name}/training.safetensors is damaged"):
                 assert strip(run(fresh(), tmp_path / "cut", stop=6)) == strip(expected[4:6])
-    whole = pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact")
-    with pytest.warns(UserWarning, match="is damaged"), whole:
+    full = pytest.raises(FileFormatError, match=r"no checkpoint in .* is intact")
+    with pytest.warns(UserWarning, match="is damaged"), full:
         run(fresh(), tmp_path / "cut")
 
 

@@ -138,8 +138,8 @@ def test_a_run_whose_memory_ran_out_continues_with_a_smaller_micro_batch(
     ]
     Narrow(monkeypatch, 2, ERRORS["cpu"])
     assert main([*command, "--steps", "2"]) == 2
-    told = capsys.readouterr().err
-    assert "glassgpt: out of memory with a micro-batch size of 8. Try --micro-batch-size 4" in told
+    reported = capsys.readouterr().err
+    assert "glassgpt: out of memory with a micro-batch size of 8. Try --micro-batch-size 4" in reported
     assert main([*command, "--steps", "2", "--auto-micro-batch"]) == 0
     assert "8, micro-batch size 2" in capsys.readouterr().err
     assert json.loads((out / "settings.json").read_text())["micro_batch_size"] == 2

@@ -113,10 +113,10 @@ def test_it_learns(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_resuming_is_exact(tmp_path: Path, case: str) -> None:
-    whole = run(case, tmp_path / "whole")
+    full = run(case, tmp_path / "whole")
     run(case, tmp_path / "cut", stop=6)
     torch.manual_seed(999)
-    assert difference(whole, run(case, tmp_path / "cut")) == 0
+    assert difference(full, run(case, tmp_path / "cut")) == 0
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -62,32 +62,32 @@ class Part:
 def work(data: Path, root: Path, jobs: list[Part]) -> None:
     """What each process does; it leaves behind which tokens it saw, and the exact losses."""
     with init_distributed(torch.device("cpu")) as (_, mesh):
-        for job in jobs:
+        for task in jobs:
             if mesh is not None:
                 world = int(os.environ["WORLD_SIZE"])
                 mesh = make_mesh(
-                    torch.device("cpu"), world, job.tensor_parallel_size if job.mode == "tp" else 1
+                    torch.device("cpu"), world, task.tensor_parallel_size if task.mode == "tp" else 1
                 )
-            do(data, root / job.out, job, mesh)
+            do(data, root / task.out, task, mesh)
     if mesh is not None:
         exit_process()
 
 
-def do(data: Path, out: Path, job: Part, mesh: object) -> None:
-    settings = TrainSettings(**{**SETTINGS, **job.changes})
+def do(data: Path, out: Path, task: Part, mesh: object) -> None:
+    settings = TrainSettings(**{**SETTINGS, **task.changes})
     loader = Loader(Shards.open(data), settings.context, settings.batch_size, seed=3)
     held_out = [loader.batch(1000), loader.batch(1001)[:3]]
     torch.manual_seed(1)
-    model = GPT2(replace(CONFIG, embd_pdrop=job.dropout, attn_pdrop=job.dropout, resid_pdrop=job.dropout))
-    model = model.double() if job.double else model
+    model = GPT2(replace(CONFIG, embd_pdrop=task.dropout, attn_pdrop=task.dropout, resid_pdrop=task.dropout))
+    model = model.double() if task.double else model
     seen, losses = [], []
     group, groups = data_parallel(mesh)
     rank = 0 if mesh is None else mesh.get_rank()
 
     def batches(step: int) -> Iterator[torch.Tensor]:
         while True:
-            if rank == 1 and job.bad is not None:
-                poison(model, step + 1 - job.bad)
+            if rank == 1 and task.bad is not None:
+                poison(model, step + 1 - task.bad)
             batch = loader.batch(step, group, groups)
             seen.append({"step": step, "rows": batch.tolist()})
             yield batch
@@ -99,11 +99,11 @@ def do(data: Path, out: Path, job: Part, mesh: object) -> None:
         return result
 
     loop.train_step = train_step  # the log rounds to five places
-    for record in loop.train_loop(model, batches, held_out, out, settings, mesh=mesh, mode=job.mode):
-        if record["step"] == job.until:
+    for record in loop.train_loop(model, batches, held_out, out, settings, mesh=mesh, mode=task.mode):
+        if record["step"] == task.until:
             break
     left = {"group": group, "seen": seen, "losses": losses}
-    (out / f"until-{job.until}-{rank}.json").write_text(json.dumps(left))
+    (out / f"until-{task.until}-{rank}.json").write_text(json.dumps(left))
 
 
 TRAIN_STEP = loop.train_step
@@ -129,7 +129,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def together(processes: int, data: Path, root: Path, jobs: list[Part]) -> None:
     """The same work by so many processes."""
     starter = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    arguments = [str(data), str(root), json.dumps([asdict(job) for job in jobs])]
+    arguments = [str(data), str(root), json.dumps([asdict(task) for task in jobs])]
     done = subprocess.run(
         [sys.executable, *starter, __file__, *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=400, check=False,
@@ -154,10 +154,10 @@ PARITY = {
 def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All runs: alone, by two processes, by four, and begun by some and ended by others."""
     root = tmp_path_factory.mktemp("runs")
-    alone = [replace(job, out=f"alone-{name}") for name, job in PARITY.items()]
+    alone = [replace(task, out=f"alone-{name}") for name, task in PARITY.items()]
     alone += [Part(f"one-ddp-to-two-{mode}", until=3) for mode in ("fsdp", "tp")]
     work(data, root, alone)
-    two = [replace(job, out=f"{mode}-{name}", mode=mode) for mode in MODES for name, job in PARITY.items()]
+    two = [replace(task, out=f"{mode}-{name}", mode=mode) for mode in MODES for name, task in PARITY.items()]
     two += [Part(f"one-ddp-to-two-{mode}", mode) for mode in ("fsdp", "tp")]
     two += [Part(f"two-{mode}-to-one-ddp", mode, until=3) for mode in ("fsdp", "tp")]
     two += [Part("two-fsdp-to-two-tp", "fsdp", until=3), Part("two-fsdp-to-two-tp", "tp")]
@@ -169,7 +169,8 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     two += [Part(f"bad-{mode}", mode, bad=3, changes={"skip_bad_steps": 1}) for mode in ("ddp", "fsdp", "tp")]
     together(2, data, root, two)
     four = [
-        replace(job, out=f"groups-{name}", mode="tp", tensor_parallel_size=2) for name, job in PARITY.items()
+        replace(task, out=f"groups-{name}", mode="tp", tensor_parallel_size=2)
+        for name, task in PARITY.items()
     ]
     four += [Part("two-ddp-to-four-ddp"), Part("two-tp-to-four-fsdp", "fsdp")]
     four += [Part("two-tp-to-four-tp", "tp", 4), Part("four-tp-to-one-ddp", "tp", 2, until=3)]
@@ -211,7 +212,7 @@ def difference(one: Path, two: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["whole", "micro", "muon"])
+@pytest.mark.parametrize("name", ["full", "micro", "muon"])
 @pytest.mark.parametrize("mode", [*MODES, "groups"])
 def test_many_processes_train_what_one_would(runs: Path, mode: str, name: str) -> None:
     """Five rows for two: one has two and one three, and the mean is still that over all tokens.
@@ -270,9 +271,9 @@ def test_in_bfloat16_they_differ_by_its_rounding(runs: Path, mode: str) -> None:
 )  # fmt: skip
 def test_a_run_resumes_in_another_mode(runs: Path, run: str) -> None:
     """It stops after step 3; the last save was after step 2. So step 3 (counted from 0: 2) is done again."""
-    whole = seen(runs / "alone-whole")
-    assert seen(runs / run, until=3) == whole[:3]
-    assert seen(runs / run, until=5) == whole[2:]
+    full = seen(runs / "alone-whole")
+    assert seen(runs / run, until=3) == full[:3]
+    assert seen(runs / run, until=5) == full[2:]
     losses, expected = ([record["loss"] for record in records(runs / out)] for out in (run, "alone-whole"))
     assert losses == pytest.approx(expected, abs=1.1e-5)  # five places in the log
     assert difference(runs / "alone-whole", runs / run) < 1e-10
@@ -369,12 +370,12 @@ def test_a_killed_process_is_started_again_and_the_run_ends_the_same(data: Path,
                 waiting.remove(name)
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    told = {name: run.communicate(timeout=300)[1] for name, run in runs.items()}
-    assert [run.returncode for run in runs.values()] == [0] * 3, [text[-2000:] for text in told.values()]
+    reported = {name: run.communicate(timeout=300)[1] for name, run in runs.items()}
+    assert [run.returncode for run in runs.values()] == [0] * 3, [text[-2000:] for text in reported.values()]
     assert [record["step"] for record in records(tmp_path / "ddp-whole")] == list(range(1, 41))
     expected = [record["loss"] for record in records(tmp_path / "ddp-whole")]
     for name in ("ddp-cut", "tp-cut"):
-        assert any(sign in told[name] for sign in ("SIGKILL", "Signal 9", "exitcode: -9"))
+        assert any(sign in reported[name] for sign in ("SIGKILL", "Signal 9", "exitcode: -9"))
         losses = [record["loss"] for record in records(tmp_path / name)]
         # tp adds up in another order, in float32.
         assert losses == (expected if name == "ddp-cut" else pytest.approx(expected, rel=1e-5))
@@ -418,5 +419,5 @@ def test_heads_are_divided_evenly_or_not_at_all() -> None:
 
 
 if __name__ == "__main__":
-    jobs = [Part(**job) for job in json.loads(sys.argv[3])]
+    jobs = [Part(**task) for task in json.loads(sys.argv[3])]
     work(Path(sys.argv[1]), Path(sys.argv[2]), jobs)

@@ -234,13 +234,13 @@ def test_a_long_text_is_divided_in_sections(tmp_path: Path, novel: str, unit: in
     file.write_bytes(novel.encode())
     prepare([file], tmp_path / "out", BYTES, val_fraction=0.2, unit_bytes=unit)
     train, val = documents(tmp_path / "out"), documents(tmp_path / "out", "val")
-    share = sum(map(len, val)) / len(novel)
-    assert 0.02 < share < 0.5
+    fraction = sum(map(len, val)) / len(novel)
+    assert 0.02 < fraction < 0.5
     # Put together by where each piece stands in the text.
-    places = sorted((novel.index(piece), piece) for piece in (*train, *val))
-    assert "".join(piece for _, piece in places) == novel
-    ends = [at + len(piece) for at, piece in places]
-    cuts = [at for at, _ in places[1:]]
+    slots = sorted((novel.index(piece), piece) for piece in (*train, *val))
+    assert "".join(piece for _, piece in slots) == novel
+    ends = [at + len(piece) for at, piece in slots]
+    cuts = [at for at, _ in slots[1:]]
     assert ends[:-1] == cuts
 
 
@@ -320,7 +320,7 @@ if __name__ == "__main__":
 """
 
 
-def live(tmp_path: Path, out: Path, workers: int, most: int) -> int:
+def run_once(tmp_path: Path, out: Path, workers: int, most: int) -> int:
     """How it ended: killed before its change number `most`, in whichever of its processes that is."""
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, tmp_path / "program.py", tmp_path / "in", out, str(workers), str(most)]
@@ -336,13 +336,13 @@ def test_killed_after_any_amount_of_work_it_resumes_to_the_same_bits(tmp_path: P
     """Also with a validation part that is filled at the end, which does chunks a second time."""
     (tmp_path / "in").mkdir()
     corpus(tmp_path / "in")
-    assert live(tmp_path, tmp_path / "whole", workers, 0) == 0
+    assert run_once(tmp_path, tmp_path / "whole", workers, 0) == 0
     expected = bits(tmp_path / "whole")
     part, out = tmp_path / "out.part", tmp_path / "out"
     kills = went_on = 0
     most = 5
     while not out.exists():
-        ended = live(tmp_path, out, workers, most)
+        ended = run_once(tmp_path, out, workers, most)
         assert ended in (0, -signal.SIGKILL)  # it never ends by itself with an error
         kills += ended != 0
         went_on += any(part.glob("done-*.json"))
@@ -409,11 +409,11 @@ def test_finished_shards_are_not_written_again(tmp_path: Path, monkeypatch: pyte
     written: list[tuple[int, int]] = []
     write = module.write_shard
 
-    def counting(job: module.PrepareConfig, number: int, chunk: int, *rest: object) -> None:
+    def counting(task: module.PrepareConfig, number: int, chunk: int, *rest: object) -> None:
         if len(written) == 8:
             raise KeyboardInterrupt
         written.append((number, chunk))
-        write(job, number, chunk, *rest)
+        write(task, number, chunk, *rest)
 
     monkeypatch.setattr(module, "write_shard", counting)
     with pytest.raises(KeyboardInterrupt):

@@ -60,11 +60,11 @@ def run(tmp_path: Path) -> Path:
     (out / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 1001, "lo')
     samples = [{"step": step, "text": f"{NASTY} {step}"} for step in range(100, 1001, 50)]
     (out / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
-    session = {
+    start = {
         "step": 0, "time": "2026-01-02T03:04:05+00:00", "device": "an abacus", "processes": 1,
         "versions": {"torch": "9.9"}, "peak_flops": 1e9, "flops_per_token": 5e5, "commit": "abcdef",
     }  # fmt: skip
-    sessions = [session, {**session, "step": 400, "time": "2026-01-03T00:00:00+00:00"}]
+    sessions = [start, {**start, "step": 400, "time": "2026-01-03T00:00:00+00:00"}]
     (out / "environment.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sessions))
     settings = TrainSettings(steps=2000, batch_size=4, context=32)
     (out / "settings.json").write_text(json.dumps(settings.to_dict()))

@@ -163,14 +163,14 @@ def test_a_resumed_run_on_a_gpu_is_bit_for_bit_the_same(tmp_path: Path, precisio
     """In deterministic mode, with dropout and accumulation."""
     changes = {"precision": precision, "deterministic": True, "micro_batch_size": 2}
     settings = type(SETTINGS)(**{**vars(SETTINGS), **changes})
-    whole = fresh().cuda()
-    expected = run(whole, tmp_path / "whole", settings)
+    full = fresh().cuda()
+    expected = run(full, tmp_path / "whole", settings)
     run(fresh().cuda(), tmp_path / "cut", settings, stop=6)
     torch.manual_seed(999)
     resumed = fresh().cuda()
     rest = run(resumed, tmp_path / "cut", settings)
     assert [record["loss"] for record in rest] == [record["loss"] for record in expected[4:]]
-    for name, value in whole.state_dict().items():
+    for name, value in full.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 

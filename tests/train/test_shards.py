@@ -39,17 +39,17 @@ def llmc(path: Path, ids: list[int], version: int = 1, promised: int | None = No
 def test_reading_across_files_is_reading_one_row(prepared: Path) -> None:
     shards = Shards.open(prepared)
     assert len(shards.files) > 2
-    whole = np.concatenate([np.fromfile(file, "<u2") for file in shards.files])
-    assert len(shards) == len(whole)
+    full = np.concatenate([np.fromfile(file, "<u2") for file in shards.files])
+    assert len(shards) == len(full)
 
     @settings(max_examples=50, deadline=None)
-    @given(st.integers(0, len(whole)), st.integers(0, len(whole)))
+    @given(st.integers(0, len(full)), st.integers(0, len(full)))
     def check(one: int, other: int) -> None:
         start, stop = sorted((one, other))
-        assert np.array_equal(shards.read(start, stop - start), whole[start:stop])
+        assert np.array_equal(shards.read(start, stop - start), full[start:stop])
 
     check()
-    for start, count in ((-1, 2), (len(whole) - 1, 2), (0, -1)):
+    for start, count in ((-1, 2), (len(full) - 1, 2), (0, -1)):
         with pytest.raises(IndexError):
             shards.read(start, count)
 
@@ -58,9 +58,9 @@ def test_documents_start_with_end_of_text(prepared: Path) -> None:
     found = []
     for split in ("train", "val"):
         shards = Shards.open(prepared, split, ByteTokenizer())
-        whole = shards.read(0, len(shards))
-        assert np.array_equal(np.flatnonzero(whole == 256), shards.document_starts)
-        found += [bytes(d[1:].astype(np.uint8)).decode() for d in np.split(whole, shards.document_starts[1:])]
+        full = shards.read(0, len(shards))
+        assert np.array_equal(np.flatnonzero(full == 256), shards.document_starts)
+        found += [bytes(d[1:].astype(np.uint8)).decode() for d in np.split(full, shards.document_starts[1:])]
     assert len(found) == 60
     assert {text.split(":")[0] for text in found} == {f"Document {n}" for n in range(60)}
 

@@ -220,8 +220,8 @@ def test_an_interrupted_run_resumes_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finetune_run, "choose_ranks", lambda config: Ranks(2, 2))
-    whole = short(text, lora=lora)
-    expected = list(train_run(whole, tmp_path / "whole", 600))
+    entire = short(text, lora=lora)
+    expected = list(train_run(entire, tmp_path / "whole", 600))
     out = tmp_path / "cut"
     steps = train_run(short(text, lora=lora), out, 600)
     begun = [next(steps) for _ in range(25)]
@@ -235,9 +235,9 @@ def test_an_interrupted_run_resumes_exactly(
     assert rest[0]["step"] == 21  # an evaluation, and so a save, is after every tenth
     assert plain(begun[:20] + rest) == plain(expected)
     assert (cut.best_loss, cut.best_step, cut.loss_before) == (
-        whole.best_loss,
-        whole.best_step,
-        whole.loss_before,
+        entire.best_loss,
+        entire.best_step,
+        entire.loss_before,
     )
     assert bits(out) == bits(tmp_path / "whole")
     assert cut.finished
@@ -456,7 +456,7 @@ def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
 
 
 def test_tune_resumes_in_python(text: Path, model: str, tmp_path: Path) -> None:
-    whole = tune([text], model=model, out=tmp_path / "whole", device="cpu", callback=Watching())
+    entire = tune([text], model=model, out=tmp_path / "whole", device="cpu", callback=Watching())
     stopped = tune([text], model=model, out=tmp_path / "out", device="cpu", callback=Watching(stop_after=13))
     assert not stopped.finished
     assert stopped.steps == 13
@@ -466,7 +466,7 @@ def test_tune_resumes_in_python(text: Path, model: str, tmp_path: Path) -> None:
         tune([text], model=model, out=tmp_path / "out", resume=True, force=True)
     resumed = tune([text], model=model, out=tmp_path / "out", device="cpu", resume=True)
     assert resumed.finished
-    assert resumed.perplexity_after == whole.perplexity_after
+    assert resumed.perplexity_after == entire.perplexity_after
     assert bits(tmp_path / "out") == bits(tmp_path / "whole")
 
 

@@ -52,11 +52,11 @@ def test_merges_are_those_of_the_trainer(files: list[Path]) -> None:
 def test_a_sample_has_text_of_every_part(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "UNIT", 1000)  # a.txt and b.jsonl have some units each
     sources = find_sources(files)
-    heard = "".join(read_sample(sources, 400, lambda n: None))
-    assert heard.count("tide") < "".join(TEXTS).count("tide")
-    assert "mill" in heard
-    whole = "".join(read_sample(sources, None, lambda n: None))
-    assert len(whole) == len("".join(TEXTS))
+    received = "".join(read_sample(sources, 400, lambda n: None))
+    assert received.count("tide") < "".join(TEXTS).count("tide")
+    assert "mill" in received
+    full = "".join(read_sample(sources, None, lambda n: None))
+    assert len(full) == len("".join(TEXTS))
 
 
 @pytest.mark.parametrize(

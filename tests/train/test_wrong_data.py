@@ -46,7 +46,7 @@ def train(data: Path, run: Path, *more: str) -> int:
     return main([*words, *SMALL, *more])
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> str:
+def reported(capsys: pytest.CaptureFixture[str]) -> str:
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines
     return lines[0]
@@ -109,7 +109,7 @@ def test_what_holds_no_ids_is_named(
     path = tmp_path / name
     path.write_bytes(content)
     assert train(path, tmp_path / "run") == 2
-    line = told(capsys)
+    line = reported(capsys)
     assert f"{path} is " in line
     assert kind in line
     assert step.format(path=path) in line
@@ -144,10 +144,10 @@ def test_an_id_beyond_the_vocabulary_is_found_before_the_first_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(foreign(tmp_path / "train.bin", 60_000), tmp_path / "run") == 2
-    assert "contains the id 60,000, but the vocabulary has 50,257" in told(capsys)
+    assert "contains the id 60,000, but the vocabulary has 50,257" in reported(capsys)
     small = str(small_model(tmp_path / "small", 310))
     assert train(foreign(tmp_path / "train.bin", 310), tmp_path / "run", "--init-from", small) == 2
-    assert "contains the id 310, but the vocabulary has 310" in told(capsys)
+    assert "contains the id 310, but the vocabulary has 310" in reported(capsys)
     assert not (tmp_path / "run").exists()
     assert train(foreign(tmp_path / "train.bin", 309), tmp_path / "run", "--init-from", small) == 0
 
@@ -157,7 +157,7 @@ def test_a_start_that_knows_fewer_tokens_than_the_data(
 ) -> None:
     data = shards_of(tmp_path)
     assert train(data, tmp_path / "run", "--init-from", str(small_model(tmp_path / "small", 200))) == 2
-    assert "a vocabulary of 257, and" in told(capsys)
+    assert "a vocabulary of 257, and" in reported(capsys)
 
 
 def test_foreign_tokens_that_changed_in_place_end_a_resume(
@@ -191,14 +191,14 @@ def test_shards_that_changed_in_place_end_a_resume(
     capsys.readouterr()
     file = change_one_token(data)
     assert train(data, tmp_path / "run", "--save-every", "1", "--resume") == 2
-    assert f"{file} has changed since it was prepared" in told(capsys)
+    assert f"{file} has changed since it was prepared" in reported(capsys)
 
 
 def test_verify_compares_shards_with_their_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = shards_of(tmp_path)
     count = len(list(data.glob("*.bin")))
     assert main(["verify", str(data)]) == 0
-    assert f"all {count} token files are unchanged" in told(capsys)
+    assert f"all {count} token files are unchanged" in reported(capsys)
     file = change_one_token(data)
     assert main(["verify", str(data)]) == 1
     said = capsys.readouterr()

@@ -62,9 +62,11 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.log.append((self.command, path, self.headers.get("Range")))
-        told = next((answer for start, answer in self.hub.instead.items() if path.startswith(start)), None)
-        if told is not None:
-            self.send(*told)
+        reported = next(
+            (answer for start, answer in self.hub.instead.items() if path.startswith(start)), None
+        )
+        if reported is not None:
+            self.send(*reported)
         elif path.startswith("/api/models/"):
             self.describe(path.removeprefix("/api/models/"))
         elif "/resolve/" in path:

@@ -39,12 +39,12 @@ def sound(
 
 
 # Most of a file is numbers, where damage cannot be told from training: aim at both ends, where structure is.
-places = st.one_of(st.integers(0, 2500), st.integers(-6000, -1), st.integers(0, 10**6))
+slots = st.one_of(st.integers(0, 2500), st.integers(-6000, -1), st.integers(0, 10**6))
 damage = st.one_of(
-    st.tuples(st.just("set"), places, st.integers(0, 255)),
-    st.tuples(st.just("cut"), places, st.just(0)),
-    st.tuples(st.just("drop"), places, st.integers(1, 40)),
-    st.tuples(st.just("copy"), places, st.integers(1, 40)),
+    st.tuples(st.just("set"), slots, st.integers(0, 255)),
+    st.tuples(st.just("cut"), slots, st.just(0)),
+    st.tuples(st.just("drop"), slots, st.integers(1, 40)),
+    st.tuples(st.just("copy"), slots, st.integers(1, 40)),
 )
 
 

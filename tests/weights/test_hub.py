@@ -109,11 +109,11 @@ def test_a_branch_that_stands_for_a_whole_copy_stays_there(
     server: Hub, cache: Path, model: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = {name: model.pop(name) for name in ("vocab.json", "merges.txt")}
-    whole = fetch(server, cache)
+    full = fetch(server, cache)
     model.update(tokenizer)  # the owner uploads a tokenizer: a new commit
     monkeypatch.setattr(standin_hub, "COMMIT", "beef" * 10)
-    assert hub.fetch(REPO, ("tokenizer",), endpoint=server.url, cache=cache) != whole
-    assert fetch(server, cache, offline=True) == whole
+    assert hub.fetch(REPO, ("tokenizer",), endpoint=server.url, cache=cache) != full
+    assert fetch(server, cache, offline=True) == full
 
 
 def test_a_model_without_a_tokenizer_says_so(
@@ -323,10 +323,10 @@ def test_progress_is_shown_on_a_terminal(
     monkeypatch.setattr("glassgpt.weights.download._CHUNK", 10_000)  # from this size on a file is waited for
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     hub.fetch(REPO, endpoint=server.url, cache=cache, progress=terminal.progress)
-    shown = capsys.readouterr()
-    assert WEIGHTS in shown.err
-    assert "config.json" not in shown.err
-    assert shown.out == ""
+    displayed = capsys.readouterr()
+    assert WEIGHTS in displayed.err
+    assert "config.json" not in displayed.err
+    assert displayed.out == ""
 
 
 def test_names() -> None:

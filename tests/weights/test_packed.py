@@ -86,10 +86,10 @@ def test_the_report_gives_the_error_of_every_tensor(small: Checkpoint, tmp_path:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_other_dtypes_on_asking(small: Checkpoint, dtype: str, tmp_path: Path) -> None:
     save_checkpoint(small, tmp_path / "p", format="packed")
-    whole, half = packed.load(tmp_path / "p"), packed.load(tmp_path / "p", dtype)
-    for name in whole.tensors:
+    entire, half = packed.load(tmp_path / "p"), packed.load(tmp_path / "p", dtype)
+    for name in entire.tensors:
         assert half.tensors[name].dtype.name == dtype
-        assert np.array_equal(half.tensors[name], whole.tensors[name].astype(half.tensors[name].dtype))
+        assert np.array_equal(half.tensors[name], entire.tensors[name].astype(half.tensors[name].dtype))
 
 
 def test_a_row_of_zeros_stays_zero(small: Checkpoint) -> None:
