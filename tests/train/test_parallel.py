@@ -212,7 +212,7 @@ def difference(one: Path, two: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["full", "micro", "muon"])
+@pytest.mark.parametrize("name", ["whole", "micro", "muon"])
 @pytest.mark.parametrize("mode", [*MODES, "groups"])
 def test_many_processes_train_what_one_would(runs: Path, mode: str, name: str) -> None:
     """Five rows for two: one has two and one three, and the mean is still that over all tokens.
