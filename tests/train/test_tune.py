@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import finetune_run, finetune_settings, loop
+from glassgpt.train import finetune, finetune_run, finetune_settings, loop
 from glassgpt.train.data.shards import Shards
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.finetune import TuneCallback, TuneResult, tune
@@ -489,3 +490,23 @@ def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: P
         "sys.exit(any(name.startswith('glassgpt.cli') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", program, text, model, tmp_path / "out"], check=True)
+
+
+def test_ctrl_c_in_python_ends_the_step_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[bool] = []
+
+    def run_tune(run: object, target: object, *, callback: finetune.TuneCallback, **options: object) -> None:
+        stopped.append(callback.should_stop())
+        signal.raise_signal(signal.SIGINT)  # the step goes on
+        stopped.append(callback.should_stop())
+
+    monkeypatch.setattr(finetune, "plan_tune", lambda *of, **options: (None, None))
+    monkeypatch.setattr(finetune, "run_tune", run_tune)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            finetune.tune("my.txt")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stopped == [False, True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from pathlib import Path
 
 from glassgpt.errors import SettingError
@@ -98,7 +97,3 @@ def select_tasks(names: str) -> tuple[list[Task], list[str]]:
 def data_folder(task: Task, given: Path | None) -> Path | None:
     """The folder of a task's file: the smoke tests ship with the package."""
     return SMOKE_DATA if task in SMOKE else given
-
-
-def names_of(tasks: Sequence[Task]) -> str:
-    return ", ".join(dict.fromkeys(task.name for task in tasks))

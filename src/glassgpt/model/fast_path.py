@@ -38,12 +38,12 @@ def can_use_one_token_attention(model: GPT2) -> bool:
 
 def can_run_blocks_alone(model: GPT2) -> bool:
     """A block's output depends on its input and the mask alone, not on earlier blocks or other state."""
-    return all(map(has_standard_attention, model.h))
+    return can_use_one_token_attention(model)
 
 
 def can_score_trees(model: GPT2) -> bool:
     """`scoring` hands every attention a mask that is not causal by position: windows with a common prefix."""
-    return all(map(has_standard_attention, model.h))
+    return can_use_one_token_attention(model)
 
 
 def can_skip_unscored(block: object) -> bool:

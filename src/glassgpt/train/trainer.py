@@ -76,7 +76,7 @@ class RunConfig:
     init_from: str | None = None
     dropout: float | None = None  # 0.1
     attention_dropout: float | None = None  # as dropout
-    device: str | None = None  # the best there is
+    device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None
     prompt: str | None = None  # of the samples
@@ -216,7 +216,7 @@ class Trainer:
                 if difference:
                     raise FileFormatError(difference)
         self.tokens = len(shards)  # to train on
-        self.tokenizer = load_tokenizer(config.data)
+        self.tokenizer = data_tokenizer(config.data)
         torch.manual_seed(settings.seed)
         model = GPT2(read_run_config(config.out)) if resumed else init_model(config, self.tokenizer)
         if settings.context > model.config.n_positions:
@@ -417,7 +417,7 @@ def is_same_path(one: str, other: str) -> bool:
     return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
-def load_tokenizer(data: str) -> Tokenizer | None:
+def data_tokenizer(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 

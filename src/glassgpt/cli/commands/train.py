@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
+from glassgpt.cli.loading import Device
 from glassgpt.cli.parse import flag, parse_known
 from glassgpt.cli.paths import resolve_path
 from glassgpt.progress import Advance
@@ -79,7 +80,7 @@ def command(
         float | None, flag("dropout of attention, if different; 0 is faster", "X", default="")
     ] = None,
     prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="")] = None,
-    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best there is")] = None,
+    device: Device = None,
     parallel: Annotated[
         str, flag("parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)", "NAME")
     ] = "ddp",

@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
+from glassgpt.cli.loading import Device
 from glassgpt.cli.parse import flag
 from glassgpt.errors import SettingError
 
@@ -36,7 +37,7 @@ def command(
         str | None, flag("prompt for the samples", "TEXT", default="start of the val split")
     ] = None,
     seed: Annotated[int, flag("seed of the data order", "N")] = 0,
-    device: Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="best available")] = None,
+    device: Device = None,
     resume: Annotated[bool, flag("resume an interrupted run, exactly", default="")] = False,
     force: Annotated[bool, flag("replace an existing model", default="")] = False,
     dry_run: Annotated[bool, flag("show the plan and exit", default="")] = False,

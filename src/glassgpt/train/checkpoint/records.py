@@ -1,4 +1,4 @@
-"""The .jsonl files of a run (log, samples, sessions), as far as they can be read."""
+"""The .jsonl files of a run (log, samples, environment), as far as they can be read."""
 
 from __future__ import annotations
 

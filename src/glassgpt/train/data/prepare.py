@@ -54,7 +54,7 @@ from glassgpt.train.data.workers import UNIT, process_units
 
 LONGEST = 1 << 24  # characters of a .txt that is still one document
 MAX_WORKERS = 1024  # more processes than any one machine has cores
-JSON_LIMIT = 1 << 26  # bytes of JSON files of our own
+PLAN_LIMIT = 1 << 26  # bytes of plan.json: a line for each of a million files
 
 
 def prepare(
@@ -159,7 +159,7 @@ def _work_in_part(config: PrepareConfig, sources: Sequence[SourceFile]) -> Itera
 
 def _has_plan(folder: Path, plan: dict[str, Any]) -> bool:
     try:
-        return read_json(folder / "plan.json", JSON_LIMIT) == plan
+        return read_json(folder / "plan.json", PLAN_LIMIT) == plan
     except UserError:
         return False
 

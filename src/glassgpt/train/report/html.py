@@ -47,7 +47,7 @@ def render_page(out: Path) -> str:
         f"<h1>{title}</h1>",
         render_cards(records, settings, config),
         '<div class="charts">',
-        *(chart.to_html(number) for number, chart in enumerate(make_charts(records, settings, sessions))),
+        *(chart.to_html(number) for number, chart in enumerate(make_charts(records, sessions))),
         "</div>",
         render_samples([sample for sample in read_records(out / SAMPLES) if "text" in sample], records),
         '<div class="tables">',
@@ -129,9 +129,7 @@ def render_cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, An
     return f'<dl class="cards">{made}</dl>'
 
 
-def make_charts(
-    records: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]
-) -> list[Chart]:
+def make_charts(records: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping[str, Any]]) -> list[Chart]:
     steps = records[-1]["step"]
     marks = [(s["step"], "resumed") for s in sessions if 0 < s["step"] <= steps]
     marks = sorted(dict(marks).items())
