@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from glassgpt.config import Config
-from glassgpt.inspect.arrays import AnyArray, concat, split, stack
+from glassgpt.inspect.arrays import AnyArray, concat, contiguous, split, stack
 from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import dims_of, split_name
 
@@ -190,7 +190,7 @@ class Activations:
         for name, values in found.items():
             if name not in ("embedding",) and not name.endswith("resid_post"):
                 # Its own memory: q, k and v are slices of one tensor three times as large.
-                self._cached[name] = values.contiguous()
+                self._cached[name] = contiguous(values)
         while self._cached and self.cached_bytes > CACHE_BYTES:
             self._cached.popitem(last=False)
 

@@ -31,6 +31,10 @@ def copy(x: AnyArray) -> AnyArray:
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 
+def contiguous(x: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
+
+
 def like(x: AnyArray, other: AnyArray) -> AnyArray:
     """The values of `x` in the dtype of `other`, and on its device."""
     if isinstance(other, np.ndarray):

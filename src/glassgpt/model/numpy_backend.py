@@ -41,7 +41,7 @@ class NumpyBackend:
         if device not in (None, "cpu"):
             raise SettingError(f"device {device!r} {NEEDS_TORCH}")
         if dtype is not None and dtype not in DTYPES:
-            raise SettingError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}: another {NEEDS_TORCH}")
+            raise SettingError(f"dtype {dtype!r} {NEEDS_TORCH} The numpy backend has {' and '.join(DTYPES)}.")
         return cls(load_numpy_model(checkpoint, "float32" if dtype is None else dtype))
 
     def with_rows(self, rows: int) -> NumpyBackend:
