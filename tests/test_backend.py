@@ -13,7 +13,8 @@ from glassgpt import backend as registry
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend, cuda_graphs
+from glassgpt.model import GPT2, NumpyGPT2, TorchBackend, cuda_graphs
+from glassgpt.model.numpy_backend import NumpyBackend
 from glassgpt.model.torch_backend import arrange_for_gpu
 from tests.backend_conformance import BackendConformance, Make
 from tests.generate.tiny import TINY, TinyBackend
@@ -26,6 +27,10 @@ SMALL = Config(vocab_size=101, n_positions=48, n_embd=32, n_layer=3, n_head=4)
 def small_model(**changes: object) -> GPT2:
     torch.manual_seed(4)
     return noisy(GPT2(dataclasses.replace(SMALL, **changes))).requires_grad_(False)
+
+
+def numpy_twin(model: GPT2) -> NumpyGPT2:
+    return NumpyGPT2(model.config, {name: values.numpy() for name, values in model.state_dict().items()})
 
 
 class TestTorch(BackendConformance):
@@ -54,6 +59,22 @@ class TestTorchOfAnotherModel(BackendConformance):
 
 
 class TestNumpy(BackendConformance):
+    @pytest.fixture
+    def make(self) -> Make:
+        model = numpy_twin(small_model())
+        return lambda rows: NumpyBackend(model, rows=rows)
+
+
+class TestNumpyInFloat64(BackendConformance):
+    tolerance = 2e-6  # logits leave in float32
+
+    @pytest.fixture
+    def make(self) -> Make:
+        model = numpy_twin(small_model().double())
+        return lambda rows: NumpyBackend(model, rows=rows)
+
+
+class TestStandIn(BackendConformance):
     """The stand-in that the engine's tests run on."""
 
     @pytest.fixture
@@ -131,7 +152,7 @@ class TestRegistry:
 
     @pytest.mark.parametrize("name", ["native", "abacus", ""])
     def test_an_unknown_name_is_refused_with_the_list(self, name: str) -> None:
-        with pytest.raises(SettingError, match=rf"backend '{name}' is not one of torch\."):
+        with pytest.raises(SettingError, match=rf"backend '{name}' is not one of torch, numpy\."):
             glassgpt.load("tiny", backend=name)
 
     def test_one_that_is_not_installed_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,5 +169,5 @@ class TestRegistry:
         monkeypatch.setitem(registry.BACKENDS, "tiny", "tests.generate.tiny:TinyBackend")
         backend = registry.load_backend(None, "tiny")  # type: ignore[arg-type]
         assert isinstance(backend, TinyBackend)
-        with pytest.raises(UserError, match="only the torch backend shows its steps"):
+        with pytest.raises(UserError, match="this backend does not show its steps"):
             GPT(backend).torch_model  # noqa: B018

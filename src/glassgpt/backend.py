@@ -1,4 +1,4 @@
-"""The protocol between the engine and whatever computes: torch on any device, or a native engine for CPUs.
+"""The protocol between the engine and whatever computes: torch on any device, numpy without torch.
 
 A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
 belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -120,15 +121,30 @@ class Backend(Protocol):
 
 
 # Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
-BACKENDS = {"torch": "glassgpt.model.torch_backend:TorchBackend"}
-DEFAULT_BACKEND = "torch"
+BACKENDS = {
+    "torch": "glassgpt.model.torch_backend:TorchBackend",
+    "numpy": "glassgpt.model.numpy_backend:NumpyBackend",
+}
 
 
 def check_backend(name: str) -> None:
     if name not in BACKENDS:
         raise SettingError(
-            f"backend {name!r} is not one of {', '.join(BACKENDS)}. Leave it out to use torch."
+            f"backend {name!r} is not one of {', '.join(BACKENDS)}. Leave it out to use the best available."
         )
+
+
+def default_backend() -> str:
+    """The best backend of this machine."""
+    return "torch" if is_torch_installed() else "numpy"
+
+
+def is_torch_installed() -> bool:
+    """Without importing it, which takes a second."""
+    try:
+        return find_spec("torch") is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def load_backend(
@@ -139,7 +155,7 @@ def load_backend(
     dtype: str | None = None,
 ) -> Backend:
     """The backend of that name with a checkpoint's weights."""
-    name = DEFAULT_BACKEND if name is None else name
+    name = default_backend() if name is None else name
     check_backend(name)
     module, cls = BACKENDS[name].split(":")
     try:
@@ -147,8 +163,20 @@ def load_backend(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "glassgpt":
             raise
+        if error.name.split(".")[0] == "torch":
+            raise UserError(f"the torch backend {NEEDS_TORCH}") from None
         raise UserError(
             f"running a model needs {error.name}. Install it with: pip install 'glassgpt[{name}]'"
         ) from None
     loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype)
+    return loaded
+
+
+def load_like(backend: Backend, checkpoint: Checkpoint) -> Backend:
+    """A checkpoint's weights behind the same kind of backend, on the same device and in the same dtype."""
+    options = {name: getattr(backend, name, None) for name in ("device", "dtype")}
+    named = {
+        name: None if value is None else str(value).removeprefix("torch.") for name, value in options.items()
+    }
+    loaded: Backend = type(backend).load(checkpoint, **named)  # type: ignore[attr-defined]
     return loaded
