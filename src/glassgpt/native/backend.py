@@ -37,6 +37,15 @@ SCORE_ROWS = 16  # texts that are scored together
 SCORE_TOKENS = 2048  # and their tokens, at most
 
 
+def is_available() -> bool:
+    """Whether the engine was built and can be loaded."""
+    try:
+        load_library()
+    except UserError:
+        return False
+    return True
+
+
 def why_not(config: Config, device: str | None = None, dtype: str | None = None) -> str | None:
     """Why the native engine cannot run such a model, or None."""
     if device not in (None, "cpu"):
@@ -243,9 +252,7 @@ class Weights:
 
 def stored_dtype(checkpoint: Checkpoint) -> str:
     """The precision in which the file holds its matrices: nothing loses any unasked."""
-    from glassgpt.weights.checkpoint import storage_dtype
-
-    stored = storage_dtype(checkpoint.tensors, "h.0.mlp.c_fc.weight")
+    stored = checkpoint.stored_dtype("h.0.mlp.c_fc.weight")
     return stored if stored in DTYPES else "float32"
 
 
