@@ -14,7 +14,7 @@ namespace glassgpt {
 constexpr int SPINS = 4000;   // about 50 microseconds
 constexpr int YIELDS = 20;    // let another thread of this core go first, perhaps the one that is waited for
 
-Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads) {
+Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), stretches_(size_t(n_threads_)) {
     for (int i = 1; i < n_threads_; i++) threads_.emplace_back(&Pool::work, this, i);
 }
 
@@ -53,7 +53,7 @@ void Pool::barrier() {
     const uint32_t generation = generation_.load();
     if (arrived_.fetch_add(1) + 1 == n_threads_) {
         arrived_.store(0);
-        next_.store(0);  // nobody draws from it any more
+        for (Stretch& stretch : stretches_) stretch.taken.store(0, std::memory_order_relaxed);
         generation_.store(generation + 1);
         wake();
     } else {
