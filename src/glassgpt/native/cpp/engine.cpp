@@ -181,9 +181,7 @@ void Engine::reserve(const Model& model, const Cache& cache) {
     }
 }
 
-// The functions below run in every thread of the pool at once.
-
-Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n, int thread) {
+Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
     Inputs in;
     in.x = x;
     in.ldx = ldx;
@@ -196,7 +194,7 @@ Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n, int
     in.scale = scale;
     in.zero = zero;
     in.ld_groups = space_.ld_groups;
-    pool_->each(thread, n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         if (w.dtype == INT8) {
             kernels->quantize_row(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i, zero + i);
         } else {
@@ -208,30 +206,30 @@ Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n, int
 }
 
 Inputs Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
-                         int n, int thread) {
+                         int n) {
     float* normed = space_.normed.as<float>();
-    pool_->each(thread, n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         kernels->layer_norm(x + i * ldx, weight.as<float>(), bias.as<float>(), eps, w.n_in, normed + i * space_.ld);
     });
-    return quantize(w, normed, space_.ld, n, thread);
+    return quantize(w, normed, space_.ld, n);
 }
 
-void Engine::multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation, int thread) {
+void Engine::multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation) {
     const Matmul product{&w, in, out, ldo, epilogue, activation};
     // The tokens are divided only where there are too few panels for all threads.
     const int wanted = (4 * pool_->size() + w.n_panels() - 1) / w.n_panels();
     const int parts = std::max(1, std::min(wanted, n / 48));
-    pool_->each(thread, int64_t(w.n_panels()) * parts, [&](int64_t i) {
+    pool_->each(int64_t(w.n_panels()) * parts, [&](int64_t i, int) {
         const int panel = int(i / parts), part = int(i % parts);
         kernels->matmul(product, panel, int(int64_t(n) * part / parts), int(int64_t(n) * (part + 1) / parts));
     });
 }
 
-void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles, int thread) {
+void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles) {
     float scale = model.shape.scale_by_head ? 1.0f / std::sqrt(float(model.d_head)) : 1.0f;
     if (model.shape.scale_by_layer) scale /= float(layer + 1);
     const float* qkv = space_.wide.as<float>();
-    pool_->each(thread, int64_t(tiles.size()) * cache.n_head, [&](int64_t i) {
+    pool_->each(int64_t(tiles.size()) * cache.n_head, [&](int64_t i, int thread) {
         const int head = int(i / int64_t(tiles.size()));
         const Step::Tile& tile = tiles[size_t(i % int64_t(tiles.size()))];
         Attention a;
@@ -253,12 +251,12 @@ void Engine::attend(const Model& model, Cache& cache, int layer, const std::vect
 }
 
 // Leaves the residual stream of the tokens in `keep` in space_.x, one after the other.
-void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thread) {
+void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
     const Shape& s = model.shape;
     const int C = s.n_embd;
     int n = int(step.ids.size());
     float *x = space_.x.as<float>(), *wide = space_.wide.as<float>(), *attended = space_.attended.as<float>();
-    pool_->each(thread, n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         float* out = x + i * space_.ld;
         embed(model.wte, step.ids[size_t(i)], out);
         const float* where = model.wpe.as<float>() + int64_t(step.positions[size_t(i)]) * C;
@@ -267,9 +265,9 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thre
     for (int l = 0; l < s.n_layer; l++) {
         const Layer& layer = model.layers[size_t(l)];
         const bool last = l == s.n_layer - 1;
-        Inputs in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n, thread);
-        multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0, thread);
-        pool_->each(thread, n, [&](int64_t i) {
+        Inputs in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n);
+        multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
+        pool_->each(n, [&](int64_t i, int) {
             const float* k = wide + i * space_.ld_wide + C;
             const int row = step.rows[size_t(i)], position = step.positions[size_t(i)];
             for (int h = 0; h < s.n_head; h++) {
@@ -279,43 +277,42 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thre
             }
         });
         if (last && int(step.keep.size()) < n) {  // above the last keys and values nobody asks for the others
-            attend(model, cache, l, step.kept_tiles, thread);
+            attend(model, cache, l, step.kept_tiles);
             n = int(step.keep.size());
-            if (thread == 0)
-                for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
-            pool_->barrier();
+            for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
             if (n == 0) return;
         } else {
-            attend(model, cache, l, step.all_tiles, thread);
+            attend(model, cache, l, step.all_tiles);
         }
-        in = quantize(layer.c_proj, attended, space_.ld, n, thread);
-        multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0, thread);
-        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n, thread);
-        multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation, thread);
-        in = quantize(layer.mlp_proj, wide, space_.ld_wide, n, thread);
-        multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0, thread);
+        in = quantize(layer.c_proj, attended, space_.ld, n);
+        multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
+        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n);
+        multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation);
+        in = quantize(layer.mlp_proj, wide, space_.ld_wide, n);
+        multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0);
     }
 }
 
-// Reads the spans in steps of at most STEP_TOKENS; head(inputs, tokens kept, number of the first) in every thread after each.
+// Reads the spans in steps of at most STEP_TOKENS; after each head(matrix, inputs, tokens kept, number
+// of the first of them).
 template <class Head>
 void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                       const int32_t* targets, const Head& head) {
     check_spans(model, cache, spans);
     reserve(model, cache);
     const OwnedMatrix& matrix = model.tied ? model.wte : model.head;
+    const Pool::Active active(*pool_);
     int64_t number = 0, kept = 0;  // tokens read, and kept, so far
     Step step;
     auto flush = [&] {
         step.plan_tiles(std::min(kernels->queries, MAX_QUERIES));
         const int n = int(step.keep.size());
-        pool_->run([&](int thread) {
-            hidden(model, cache, step, thread);
-            if (n == 0) return;
+        hidden(model, cache, step);
+        if (n > 0) {
             Inputs in = normalize(matrix, space_.x.as<float>(), space_.ld, model.ln_f_weight, model.ln_f_bias,
-                                  model.shape.layer_norm_epsilon, n, thread);
-            head(matrix, in, n, kept, thread);
-        });
+                                  model.shape.layer_norm_epsilon, n);
+            head(matrix, in, n, kept);
+        }
         kept += n;
         step = Step();
     };
@@ -333,8 +330,8 @@ void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>&
 
 void Engine::forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld) {
     if (wanted != NONE && ld < round_up(model.shape.vocab_size, PANEL)) throw Error("rows of the logits are too short");
-    in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const Inputs& in, int n, int64_t first, int thread) {
-        multiply(w, in, n, out + first * ld, ld, STORE, 0, thread);
+    in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
+        multiply(w, in, n, out + first * ld, ld, STORE, 0);
     });
 }
 
@@ -362,11 +359,11 @@ void Engine::score(const Model& model, Cache& cache, const std::vector<Span>& sp
     }
     for (int i = 0; i < s.n_excluded; i++)
         if (s.excluded[i] < 0 || s.excluded[i] >= V) throw Error("an excluded token is not in the vocabulary");
-    in_steps(model, cache, spans, NONE, s.targets, [&](const Matrix& w, const Inputs& in, int n, int64_t first, int thread) {
+    in_steps(model, cache, spans, NONE, s.targets, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
         for (int start = 0; start < n; start += HEAD_TOKENS) {
             const int some = std::min(HEAD_TOKENS, n - start);
-            multiply(w, from_token(in, w.dtype, start), some, logits, ld, STORE, 0, thread);
-            pool_->each(thread, some, [&](int64_t i) {
+            multiply(w, from_token(in, w.dtype, start), some, logits, ld, STORE, 0);
+            pool_->each(some, [&](int64_t i, int) {
                 const int64_t place = places[size_t(first + start + i)];
                 float* row = logits + i * ld;
                 float best;

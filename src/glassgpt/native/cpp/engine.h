@@ -155,11 +155,11 @@ private:
     template <class Head>
     void in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                   const int32_t* targets, const Head& head);
-    void hidden(const Model& model, Cache& cache, const Step& step, int thread);
-    void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles, int thread);
-    void multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation, int thread);
-    Inputs quantize(const Matrix& w, const float* x, int64_t ldx, int n, int thread);
-    Inputs normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps, int n, int thread);
+    void hidden(const Model& model, Cache& cache, const Step& step);
+    void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles);
+    void multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation);
+    Inputs quantize(const Matrix& w, const float* x, int64_t ldx, int n);
+    Inputs normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps, int n);
     void reserve(const Model& model, const Cache& cache);
     std::unique_ptr<Pool> pool_;
     Workspace space_;

@@ -146,12 +146,11 @@ void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, 
         m.scale = m.scale_memory.as<float>();
         m.total = m.total_memory.as<int32_t>();
     }
-    pool_->run([&](int thread) {
-        pool_->each(thread, m.n_panels(), [&](int64_t panel) {
-            if (dtype == INT8) pack_int8(m, int(panel), source);
-            else if (dtype == INT4) pack_int4(m, int(panel), source);
-            else pack_floats(m, int(panel), source);
-        });
+    const Pool::Active active(*pool_);
+    pool_->each(m.n_panels(), [&](int64_t panel, int) {
+        if (dtype == INT8) pack_int8(m, int(panel), source);
+        else if (dtype == INT4) pack_int4(m, int(panel), source);
+        else pack_floats(m, int(panel), source);
     });
 }
 
