@@ -1,0 +1,264 @@
+"""Relative attention on a GPU: Triton, CUDA only.
+
+The same function as the skewing form, and tested against it.
+
+Attention with relative positions adds q_i . e_(i-j) to the score of query i and key j. The table of e is
+short (one row a distance), but the scores are as many as (i, j) pairs, so what counts is how often these
+pass through memory. Plain torch needs them padded, shifted, added and masked, forward and
+back. Here
+
+  1. one kernel multiplies queries and table and stores each product at its (i, j), below the diagonal only;
+  2. the forward pass is attention in tiles with a running softmax, which reads these tiles as it goes;
+  3. backward, the gradient of the scores is written once and read along columns (for keys and values), along
+     rows (for queries) and along diagonals (for the table).
+
+Shapes: B batch, H heads, T positions, D width of a head, R rows of the table, of which the last stands for
+every distance from R - 1 on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WIDTHS = (16, 32, 64, 128)  # of a head: the tiles are powers of two
+BLOCK = 64  # positions in a tile
+SPLITS = 8  # partial sums over the batch, for the table's gradient
+
+
+def relative_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+    """softmax((q k^T + q . table[min(i - j, R - 1)]) / sqrt(D)) v, causal: (B, H, T, D) of (B, H, T, D) each.
+
+    `table` is (H, R, D). All have one dtype: float32, bfloat16 or float16.
+    """
+    rows = [x.transpose(1, 2) for x in (q, k, v)]  # (B, T, H, D)
+    out: Tensor = _forward(*rows, table)[0]
+    return out.transpose(1, 2)
+
+
+@torch.library.custom_op("glassgpt::relative_attention", mutates_args=())
+def _forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The output (B, T, H, D), the log of each softmax's sum (B, H, T), the table's part of the scores."""
+    B, T, H, D = q.shape
+    q, k, v, table = (x.contiguous() for x in (q, k, v, table))
+    out = torch.empty_like(q)
+    log_sums = q.new_empty(B, H, T, dtype=torch.float32)
+    bias = q.new_empty(B, H, T, T)
+    blocks = triton.cdiv(T, BLOCK)
+    sizes: Any = {"D": D, "BLOCK": BLOCK, "EXACT": q.dtype == torch.float32}
+    grid: Any = (blocks, blocks, B * H)
+    _table_products[grid](q, table, bias, T, H, table.shape[1], **sizes, num_warps=4)
+    grid = (triton.cdiv(T, 2 * BLOCK), B * H)
+    scale = D**-0.5
+    wide: Any = {**sizes, "BLOCK": 2 * BLOCK, "BLOCK_K": BLOCK}
+    _attend[grid](q, k, v, bias, out, log_sums, T, H, scale, **wide, num_warps=8, num_stages=3)
+    return out, log_sums, bias
+
+
+@_forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    B, T, H, _ = q.shape
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return out, q.new_empty(B, H, T, dtype=torch.float32), q.new_empty(B, H, T, T)
+
+
+@torch.library.custom_op("glassgpt::relative_attention_backward", mutates_args=())
+def _backward(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, log_sums: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    B, T, H, D = q.shape
+    R = table.shape[1]
+    dout, q, k, v, table = (x.contiguous() for x in (dout, q, k, v, table))
+    inner = (dout.float() * out.float()).sum(-1).transpose(1, 2).contiguous()  # (B, H, T)
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dscores = torch.empty_like(bias)
+    splits = min(B, SPLITS)
+    dtable = q.new_empty(splits, H, T, D, dtype=torch.float32)  # a row a distance, unclipped
+    blocks = triton.cdiv(T, BLOCK)
+    sizes: Any = {"D": D, "BLOCK": BLOCK, "EXACT": q.dtype == torch.float32}
+    scale = D**-0.5
+    grid: Any = (blocks, B * H)
+    _gradients_of_keys[grid](
+        q, k, v, bias, dout, log_sums, inner, dscores, dk, dv, T, H, scale, **sizes, num_warps=4, num_stages=2
+    )
+    _gradient_of_queries[grid](k, table, dscores, dq, T, H, R, **sizes, num_warps=4, num_stages=3)
+    grid = (blocks, H, splits)
+    _gradient_of_table[grid](q, dscores, dtable, B, T, H, **sizes, num_warps=4, num_stages=3)
+    rows = dtable.sum(0)  # (H, T, D)
+    clipped = torch.zeros(H, R, D, device=q.device)
+    clipped[:, : min(R, T)] = rows[:, :R]
+    if R < T:
+        clipped[:, -1] += rows[:, R:].sum(1)
+    return dq, dk, dv, clipped.to(table.dtype)
+
+
+@_backward.register_fake
+def _(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, log_sums: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dq, dk, dv, dtable = (
+        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, table)
+    )
+    return dq, dk, dv, dtable
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _differentiate(ctx: Any, dout: Tensor, *_: Tensor) -> Any:
+    return _backward(dout, *ctx.saved_tensors)
+
+
+_forward.register_autograd(_differentiate, setup_context=_save)
+
+
+@triton.jit
+def _dot(a, b, EXACT: tl.constexpr):
+    """Tiles of float32 are multiplied in float32, not in the tensor cores' shorter format."""
+    return tl.dot(a, b, input_precision="ieee") if EXACT else tl.dot(a, b)
+
+
+@triton.jit
+def _rows(start, positions, batch_head, T, H, D: tl.constexpr):
+    """Pointers to rows of a (B, T, H, D) array: one head's vectors at these positions."""
+    row = (batch_head // H).to(tl.int64) * T + positions
+    return start + (row[:, None] * H + batch_head % H) * D + tl.arange(0, D)[None, :]
+
+
+@triton.jit
+def _scores(start, batch_head, rows, columns, T):
+    """Pointers into a (B, H, T, T) array."""
+    return start + (batch_head.to(tl.int64) * T + rows) * T + columns
+
+
+@triton.jit
+def _table_products(
+    q, table, bias, T, H, R, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+):  # fmt: skip
+    batch_head = tl.program_id(2)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    distance = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if tl.program_id(1) <= tl.program_id(0):
+        queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
+        row = batch_head % H * R + tl.minimum(distance, R - 1)
+        entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
+        products = _dot(queries, tl.trans(entries), EXACT)
+        j = i[:, None] - distance[None, :]
+        tl.store(
+            _scores(bias, batch_head, i[:, None], j, T),
+            products.to(bias.dtype.element_ty),
+            mask=(j >= 0) & (i[:, None] < T),
+        )
+
+
+@triton.jit
+def _attend(
+    q, k, v, bias, out, log_sums, T, H, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    batch_head = tl.program_id(1)
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest rows first
+    i = block * BLOCK + tl.arange(0, BLOCK)
+    queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
+    largest = tl.full((BLOCK,), -1e30, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    mixed = tl.zeros((BLOCK, D), tl.float32)
+    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_K):
+        j = first + tl.arange(0, BLOCK_K)
+        keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+        values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+        allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
+        relative = tl.load(_scores(bias, batch_head, i[:, None], j[None, :], T), mask=allowed, other=0.0)
+        scores = (_dot(queries, tl.trans(keys), EXACT) + relative.to(tl.float32)) * scale
+        scores = tl.where(allowed, scores, -1e30)
+        new_largest = tl.maximum(largest, tl.max(scores, 1))
+        decay = tl.exp(largest - new_largest)
+        weights = tl.exp(scores - new_largest[:, None])
+        total = total * decay + tl.sum(weights, 1)
+        mixed = mixed * decay[:, None] + _dot(weights.to(values.dtype), values, EXACT)
+        largest = new_largest
+    mixed = mixed / total[:, None]
+    tl.store(_rows(out, i, batch_head, T, H, D), mixed.to(out.dtype.element_ty), mask=i[:, None] < T)
+    tl.store(log_sums + batch_head.to(tl.int64) * T + i, largest + tl.log(total), mask=i < T)
+
+
+@triton.jit
+def _gradients_of_keys(
+    q, k, v, bias, dout, log_sums, inner, dscores, dk, dv, T, H, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """One block of keys and values meets all queries after it; the scores' gradient is stored on the way."""
+    batch_head = tl.program_id(1)
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+    values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+    key_gradient = tl.zeros((BLOCK, D), tl.float32)
+    value_gradient = tl.zeros((BLOCK, D), tl.float32)
+    for first in range(tl.program_id(0) * BLOCK, T, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        inside = i < T
+        queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
+        gradient = tl.load(_rows(dout, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
+        log_sum = tl.load(log_sums + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
+        mean = tl.load(inner + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
+        allowed = (j[None, :] <= i[:, None]) & inside[:, None]
+        pointers = _scores(bias, batch_head, i[:, None], j[None, :], T)
+        relative = tl.load(pointers, mask=allowed, other=0.0).to(tl.float32)
+        scores = (_dot(queries, tl.trans(keys), EXACT) + relative) * scale
+        weights = tl.where(allowed, tl.exp(scores - log_sum[:, None]), 0.0)
+        value_gradient += _dot(tl.trans(weights.to(gradient.dtype)), gradient, EXACT)
+        dweights = _dot(gradient, tl.trans(values), EXACT)
+        dscore = (weights * (dweights - mean[:, None]) * scale).to(queries.dtype)
+        tl.store(_scores(dscores, batch_head, i[:, None], j[None, :], T), dscore, mask=allowed)
+        key_gradient += _dot(tl.trans(dscore), queries, EXACT)
+    tl.store(_rows(dk, j, batch_head, T, H, D), key_gradient.to(dk.dtype.element_ty), mask=j[:, None] < T)
+    tl.store(_rows(dv, j, batch_head, T, H, D), value_gradient.to(dv.dtype.element_ty), mask=j[:, None] < T)
+
+
+@triton.jit
+def _gradient_of_queries(
+    k, table, dscores, dq, T, H, R, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+):  # fmt: skip
+    """What a query owes to the keys (its row of the scores' gradient) and to the table (reversed)."""
+    batch_head = tl.program_id(1)
+    block = tl.num_programs(0) - 1 - tl.program_id(0)
+    i = block * BLOCK + tl.arange(0, BLOCK)
+    gradient = tl.zeros((BLOCK, D), tl.float32)
+    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK):
+        n = first + tl.arange(0, BLOCK)  # keys, then distances: both run from 0 to i
+        allowed = (n[None, :] <= i[:, None]) & (i[:, None] < T)
+        by_key = tl.load(_scores(dscores, batch_head, i[:, None], n[None, :], T), mask=allowed, other=0.0)
+        keys = tl.load(_rows(k, n, batch_head, T, H, D), mask=n[:, None] < T, other=0.0)
+        gradient += _dot(by_key, keys, EXACT)
+        j = i[:, None] - n[None, :]
+        by_distance = tl.load(_scores(dscores, batch_head, i[:, None], j, T), mask=allowed, other=0.0)
+        row = batch_head % H * R + tl.minimum(n, R - 1)
+        entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
+        gradient += _dot(by_distance, entries, EXACT)
+    tl.store(_rows(dq, i, batch_head, T, H, D), gradient.to(dq.dtype.element_ty), mask=i[:, None] < T)
+
+
+@triton.jit
+def _gradient_of_table(
+    q, dscores, dtable, B, T, H, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+):  # fmt: skip
+    """One block of distances sums over the diagonals that belong to it, of every SPLITS-th sequence."""
+    distance = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head = tl.program_id(1)
+    gradient = tl.zeros((BLOCK, D), tl.float32)
+    for batch in range(tl.program_id(2), B, tl.num_programs(2)):
+        batch_head = batch * H + head
+        for first in range(tl.program_id(0) * BLOCK, T, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
+            j = i[None, :] - distance[:, None]
+            allowed = (j >= 0) & (i[None, :] < T)
+            along = tl.load(_scores(dscores, batch_head, i[None, :], j, T), mask=allowed, other=0.0)
+            gradient += _dot(along, queries, EXACT)
+    row = (tl.program_id(2) * H + head).to(tl.int64) * T + distance
+    tl.store(dtable + row[:, None] * D + tl.arange(0, D)[None, :], gradient, mask=distance[:, None] < T)
