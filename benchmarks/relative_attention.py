@@ -1,4 +1,4 @@
-"""Relative attention's kernel on a GPU beside plain causal attention: forward and backward, and how they agree.
+"""Relative attention's kernels on a GPU beside plain causal attention, and beside the definition.
 
 python benchmarks/relative_attention.py [--batch 32 --heads 8 --context 2048 --width 64]
 """

@@ -172,7 +172,7 @@ def test_many_threads_write_and_look_inside_at_the_same_time() -> None:
     assert together(questions(GPT(TorchBackend(fast)))) == alone
 
 
-@pytest.mark.parametrize("length, clip", [(70, 70), (200, 64), (128, 300)])
+@pytest.mark.parametrize(("length", "clip"), [(70, 70), (200, 64), (128, 300)])
 def test_the_kernel_of_relative_attention_is_its_definition(length: int, clip: int) -> None:
     from glassgpt.model.relative_kernel import relative_attention
 

@@ -7,7 +7,7 @@ short (one row a distance), but the scores are as many as (i, j) pairs, so what 
 pass through memory. Plain torch needs them padded, shifted, added and masked, forward and
 back. Here
 
-  1. one kernel multiplies queries and table and stores each product at its (i, j), below the diagonal only;
+  1. one kernel multiplies queries and table, and stores the products of each query with distances up to i;
   2. the forward pass is attention in tiles with a running softmax, which reads these tiles as it goes;
   3. backward, the gradient of the scores is written once and read along columns (for keys and values), along
      rows (for queries) and along diagonals (for the table).
@@ -26,7 +26,13 @@ import triton.language as tl
 from torch import Tensor
 
 WIDTHS = (16, 32, 64, 128)  # of a head: the tiles are powers of two
-BLOCK = 64  # positions in a tile
+# Tiles of each kernel: positions of its own block, positions of what it loops over. Measured on an H200.
+PRODUCTS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 128, "num_warps": 4}
+FORWARD: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
+KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 128, "num_warps": 4, "num_stages": 2}
+QUERIES: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
+TABLE: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
+LOG2_E = 1.4426950408889634
 SPLITS = 8  # partial sums over the batch, for the table's gradient
 
 
@@ -47,16 +53,13 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Te
     q, k, v, table = (x.contiguous() for x in (q, k, v, table))
     out = torch.empty_like(q)
     log_sums = q.new_empty(B, H, T, dtype=torch.float32)
-    bias = q.new_empty(B, H, T, T)
-    blocks = triton.cdiv(T, BLOCK)
-    sizes: Any = {"D": D, "BLOCK": BLOCK, "EXACT": q.dtype == torch.float32}
-    grid: Any = (blocks, blocks, B * H)
-    _table_products[grid](q, table, bias, T, H, table.shape[1], **sizes, num_warps=4)
-    grid = (triton.cdiv(T, 2 * BLOCK), B * H)
-    scale = D**-0.5
-    wide: Any = {**sizes, "BLOCK": 2 * BLOCK, "BLOCK_K": BLOCK}
-    _attend[grid](q, k, v, bias, out, log_sums, T, H, scale, **wide, num_warps=8, num_stages=3)
-    return out, log_sums, bias
+    products = q.new_empty(B, H, T, T)
+    width: Any = {"D": D, "EXACT": q.dtype == torch.float32}
+    grid: Any = (triton.cdiv(T, PRODUCTS["BLOCK"]), triton.cdiv(T, PRODUCTS["BLOCK_N"]), B * H)
+    _table_products[grid](q, table, products, T, H, table.shape[1], **width, **PRODUCTS)
+    grid = (triton.cdiv(T, FORWARD["BLOCK"]), B * H)
+    _attend[grid](q, k, v, products, out, log_sums, T, H, D**-0.5 * LOG2_E, **width, **FORWARD)
+    return out, log_sums, products
 
 
 @_forward.register_fake
@@ -68,26 +71,49 @@ def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Tensor, T
 
 @torch.library.custom_op("glassgpt::relative_attention_backward", mutates_args=())
 def _backward(
-    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, log_sums: Tensor, bias: Tensor
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    products: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     B, T, H, D = q.shape
     R = table.shape[1]
     dout, q, k, v, table = (x.contiguous() for x in (dout, q, k, v, table))
-    inner = (dout.float() * out.float()).sum(-1).transpose(1, 2).contiguous()  # (B, H, T)
+    inner = torch.empty_like(log_sums)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    dscores = torch.empty_like(bias)
+    dscores = torch.empty_like(products)
     splits = min(B, SPLITS)
     dtable = q.new_empty(splits, H, T, D, dtype=torch.float32)  # a row a distance, unclipped
-    blocks = triton.cdiv(T, BLOCK)
-    sizes: Any = {"D": D, "BLOCK": BLOCK, "EXACT": q.dtype == torch.float32}
-    scale = D**-0.5
-    grid: Any = (blocks, B * H)
+    width: Any = {"D": D, "EXACT": q.dtype == torch.float32}
+    grid: Any = (triton.cdiv(T, 128), B * H)
+    _inner_products[grid](dout, out, inner, T, H, D=D, BLOCK=128)
+    grid = (triton.cdiv(T, KEYS["BLOCK"]), B * H)
     _gradients_of_keys[grid](
-        q, k, v, bias, dout, log_sums, inner, dscores, dk, dv, T, H, scale, **sizes, num_warps=4, num_stages=2
+        q,
+        k,
+        v,
+        products,
+        dout,
+        log_sums,
+        inner,
+        dscores,
+        dk,
+        dv,
+        T,
+        H,
+        D**-0.5,
+        D**-0.5 * LOG2_E,
+        **width,
+        **KEYS,
     )
-    _gradient_of_queries[grid](k, table, dscores, dq, T, H, R, **sizes, num_warps=4, num_stages=3)
-    grid = (blocks, H, splits)
-    _gradient_of_table[grid](q, dscores, dtable, B, T, H, **sizes, num_warps=4, num_stages=3)
+    grid = (triton.cdiv(T, QUERIES["BLOCK"]), B * H)
+    _gradient_of_queries[grid](k, table, dscores, dq, T, H, R, **width, **QUERIES)
+    grid = (triton.cdiv(T, TABLE["BLOCK"]), H, splits)
+    _gradient_of_table[grid](q, dscores, dtable, B, T, H, **width, **TABLE)
     rows = dtable.sum(0)  # (H, T, D)
     clipped = torch.zeros(H, R, D, device=q.device)
     clipped[:, : min(R, T)] = rows[:, :R]
@@ -98,7 +124,14 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, log_sums: Tensor, bias: Tensor
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    products: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv, dtable = (
         torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, table)
@@ -108,6 +141,7 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs, *output)
+    ctx.set_materialize_grads(False)  # no zeros for the outputs that nobody differentiates
 
 
 def _differentiate(ctx: Any, dout: Tensor, *_: Tensor) -> Any:
@@ -133,34 +167,37 @@ def _rows(start, positions, batch_head, T, H, D: tl.constexpr):
 @triton.jit
 def _scores(start, batch_head, rows, columns, T):
     """Pointers into a (B, H, T, T) array."""
-    return start + (batch_head.to(tl.int64) * T + rows) * T + columns
+    return start + batch_head.to(tl.int64) * T * T + rows * T + columns
 
 
 @triton.jit
 def _table_products(
-    q, table, bias, T, H, R, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+    q, table, products, T, H, R,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    """q_i . e_distance at row i and column T - 1 - distance, of the tiles that some i >= distance needs.
+
+    The nearest stand last, so that neighbouring keys j of a query have ascending addresses, here and below:
+    the compiler lets neighbouring threads read them together only then.
+    """
     batch_head = tl.program_id(2)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    distance = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    if tl.program_id(1) <= tl.program_id(0):
+    distance = (tl.program_id(1) + 1) * BLOCK_N - 1 - tl.arange(0, BLOCK_N)
+    if tl.program_id(1) * BLOCK_N < (tl.program_id(0) + 1) * BLOCK:
         queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
         row = batch_head % H * R + tl.minimum(distance, R - 1)
         entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
-        products = _dot(queries, tl.trans(entries), EXACT)
-        j = i[:, None] - distance[None, :]
-        tl.store(
-            _scores(bias, batch_head, i[:, None], j, T),
-            products.to(bias.dtype.element_ty),
-            mask=(j >= 0) & (i[:, None] < T),
-        )
+        tile = _dot(queries, tl.trans(entries), EXACT).to(products.dtype.element_ty)
+        inside = (i[:, None] < T) & (distance[None, :] < T)
+        tl.store(_scores(products, batch_head, i[:, None], (T - 1 - distance)[None, :], T), tile, mask=inside)
 
 
 @triton.jit
 def _attend(
-    q, k, v, bias, out, log_sums, T, H, scale,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, EXACT: tl.constexpr,
+    q, k, v, products, out, log_sums, T, H, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    """One block of queries meets all keys before it. `scale` holds log2(e): exponentials are of base 2."""
     batch_head = tl.program_id(1)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest rows first
     i = block * BLOCK + tl.arange(0, BLOCK)
@@ -168,76 +205,95 @@ def _attend(
     largest = tl.full((BLOCK,), -1e30, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     mixed = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_K):
-        j = first + tl.arange(0, BLOCK_K)
+    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_N):
+        j = first + tl.arange(0, BLOCK_N)
         keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
         values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
         allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
-        relative = tl.load(_scores(bias, batch_head, i[:, None], j[None, :], T), mask=allowed, other=0.0)
+        column = (T - 1 - i)[:, None] + j[None, :]
+        relative = tl.load(_scores(products, batch_head, i[:, None], column, T), mask=allowed, other=0.0)
         scores = (_dot(queries, tl.trans(keys), EXACT) + relative.to(tl.float32)) * scale
         scores = tl.where(allowed, scores, -1e30)
         new_largest = tl.maximum(largest, tl.max(scores, 1))
-        decay = tl.exp(largest - new_largest)
-        weights = tl.exp(scores - new_largest[:, None])
+        decay = tl.exp2(largest - new_largest)
+        weights = tl.exp2(scores - new_largest[:, None])
         total = total * decay + tl.sum(weights, 1)
         mixed = mixed * decay[:, None] + _dot(weights.to(values.dtype), values, EXACT)
         largest = new_largest
     mixed = mixed / total[:, None]
     tl.store(_rows(out, i, batch_head, T, H, D), mixed.to(out.dtype.element_ty), mask=i[:, None] < T)
-    tl.store(log_sums + batch_head.to(tl.int64) * T + i, largest + tl.log(total), mask=i < T)
+    tl.store(log_sums + batch_head.to(tl.int64) * T + i, largest + tl.log2(total), mask=i < T)
+
+
+@triton.jit
+def _inner_products(a, b, result, T, H, D: tl.constexpr, BLOCK: tl.constexpr):
+    """The inner product of each row of a with the same row of b, (B, H, T)."""
+    batch_head = tl.program_id(1)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    left = tl.load(_rows(a, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0).to(tl.float32)
+    right = tl.load(_rows(b, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0).to(tl.float32)
+    tl.store(result + batch_head.to(tl.int64) * T + i, tl.sum(left * right, 1), mask=i < T)
 
 
 @triton.jit
 def _gradients_of_keys(
-    q, k, v, bias, dout, log_sums, inner, dscores, dk, dv, T, H, scale,
-    D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
+    q, k, v, products, dout, log_sums, inner, dscores, dk, dv, T, H, scale, scale2,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys and values meets all queries after it; the scores' gradient is stored on the way."""
+    """One block of keys and values meets all queries after it; the scores' gradient is stored on the way.
+
+    Tiles are (keys, queries) here, so that both products take them from registers.
+    """
     batch_head = tl.program_id(1)
-    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(0) * BLOCK
+    j = start + tl.arange(0, BLOCK)
     keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
     values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
     key_gradient = tl.zeros((BLOCK, D), tl.float32)
     value_gradient = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(tl.program_id(0) * BLOCK, T, BLOCK):
-        i = first + tl.arange(0, BLOCK)
+    for first in range(start // BLOCK_N * BLOCK_N, T, BLOCK_N):
+        i = first + tl.arange(0, BLOCK_N)
         inside = i < T
         queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
         gradient = tl.load(_rows(dout, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
         log_sum = tl.load(log_sums + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
         mean = tl.load(inner + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
-        allowed = (j[None, :] <= i[:, None]) & inside[:, None]
-        pointers = _scores(bias, batch_head, i[:, None], j[None, :], T)
-        relative = tl.load(pointers, mask=allowed, other=0.0).to(tl.float32)
-        scores = (_dot(queries, tl.trans(keys), EXACT) + relative) * scale
-        weights = tl.where(allowed, tl.exp(scores - log_sum[:, None]), 0.0)
-        value_gradient += _dot(tl.trans(weights.to(gradient.dtype)), gradient, EXACT)
-        dweights = _dot(gradient, tl.trans(values), EXACT)
-        dscore = (weights * (dweights - mean[:, None]) * scale).to(queries.dtype)
-        tl.store(_scores(dscores, batch_head, i[:, None], j[None, :], T), dscore, mask=allowed)
-        key_gradient += _dot(tl.trans(dscore), queries, EXACT)
+        allowed = (j[:, None] <= i[None, :]) & inside[None, :]
+        column = (T - 1 - i)[None, :] + j[:, None]
+        relative = tl.load(_scores(products, batch_head, i[None, :], column, T), mask=allowed, other=0.0)
+        scores = (_dot(keys, tl.trans(queries), EXACT) + relative.to(tl.float32)) * scale2
+        weights = tl.where(allowed, tl.exp2(scores - log_sum[None, :]), 0.0)
+        value_gradient += _dot(weights.to(gradient.dtype), gradient, EXACT)
+        dweights = _dot(values, tl.trans(gradient), EXACT)
+        dscore = (weights * (dweights - mean[None, :]) * scale).to(queries.dtype)
+        key_gradient += _dot(dscore, queries, EXACT)
+        pointers = _scores(dscores, batch_head, i[:, None], j[None, :], T)
+        tl.store(pointers, tl.trans(dscore), mask=(j[None, :] <= i[:, None]) & inside[:, None])
     tl.store(_rows(dk, j, batch_head, T, H, D), key_gradient.to(dk.dtype.element_ty), mask=j[:, None] < T)
     tl.store(_rows(dv, j, batch_head, T, H, D), value_gradient.to(dv.dtype.element_ty), mask=j[:, None] < T)
 
 
 @triton.jit
 def _gradient_of_queries(
-    k, table, dscores, dq, T, H, R, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+    k, table, dscores, dq, T, H, R,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """What a query owes to the keys (its row of the scores' gradient) and to the table (reversed)."""
     batch_head = tl.program_id(1)
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     i = block * BLOCK + tl.arange(0, BLOCK)
     gradient = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK):
-        n = first + tl.arange(0, BLOCK)  # keys, then distances: both run from 0 to i
-        allowed = (n[None, :] <= i[:, None]) & (i[:, None] < T)
-        by_key = tl.load(_scores(dscores, batch_head, i[:, None], n[None, :], T), mask=allowed, other=0.0)
-        keys = tl.load(_rows(k, n, batch_head, T, H, D), mask=n[:, None] < T, other=0.0)
+    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_N):
+        j = first + tl.arange(0, BLOCK_N)
+        allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
+        by_key = tl.load(_scores(dscores, batch_head, i[:, None], j[None, :], T), mask=allowed, other=0.0)
+        keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
         gradient += _dot(by_key, keys, EXACT)
-        j = i[:, None] - n[None, :]
-        by_distance = tl.load(_scores(dscores, batch_head, i[:, None], j, T), mask=allowed, other=0.0)
-        row = batch_head % H * R + tl.minimum(n, R - 1)
+        distance = first + BLOCK_N - 1 - tl.arange(0, BLOCK_N)
+        column = i[:, None] - distance[None, :]
+        allowed = (column >= 0) & (i[:, None] < T)
+        by_distance = tl.load(_scores(dscores, batch_head, i[:, None], column, T), mask=allowed, other=0.0)
+        row = batch_head % H * R + tl.minimum(distance, R - 1)
         entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
         gradient += _dot(by_distance, entries, EXACT)
     tl.store(_rows(dq, i, batch_head, T, H, D), gradient.to(dq.dtype.element_ty), mask=i[:, None] < T)
@@ -245,16 +301,17 @@ def _gradient_of_queries(
 
 @triton.jit
 def _gradient_of_table(
-    q, dscores, dtable, B, T, H, D: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr
+    q, dscores, dtable, B, T, H,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """One block of distances sums over the diagonals that belong to it, of every SPLITS-th sequence."""
-    distance = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    distance = (tl.program_id(0) + 1) * BLOCK - 1 - tl.arange(0, BLOCK)
     head = tl.program_id(1)
     gradient = tl.zeros((BLOCK, D), tl.float32)
     for batch in range(tl.program_id(2), B, tl.num_programs(2)):
         batch_head = batch * H + head
-        for first in range(tl.program_id(0) * BLOCK, T, BLOCK):
-            i = first + tl.arange(0, BLOCK)
+        for first in range(tl.program_id(0) * BLOCK // BLOCK_N * BLOCK_N, T, BLOCK_N):
+            i = first + tl.arange(0, BLOCK_N)
             queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
             j = i[None, :] - distance[:, None]
             allowed = (j >= 0) & (i[None, :] < T)
