@@ -32,7 +32,8 @@ FORWARD: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stag
 KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 128, "num_warps": 4, "num_stages": 2}
 QUERIES: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
 TABLE: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
-LOG2_E = 1.4426950408889634
+LARGEST_BLOCK = 128  # where it divides T, only tiles on the diagonal need masks
+LOG2_E = tl.constexpr(1.4426950408889634)
 SPLITS = 8  # partial sums over the batch, for the table's gradient
 
 
@@ -54,11 +55,12 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Te
     out = torch.empty_like(q)
     log_sums = q.new_empty(B, H, T, dtype=torch.float32)
     products = q.new_empty(B, H, T, T)
-    width: Any = {"D": D, "EXACT": q.dtype == torch.float32}
+    scale = D**-0.5 * LOG2_E.value
+    same: Any = {"D": D, "EXACT": q.dtype == torch.float32, "EVEN": T % LARGEST_BLOCK == 0}
     grid: Any = (triton.cdiv(T, PRODUCTS["BLOCK"]), triton.cdiv(T, PRODUCTS["BLOCK_N"]), B * H)
-    _table_products[grid](q, table, products, T, H, table.shape[1], **width, **PRODUCTS)
+    _table_products[grid](q, table, products, T, H, table.shape[1], scale, **same, **PRODUCTS)
     grid = (triton.cdiv(T, FORWARD["BLOCK"]), B * H)
-    _attend[grid](q, k, v, products, out, log_sums, T, H, D**-0.5 * LOG2_E, **width, **FORWARD)
+    _attend[grid](q, k, v, products, out, log_sums, T, H, scale, **same, **FORWARD)
     return out, log_sums, products
 
 
@@ -88,32 +90,18 @@ def _backward(
     dscores = torch.empty_like(products)
     splits = min(B, SPLITS)
     dtable = q.new_empty(splits, H, T, D, dtype=torch.float32)  # a row a distance, unclipped
-    width: Any = {"D": D, "EXACT": q.dtype == torch.float32}
+    scale = D**-0.5
+    same: Any = {"D": D, "EXACT": q.dtype == torch.float32, "EVEN": T % LARGEST_BLOCK == 0}
     grid: Any = (triton.cdiv(T, 128), B * H)
     _inner_products[grid](dout, out, inner, T, H, D=D, BLOCK=128)
     grid = (triton.cdiv(T, KEYS["BLOCK"]), B * H)
     _gradients_of_keys[grid](
-        q,
-        k,
-        v,
-        products,
-        dout,
-        log_sums,
-        inner,
-        dscores,
-        dk,
-        dv,
-        T,
-        H,
-        D**-0.5,
-        D**-0.5 * LOG2_E,
-        **width,
-        **KEYS,
-    )
+        q, k, v, products, dout, log_sums, inner, dscores, dk, dv, T, H, scale * LOG2_E.value, **same, **KEYS
+    )  # fmt: skip
     grid = (triton.cdiv(T, QUERIES["BLOCK"]), B * H)
-    _gradient_of_queries[grid](k, table, dscores, dq, T, H, R, **width, **QUERIES)
+    _gradient_of_queries[grid](k, table, dscores, dq, T, H, R, scale, **same, **QUERIES)
     grid = (triton.cdiv(T, TABLE["BLOCK"]), H, splits)
-    _gradient_of_table[grid](q, dscores, dtable, B, T, H, **width, **TABLE)
+    _gradient_of_table[grid](q, dscores, dtable, B, T, H, scale, **same, **TABLE)
     rows = dtable.sum(0)  # (H, T, D)
     clipped = torch.zeros(H, R, D, device=q.device)
     clipped[:, : min(R, T)] = rows[:, :R]
@@ -172,30 +160,33 @@ def _scores(start, batch_head, rows, columns, T):
 
 @triton.jit
 def _table_products(
-    q, table, products, T, H, R,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
+    q, table, products, T, H, R, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """q_i . e_distance at row i and column T - 1 - distance, of the tiles that some i >= distance needs.
+    """q_i . e_distance, scaled, at row i and column T - 1 - distance, where some i >= distance needs it.
 
-    The nearest stand last, so that neighbouring keys j of a query have ascending addresses, here and below:
-    the compiler lets neighbouring threads read them together only then.
+    The nearest stand last, so that neighbouring keys of a query have ascending addresses, here and below:
+    only then does the compiler let neighbouring threads read them together.
     """
     batch_head = tl.program_id(2)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    distance = (tl.program_id(1) + 1) * BLOCK_N - 1 - tl.arange(0, BLOCK_N)
+    column = T - (tl.program_id(1) + 1) * BLOCK_N + tl.arange(0, BLOCK_N)
     if tl.program_id(1) * BLOCK_N < (tl.program_id(0) + 1) * BLOCK:
         queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
-        row = batch_head % H * R + tl.minimum(distance, R - 1)
+        row = batch_head % H * R + tl.minimum(T - 1 - column, R - 1)
         entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
-        tile = _dot(queries, tl.trans(entries), EXACT).to(products.dtype.element_ty)
-        inside = (i[:, None] < T) & (distance[None, :] < T)
-        tl.store(_scores(products, batch_head, i[:, None], (T - 1 - distance)[None, :], T), tile, mask=inside)
+        tile = (_dot(queries, tl.trans(entries), EXACT) * scale).to(products.dtype.element_ty)
+        pointers = _scores(products, batch_head, i[:, None], column[None, :], T)
+        if EVEN:
+            tl.store(pointers, tile)
+        else:
+            tl.store(pointers, tile, mask=(i[:, None] < T) & (column[None, :] >= 0))
 
 
 @triton.jit
 def _attend(
     q, k, v, products, out, log_sums, T, H, scale,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One block of queries meets all keys before it. `scale` holds log2(e): exponentials are of base 2."""
     batch_head = tl.program_id(1)
@@ -205,21 +196,32 @@ def _attend(
     largest = tl.full((BLOCK,), -1e30, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     mixed = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_N):
-        j = first + tl.arange(0, BLOCK_N)
-        keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
-        values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
-        allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
-        column = (T - 1 - i)[:, None] + j[None, :]
-        relative = tl.load(_scores(products, batch_head, i[:, None], column, T), mask=allowed, other=0.0)
-        scores = (_dot(queries, tl.trans(keys), EXACT) + relative.to(tl.float32)) * scale
-        scores = tl.where(allowed, scores, -1e30)
-        new_largest = tl.maximum(largest, tl.max(scores, 1))
-        decay = tl.exp2(largest - new_largest)
-        weights = tl.exp2(scores - new_largest[:, None])
-        total = total * decay + tl.sum(weights, 1)
-        mixed = mixed * decay[:, None] + _dot(weights.to(values.dtype), values, EXACT)
-        largest = new_largest
+    for masked in tl.static_range(2):  # first the tiles below the diagonal, then those it crosses
+        below = block * BLOCK // BLOCK_N * BLOCK_N if EVEN else 0
+        begin = below if masked else 0
+        end = tl.minimum((block + 1) * BLOCK, T) if masked else below
+        for first in range(begin, end, BLOCK_N):
+            j = first + tl.arange(0, BLOCK_N)
+            column = (T - 1 - i)[:, None] + j[None, :]
+            pointers = _scores(products, batch_head, i[:, None], column, T)
+            if masked:
+                keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+                values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+                allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
+                relative = tl.load(pointers, mask=allowed, other=0.0)
+            else:
+                keys = tl.load(_rows(k, j, batch_head, T, H, D))
+                values = tl.load(_rows(v, j, batch_head, T, H, D))
+                relative = tl.load(pointers)
+            scores = _dot(queries, tl.trans(keys), EXACT) * scale + relative
+            if masked:
+                scores = tl.where(allowed, scores, -1e30)
+            new_largest = tl.maximum(largest, tl.max(scores, 1))
+            decay = tl.exp2(largest - new_largest)
+            weights = tl.exp2(scores - new_largest[:, None])
+            total = total * decay + tl.sum(weights, 1)
+            mixed = mixed * decay[:, None] + _dot(weights.to(values.dtype), values, EXACT)
+            largest = new_largest
     mixed = mixed / total[:, None]
     tl.store(_rows(out, i, batch_head, T, H, D), mixed.to(out.dtype.element_ty), mask=i[:, None] < T)
     tl.store(log_sums + batch_head.to(tl.int64) * T + i, largest + tl.log2(total), mask=i < T)
@@ -237,12 +239,13 @@ def _inner_products(a, b, result, T, H, D: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _gradients_of_keys(
-    q, k, v, products, dout, log_sums, inner, dscores, dk, dv, T, H, scale, scale2,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
+    q, k, v, products, dout, log_sums, inner, dscores, dk, dv, T, H, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One block of keys and values meets all queries after it; the scores' gradient is stored on the way.
 
-    Tiles are (keys, queries) here, so that both products take them from registers.
+    Tiles are (keys, queries) here, so that both products take them from registers. The gradient of the scores
+    is that of the scaled ones: who reads it multiplies its sums by 1 / sqrt(D).
     """
     batch_head = tl.program_id(1)
     start = tl.program_id(0) * BLOCK
@@ -251,71 +254,115 @@ def _gradients_of_keys(
     values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
     key_gradient = tl.zeros((BLOCK, D), tl.float32)
     value_gradient = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(start // BLOCK_N * BLOCK_N, T, BLOCK_N):
-        i = first + tl.arange(0, BLOCK_N)
-        inside = i < T
-        queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
-        gradient = tl.load(_rows(dout, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
-        log_sum = tl.load(log_sums + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
-        mean = tl.load(inner + batch_head.to(tl.int64) * T + i, mask=inside, other=0.0)
-        allowed = (j[:, None] <= i[None, :]) & inside[None, :]
-        column = (T - 1 - i)[None, :] + j[:, None]
-        relative = tl.load(_scores(products, batch_head, i[None, :], column, T), mask=allowed, other=0.0)
-        scores = (_dot(keys, tl.trans(queries), EXACT) + relative.to(tl.float32)) * scale2
-        weights = tl.where(allowed, tl.exp2(scores - log_sum[None, :]), 0.0)
-        value_gradient += _dot(weights.to(gradient.dtype), gradient, EXACT)
-        dweights = _dot(values, tl.trans(gradient), EXACT)
-        dscore = (weights * (dweights - mean[None, :]) * scale).to(queries.dtype)
-        key_gradient += _dot(dscore, queries, EXACT)
-        pointers = _scores(dscores, batch_head, i[:, None], j[None, :], T)
-        tl.store(pointers, tl.trans(dscore), mask=(j[None, :] <= i[:, None]) & inside[:, None])
+    for masked in tl.static_range(
+        1, -1, -1
+    ):  # first the tiles that the diagonal crosses, then those below it
+        on_diagonal = start // BLOCK_N * BLOCK_N
+        below = tl.minimum((start + BLOCK + BLOCK_N - 1) // BLOCK_N * BLOCK_N, T) if EVEN else T
+        begin = on_diagonal if masked else below
+        end = below if masked else T
+        for first in range(begin, end, BLOCK_N):
+            i = first + tl.arange(0, BLOCK_N)
+            sums = log_sums + batch_head.to(tl.int64) * T + i
+            means = inner + batch_head.to(tl.int64) * T + i
+            column = (T - 1 - i)[None, :] + j[:, None]
+            pointers = _scores(products, batch_head, i[None, :], column, T)
+            if masked:
+                inside = i < T
+                queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
+                gradient = tl.load(_rows(dout, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
+                log_sum = tl.load(sums, mask=inside, other=0.0)
+                mean = tl.load(means, mask=inside, other=0.0)
+                allowed = (j[:, None] <= i[None, :]) & inside[None, :]
+                relative = tl.load(pointers, mask=allowed, other=0.0)
+            else:
+                queries = tl.load(_rows(q, i, batch_head, T, H, D))
+                gradient = tl.load(_rows(dout, i, batch_head, T, H, D))
+                log_sum = tl.load(sums)
+                mean = tl.load(means)
+                relative = tl.load(pointers)
+            scores = _dot(keys, tl.trans(queries), EXACT) * scale + (relative - log_sum[None, :])
+            weights = tl.exp2(scores)
+            if masked:
+                weights = tl.where(allowed, weights, 0.0)
+            value_gradient += _dot(weights.to(gradient.dtype), gradient, EXACT)
+            dweights = _dot(values, tl.trans(gradient), EXACT)
+            dscore = (weights * (dweights - mean[None, :])).to(queries.dtype)
+            key_gradient += _dot(dscore, queries, EXACT)
+            pointers = _scores(dscores, batch_head, i[:, None], j[None, :], T)
+            if masked:
+                tl.store(pointers, tl.trans(dscore), mask=(j[None, :] <= i[:, None]) & inside[:, None])
+            else:
+                tl.store(pointers, tl.trans(dscore))
+    key_gradient *= scale / LOG2_E
     tl.store(_rows(dk, j, batch_head, T, H, D), key_gradient.to(dk.dtype.element_ty), mask=j[:, None] < T)
     tl.store(_rows(dv, j, batch_head, T, H, D), value_gradient.to(dv.dtype.element_ty), mask=j[:, None] < T)
 
 
 @triton.jit
 def _gradient_of_queries(
-    k, table, dscores, dq, T, H, R,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
+    k, table, dscores, dq, T, H, R, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """What a query owes to the keys (its row of the scores' gradient) and to the table (reversed)."""
+    """What a query owes to the keys (its row of the scores' gradient) and to the table (it reversed)."""
     batch_head = tl.program_id(1)
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     i = block * BLOCK + tl.arange(0, BLOCK)
     gradient = tl.zeros((BLOCK, D), tl.float32)
-    for first in range(0, tl.minimum((block + 1) * BLOCK, T), BLOCK_N):
-        j = first + tl.arange(0, BLOCK_N)
-        allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
-        by_key = tl.load(_scores(dscores, batch_head, i[:, None], j[None, :], T), mask=allowed, other=0.0)
-        keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
-        gradient += _dot(by_key, keys, EXACT)
-        distance = first + BLOCK_N - 1 - tl.arange(0, BLOCK_N)
-        column = i[:, None] - distance[None, :]
-        allowed = (column >= 0) & (i[:, None] < T)
-        by_distance = tl.load(_scores(dscores, batch_head, i[:, None], column, T), mask=allowed, other=0.0)
-        row = batch_head % H * R + tl.minimum(distance, R - 1)
-        entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
-        gradient += _dot(by_distance, entries, EXACT)
+    n = tl.arange(0, BLOCK_N)
+    for masked in tl.static_range(2):
+        below = block * BLOCK // BLOCK_N * BLOCK_N if EVEN else 0
+        begin = below if masked else 0
+        end = tl.minimum((block + 1) * BLOCK, T) if masked else below
+        for first in range(begin, end, BLOCK_N):
+            j = first + n
+            by_key = _scores(dscores, batch_head, i[:, None], j[None, :], T)
+            column = (i - first - BLOCK_N + 1)[:, None] + n[None, :]
+            by_distance = _scores(dscores, batch_head, i[:, None], column, T)
+            row = batch_head % H * R + tl.minimum(first + BLOCK_N - 1 - n, R - 1)
+            entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
+            if masked:
+                allowed = (j[None, :] <= i[:, None]) & (i[:, None] < T)
+                keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
+                gradient += _dot(tl.load(by_key, mask=allowed, other=0.0), keys, EXACT)
+                allowed = (column >= 0) & (i[:, None] < T)
+                gradient += _dot(tl.load(by_distance, mask=allowed, other=0.0), entries, EXACT)
+            else:
+                gradient += _dot(tl.load(by_key), tl.load(_rows(k, j, batch_head, T, H, D)), EXACT)
+                gradient += _dot(tl.load(by_distance), entries, EXACT)
+    gradient *= scale
     tl.store(_rows(dq, i, batch_head, T, H, D), gradient.to(dq.dtype.element_ty), mask=i[:, None] < T)
 
 
 @triton.jit
 def _gradient_of_table(
-    q, dscores, dtable, B, T, H,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr,
+    q, dscores, dtable, B, T, H, scale,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One block of distances sums over the diagonals that belong to it, of every SPLITS-th sequence."""
-    distance = (tl.program_id(0) + 1) * BLOCK - 1 - tl.arange(0, BLOCK)
     head = tl.program_id(1)
+    start = tl.program_id(0) * BLOCK
+    n = tl.arange(0, BLOCK)  # of distance start + BLOCK - 1 - n
     gradient = tl.zeros((BLOCK, D), tl.float32)
     for batch in range(tl.program_id(2), B, tl.num_programs(2)):
         batch_head = batch * H + head
-        for first in range(tl.program_id(0) * BLOCK // BLOCK_N * BLOCK_N, T, BLOCK_N):
-            i = first + tl.arange(0, BLOCK_N)
-            queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
-            j = i[None, :] - distance[:, None]
-            allowed = (j >= 0) & (i[None, :] < T)
-            along = tl.load(_scores(dscores, batch_head, i[None, :], j, T), mask=allowed, other=0.0)
-            gradient += _dot(along, queries, EXACT)
+        for masked in tl.static_range(1, -1, -1):
+            below = tl.minimum((start + BLOCK + BLOCK_N - 1) // BLOCK_N * BLOCK_N, T) if EVEN else T
+            begin = start // BLOCK_N * BLOCK_N if masked else below
+            end = below if masked else T
+            for first in range(begin, end, BLOCK_N):
+                i = first + tl.arange(0, BLOCK_N)
+                column = (i - start - BLOCK + 1)[None, :] + n[:, None]
+                along = _scores(dscores, batch_head, i[None, :], column, T)
+                if masked:
+                    queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
+                    allowed = (column >= 0) & (column <= i[None, :]) & (i[None, :] < T)
+                    gradient += _dot(tl.load(along, mask=allowed, other=0.0), queries, EXACT)
+                else:
+                    queries = tl.load(_rows(q, i, batch_head, T, H, D))
+                    gradient += _dot(tl.load(along), queries, EXACT)
+    distance = start + BLOCK - 1 - n
     row = (tl.program_id(2) * H + head).to(tl.int64) * T + distance
-    tl.store(dtable + row[:, None] * D + tl.arange(0, D)[None, :], gradient, mask=distance[:, None] < T)
+    tl.store(
+        dtable + row[:, None] * D + tl.arange(0, D)[None, :], gradient * scale, mask=distance[:, None] < T
+    )
