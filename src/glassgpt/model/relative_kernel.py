@@ -27,9 +27,9 @@ from torch import Tensor
 
 WIDTHS = (16, 32, 64, 128)  # of a head: the tiles are powers of two
 # Tiles of each kernel: positions of its own block, positions of what it loops over. Measured on an H200.
-PRODUCTS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 128, "num_warps": 4}
+PRODUCTS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4}
 FORWARD: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
-KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 128, "num_warps": 4, "num_stages": 2}
+KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
 QUERIES: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
 TABLE: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
 LARGEST_BLOCK = 128  # where it divides T, only tiles on the diagonal need masks
@@ -163,24 +163,26 @@ def _table_products(
     q, table, products, T, H, R, scale,
     D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """q_i . e_distance, scaled, at row i and column T - 1 - distance, where some i >= distance needs it.
+    """q_i . e_(i - j), scaled, at row i and column j; a program computes a block of distances.
 
-    The nearest stand last, so that neighbouring keys of a query have ascending addresses, here and below:
-    only then does the compiler let neighbouring threads read them together.
+    Distances run downwards, so that addresses run upwards: only then does the compiler let neighbouring
+    threads write (and below, read) together.
     """
     batch_head = tl.program_id(2)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    column = T - (tl.program_id(1) + 1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    if tl.program_id(1) * BLOCK_N < (tl.program_id(0) + 1) * BLOCK:
+    n = tl.arange(0, BLOCK_N)
+    farthest = (tl.program_id(1) + 1) * BLOCK_N - 1
+    if farthest - BLOCK_N + 1 < (tl.program_id(0) + 1) * BLOCK:
         queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=i[:, None] < T, other=0.0)
-        row = batch_head % H * R + tl.minimum(T - 1 - column, R - 1)
+        row = batch_head % H * R + tl.minimum(farthest - n, R - 1)
         entries = tl.load(table + row[:, None] * D + tl.arange(0, D)[None, :])
         tile = (_dot(queries, tl.trans(entries), EXACT) * scale).to(products.dtype.element_ty)
-        pointers = _scores(products, batch_head, i[:, None], column[None, :], T)
-        if EVEN:
+        column = (i - farthest)[:, None] + n[None, :]
+        pointers = _scores(products, batch_head, i[:, None], column, T)
+        if EVEN and farthest < tl.program_id(0) * BLOCK:
             tl.store(pointers, tile)
         else:
-            tl.store(pointers, tile, mask=(i[:, None] < T) & (column[None, :] >= 0))
+            tl.store(pointers, tile, mask=(column >= 0) & (column <= i[:, None]) & (i[:, None] < T))
 
 
 @triton.jit
@@ -202,8 +204,7 @@ def _attend(
         end = tl.minimum((block + 1) * BLOCK, T) if masked else below
         for first in range(begin, end, BLOCK_N):
             j = first + tl.arange(0, BLOCK_N)
-            column = (T - 1 - i)[:, None] + j[None, :]
-            pointers = _scores(products, batch_head, i[:, None], column, T)
+            pointers = _scores(products, batch_head, i[:, None], j[None, :], T)
             if masked:
                 keys = tl.load(_rows(k, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
                 values = tl.load(_rows(v, j, batch_head, T, H, D), mask=j[:, None] < T, other=0.0)
@@ -265,8 +266,7 @@ def _gradients_of_keys(
             i = first + tl.arange(0, BLOCK_N)
             sums = log_sums + batch_head.to(tl.int64) * T + i
             means = inner + batch_head.to(tl.int64) * T + i
-            column = (T - 1 - i)[None, :] + j[:, None]
-            pointers = _scores(products, batch_head, i[None, :], column, T)
+            pointers = _scores(products, batch_head, i[None, :], j[:, None], T)
             if masked:
                 inside = i < T
                 queries = tl.load(_rows(q, i, batch_head, T, H, D), mask=inside[:, None], other=0.0)
