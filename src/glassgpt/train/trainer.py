@@ -40,7 +40,14 @@ from glassgpt.train.distributed.parallelize import check_mode
 from glassgpt.train.distributed.process_group import data_parallel, init_distributed
 from glassgpt.train.environment import pick_precision, write_environment
 from glassgpt.train.estimate import Estimate, estimate_training
-from glassgpt.train.init_model import format_shape, init_model, parse_shape, sides
+from glassgpt.train.init_model import (
+    attention_settings,
+    differing_attention,
+    format_shape,
+    init_model,
+    parse_shape,
+    sides,
+)
 from glassgpt.train.interrupt import StopRequested, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.memory import micro_batch_size
@@ -78,6 +85,9 @@ class RunConfig:
     init_from: str | None = None
     dropout: float | None = None  # 0.1
     attention_dropout: float | None = None  # as dropout
+    attention: str | None = None  # causal
+    relative_distance: int | None = None  # the context; of attention relative, as is the next
+    absolute_positions: bool | None = None  # True
     device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None
@@ -94,6 +104,7 @@ class RunConfig:
             check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
             parse_shape(self.shape)
+        Config(**attention_settings(self))  # raises if they do not belong together
 
 
 def train(
@@ -406,6 +417,8 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
     ):
         if dropout is not None and dropout != of_run:
             raise conflict(name, dropout, of_run)
+    for name, value, attention_of_run in differing_attention(asked, config):
+        raise conflict(name, value, attention_of_run)
     if asked.init_from is None:
         return
     origin = read_settings(asked.out)[1]
