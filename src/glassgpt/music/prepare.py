@@ -126,18 +126,18 @@ def prepare_midi(
 
 def find_pieces(inputs: Iterable[str | Path], val_fraction: float, seed: int) -> list[Piece]:
     pieces: list[Piece] = []
+    files: list[Path] = []
     for given in map(Path, inputs):
         table = find_split_table(given)
         if table is not None:
             pieces += read_split_table(table)
-            continue
-        if given.is_dir():
-            files = sorted(p for p in given.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
+        elif given.is_dir():
+            files += sorted(p for p in given.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
         elif given.is_file():
-            files = [given]
+            files.append(given)
         else:
             raise SettingError(f"{given} does not exist. Name MIDI files, or folders of them.")
-        pieces += split_files(files, val_fraction, seed)
+    pieces += split_files(files, val_fraction, seed)
     if not pieces:
         raise SettingError("there are no .mid or .midi files. Name others.")
     return pieces
