@@ -1,4 +1,5 @@
-"""The protocol between the engine and whatever computes: torch on any device, numpy without torch.
+"""The protocol between the engine and whatever computes: a native engine for CPUs, torch on any device,
+or numpy where there is neither.
 
 A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
 belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
@@ -6,9 +7,13 @@ belongs to which sequence, and how long each is, is the caller's business and is
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -125,6 +130,7 @@ class Backend(Protocol):
 
 # Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
 BACKENDS = {
+    "native": "glassgpt.native.backend:NativeBackend",
     "torch": "glassgpt.model.torch_backend:TorchBackend",
     "numpy": "glassgpt.model.numpy_backend:NumpyBackend",
 }
@@ -137,9 +143,28 @@ def check_backend(name: str) -> None:
         )
 
 
-def default_backend() -> str:
-    """The best backend of this machine."""
+def default_backend(config: Config, device: str | None = None, dtype: str | None = None) -> str:
+    """The best backend of this machine for such a model: native on CPUs, torch where a GPU may be."""
+    if not (device is None and may_have_gpu() and is_torch_installed()) and can_run_natively(
+        config, device, dtype
+    ):
+        return "native"
     return "torch" if is_torch_installed() else "numpy"
+
+
+def can_run_natively(config: Config, device: str | None = None, dtype: str | None = None) -> bool:
+    """Whether the native engine was built here, and has all that the model and the settings ask for."""
+    native = import_module("glassgpt.native.backend")
+    return native.is_available() and native.why_not(config, device, dtype) is None
+
+
+def may_have_gpu() -> bool:
+    """Whether torch might find a device that is not the CPU: a driver is there. Asking torch takes a second."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    if sys.platform == "win32":
+        return (Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "nvcuda.dll").exists()
+    return any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))
 
 
 def is_torch_installed() -> bool:
@@ -158,7 +183,7 @@ def load_backend(
     dtype: str | None = None,
 ) -> Backend:
     """The backend of that name with a checkpoint's weights."""
-    name = default_backend() if name is None else name
+    name = default_backend(checkpoint.config, device, dtype) if name is None else name
     check_backend(name)
     module, cls = BACKENDS[name].split(":")
     try:
