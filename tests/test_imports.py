@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-TORCH_ROOMS = ("model", "train", "evaluate")
+TORCH_ROOMS = ("model", "train", "evaluate", "tasks")
 # What of these runs without torch all the same, and what of the other rooms cannot.
 LIGHT = ("model", "model.numpy_gpt2", "model.numpy_backend")
-TORCH_MODULES = ("inspect.torch_forward", "inspect.gradients", "inspect.verify_layers")
+TORCH_MODULES = ("inspect.torch_forward", "inspect.gradients", "inspect.verify_layers", "music.evaluate")
 SCRIPT = """
 import importlib, sys
 for name in sys.argv[1:]:

@@ -112,7 +112,7 @@ def _all_sensible(data: Mapping[str, Any]) -> bool:
         "".join(data).encode()  # fails for a lone surrogate
     except UnicodeEncodeError:
         return False
-    return min(data.values()) >= 0 and max(data.values()) < HIGHEST_ID
+    return bool(min(data.values()) >= 0 and max(data.values()) < HIGHEST_ID)
 
 
 def check_merges(
