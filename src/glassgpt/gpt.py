@@ -16,10 +16,10 @@ import numpy as np
 from glassgpt.backend import Backend, check_backend, is_torch_installed, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
-from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine import Engine, check_prompt
+from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
+from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
@@ -270,6 +270,8 @@ class GPT:
         return [generations[0] for generations in found]
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+        from glassgpt.generate.beam import beam_search
+
         assert settings.beams is not None
         check_whole(
             "beams", settings.beams, 1, max(1, BEAM_BYTES // self._bytes_per_row), "what memory allows here"

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+
+from glassgpt.backend import array_namespace
 
 AnyArray = Any  # a numpy array, or a torch tensor
 

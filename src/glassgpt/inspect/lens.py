@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
+from glassgpt.backend import array_namespace
 from glassgpt.inspect.arrays import AnyArray, to_numpy
 from glassgpt.inspect.indexing import Array
 

@@ -42,7 +42,7 @@ TIMES_ROUNDING = 8
 
 EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 # The dtypes that each backend is checked in.
-DTYPES = {"torch": tuple(EPS), "numpy": ("float32",)}
+DTYPES = {"native": tuple(EPS), "torch": tuple(EPS), "numpy": ("float32",)}
 LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
 CUDA_LENGTH = 160  # there long prompts are read by another graph than short ones (cuda_graphs.LONG_PROMPT)
 STEPS = 6  # how many of them are decoded one by one where the cache is checked
@@ -99,8 +99,11 @@ def devices() -> list[str]:
 
 
 def backends() -> list[str]:
-    """The backends that are installed."""
-    return [name for name in BACKENDS if name != "torch" or is_torch_installed()]
+    """The backends that are installed, torch first: its checks look into every layer."""
+    from glassgpt.native import is_available
+
+    installed = {"torch": is_torch_installed(), "native": is_available()}
+    return [name for name in sorted(BACKENDS, key=lambda name: name != "torch") if installed.get(name, True)]
 
 
 def check_devices(names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from glassgpt.backend import Array, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
 from glassgpt.errors import NEEDS_TORCH, SettingError
-from glassgpt.model.numpy_gpt2 import NumpyGPT2
+from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -120,8 +120,9 @@ class NumpyBackend:
 
 def load_numpy_model(checkpoint: Checkpoint, dtype: str = "float32") -> NumpyGPT2:
     """The numpy model with a checkpoint's weights. What a file holds in this dtype is mapped, not copied."""
-    names, kind = checkpoint.config.shapes(), DTYPES[dtype]
-    return NumpyGPT2(checkpoint.config, {name: np.asarray(checkpoint.tensors[name], kind) for name in names})
+    config, tensors = checkpoint.config, checkpoint.tensors
+    check_computable(config)  # before the weights are read
+    return NumpyGPT2(config, {name: np.asarray(tensors[name], DTYPES[dtype]) for name in config.shapes()})
 
 
 def empty_cache(model: NumpyGPT2, rows: int, context: int) -> np.ndarray:

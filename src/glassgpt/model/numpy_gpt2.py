@@ -32,8 +32,7 @@ class NumpyGPT2:
     """Token ids in, logits out."""
 
     def __init__(self, config: Config, weights: Mapping[str, Array]) -> None:
-        if config.attention != Config.attention:
-            raise UserError(f"attention {config.attention!r} {NEEDS_TORCH}")
+        check_computable(config)
         self.config = config
         self.weights = weights  # by OpenAI's names, matrices (in, out)
 
@@ -109,6 +108,12 @@ class NumpyGPT2:
         normed = centred / np.sqrt(variance + self.config.layer_norm_epsilon)
         scaled: Array = normed * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return scaled
+
+
+def check_computable(config: Config) -> None:
+    """Only the published attention is written here."""
+    if config.attention != Config.attention:
+        raise UserError(f"attention {config.attention!r} {NEEDS_TORCH}")
 
 
 def attention_scale(config: Config, layer: int) -> float:

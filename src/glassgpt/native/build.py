@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+# What only compiling needs is imported where it is used: loading the engine reads this file too.
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "cpp"
@@ -68,6 +65,8 @@ def find_compiler() -> list[str]:
     """$CXX, or the first of the usual names."""
     if os.environ.get("CXX"):
         return os.environ["CXX"].split()
+    import shutil
+
     found = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
     if found is None:
         raise BuildError("there is no C++ compiler (c++, g++, clang++). Install one, or name it in CXX")
@@ -76,6 +75,9 @@ def find_compiler() -> list[str]:
 
 def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | None = None) -> Path:
     """Compile and link the library, under another name until it is whole."""
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
     compiler = find_compiler() if compiler is None else compiler
     flags = [*FLAGS, f'-DGLASSGPT_SOURCE="{source_hash()}"', *(SANITIZE if sanitize else [])]
     if sys.platform != "win32":
@@ -105,11 +107,16 @@ def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | 
 
 def machine_of(compiler: list[str]) -> str:
     """What the compiler compiles for."""
+    import platform
+    import subprocess
+
     found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True)
     return found.stdout.strip() or platform.machine().lower().replace("amd64", "x86_64")
 
 
 def succeeds(command: list[str]) -> bool:
+    import subprocess
+
     try:
         return subprocess.run(command, capture_output=True).returncode == 0
     except OSError:
@@ -117,6 +124,8 @@ def succeeds(command: list[str]) -> bool:
 
 
 def run(command: list[str]) -> None:
+    import subprocess
+
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
