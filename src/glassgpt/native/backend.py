@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import weakref
@@ -193,18 +194,27 @@ class Weights:
         if not self.handle:
             raise UserError(f"the native engine: {self.library.error().decode()}")
         weakref.finalize(self, self.library.delete, self.handle)
-        hasher = hashlib.sha256(f"{config!r} {self.dtype} native".encode())
         for name in config.shapes():
-            self._set(name, checkpoint, hasher)
+            self._set(name, checkpoint)
         self.library.check_result(self.library.check(self.handle))
-        self.fingerprint = hasher.hexdigest()[:32]
+        self._checkpoint = checkpoint
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the weights, computed when it is asked for: it takes as long as loading them."""
+        hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
+        for name in self.config.shapes():
+            packed = self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+            for values in (self._checkpoint.tensors[name],) if packed is None else packed:
+                hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()[:32]
 
     @property
     def n_bytes(self) -> int:
         """Of the matrices, as every step of a single text reads them."""
         return int(self.library.bytes(self.handle))
 
-    def _set(self, name: str, checkpoint: Checkpoint, hasher: Any) -> None:
+    def _set(self, name: str, checkpoint: Checkpoint) -> None:
         """Hand one tensor to the engine; biases go with their matrices."""
         layer, part = -1, name
         if name.startswith("h."):
@@ -213,7 +223,6 @@ class Weights:
         if part in _VECTORS or part in ("wpe.weight", "ln_f.weight", "ln_f.bias"):
             which = _VECTORS.get(part, ("wpe.weight", "ln_f.weight", "ln_f.bias").index(part) if layer < 0 else -1)
             values = np.ascontiguousarray(checkpoint.tensors[name], np.float32)
-            hasher.update(values.data)
             self.library.check_result(self.library.set_vector(self.handle, layer, which, floats_at(values)))
         elif not part.endswith(".bias"):
             bias = None
@@ -221,18 +230,16 @@ class Weights:
                 bias = np.ascontiguousarray(
                     checkpoint.tensors[f"{name.removesuffix('.weight')}.bias"], np.float32
                 )
-                hasher.update(bias.data)
             which = _MATRICES[part.removesuffix(".weight") if layer >= 0 else part]
-            self._set_matrix(layer, which, checkpoint, name, bias, hasher)
+            self._set_matrix(layer, which, checkpoint, name, bias)
 
     def _set_matrix(
-        self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None, hasher: Any
+        self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None
     ) -> None:
         packed = checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
         scale = None
         if packed is not None:  # (out, in)
             values, scale = np.ascontiguousarray(packed[0]), np.ascontiguousarray(packed[1], np.float32)
-            hasher.update(scale.data)
             source, strides = "int8", (values.shape[1], 1)
         else:
             values = np.ascontiguousarray(checkpoint.tensors[name])
@@ -241,7 +248,6 @@ class Weights:
             source = values.dtype.name
             out_first = layer < 0  # embeddings are (out, in), the others (in, out)
             strides = (values.shape[1], 1) if out_first else (1, values.shape[1])
-        hasher.update(values.reshape(-1).view(np.uint8).data)
         self.library.check_result(
             self.library.set_matrix(
                 self.handle, layer, which, DTYPES.index(self.dtype), values.ctypes.data, DTYPES.index(source),
