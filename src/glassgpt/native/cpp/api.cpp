@@ -146,7 +146,8 @@ API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const
         OwnedMatrix& matrix = matrix_of(h.model, layer, which);
         if (which == 1) h.model.tied = false;
         if (source_dtype == INT8 && !scale) throw Error("int8 values without scales");
-        h.engine.pack(matrix, outs[which], ins[which], dtype, {data, out_stride, in_stride, source_dtype, scale});
+        if (matrix.data) throw Error("this matrix was set already");
+        h.engine.pack(h.model.arena, matrix, outs[which], ins[which], dtype, {data, out_stride, in_stride, source_dtype, scale});
         if (bias) {
             matrix.bias_memory = copied(bias, outs[which], matrix.out_padded);
             matrix.bias = matrix.bias_memory.as<float>();

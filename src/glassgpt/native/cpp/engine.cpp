@@ -6,6 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace glassgpt {
 
 constexpr int STEP_TOKENS = 256;  // read in one pass: their activations fit a core's second cache
@@ -39,6 +43,41 @@ Memory::~Memory() {
 #endif
 }
 
+constexpr size_t LARGE_PAGE = size_t(1) << 21, CHUNK = size_t(1) << 28;  // address space; memory only where written
+
+uint8_t* Arena::allocate(size_t n_bytes) {
+    n_bytes = size_t(round_up(int64_t(n_bytes), 64));
+    if (chunks_.empty() || chunks_.back().size - chunks_.back().taken < n_bytes) {
+        const size_t size = size_t(round_up(int64_t(std::max(n_bytes, CHUNK)), LARGE_PAGE)) + LARGE_PAGE;
+        void* start = nullptr;
+#if defined(__linux__)
+        start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (start == MAP_FAILED) start = nullptr;
+        else madvise(start, size, MADV_HUGEPAGE);
+#else
+        start = calloc(size, 1);
+#endif
+        if (!start) throw Error("out of memory for " + std::to_string(n_bytes >> 20) + " MiB");
+        const size_t skip = size_t(round_up(int64_t(uintptr_t(start)), int64_t(LARGE_PAGE))) - uintptr_t(start);
+        chunks_.push_back({static_cast<uint8_t*>(start), size, skip});
+    }
+    Chunk& chunk = chunks_.back();
+    uint8_t* at = chunk.start + chunk.taken;
+    chunk.taken += n_bytes;
+    used_ += n_bytes;
+    return at;
+}
+
+Arena::~Arena() {
+    for (const Chunk& chunk : chunks_) {
+#if defined(__linux__)
+        munmap(chunk.start, chunk.size);
+#else
+        free(chunk.start);
+#endif
+    }
+}
+
 Model::Model(const Shape& s) : shape(s) {
     const int most = 1 << 24;
     for (int n : {s.vocab_size, s.n_positions, s.n_embd, s.n_layer, s.n_head, s.d_mlp})
@@ -49,13 +88,6 @@ Model::Model(const Shape& s) : shape(s) {
     d_head = s.n_embd / s.n_head;
     d_padded = int(round_up(d_head, 16));
     layers.resize(size_t(s.n_layer));
-}
-
-size_t Model::n_bytes() const {
-    auto of = [](const OwnedMatrix& m) { return m.data_memory.size() + m.scale_memory.size() + m.total_memory.size(); };
-    size_t sum = of(wte) + of(head) + wpe.size();
-    for (const Layer& layer : layers) sum += of(layer.c_attn) + of(layer.c_proj) + of(layer.c_fc) + of(layer.mlp_proj);
-    return sum;
 }
 
 Cache::Cache(const Model& model, int rows_, int context_, bool half_)
@@ -149,8 +181,6 @@ void Engine::reserve(const Model& model, const Cache& cache) {
     }
 }
 
-// The functions below run in every thread of the pool at once.
-
 Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
     Inputs in;
     in.x = x;
@@ -164,7 +194,7 @@ Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
     in.scale = scale;
     in.zero = zero;
     in.ld_groups = space_.ld_groups;
-    pool_->each(n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         if (w.dtype == INT8) {
             kernels->quantize_row(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i, zero + i);
         } else {
@@ -178,7 +208,7 @@ Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
 Inputs Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
                          int n) {
     float* normed = space_.normed.as<float>();
-    pool_->each(n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         kernels->layer_norm(x + i * ldx, weight.as<float>(), bias.as<float>(), eps, w.n_in, normed + i * space_.ld);
     });
     return quantize(w, normed, space_.ld, n);
@@ -189,19 +219,17 @@ void Engine::multiply(const Matrix& w, const Inputs& in, int n, float* out, int6
     // The tokens are divided only where there are too few panels for all threads.
     const int wanted = (4 * pool_->size() + w.n_panels() - 1) / w.n_panels();
     const int parts = std::max(1, std::min(wanted, n / 48));
-    pool_->each(int64_t(w.n_panels()) * parts, [&](int64_t i) {
+    pool_->each(int64_t(w.n_panels()) * parts, [&](int64_t i, int) {
         const int panel = int(i / parts), part = int(i % parts);
         kernels->matmul(product, panel, int(int64_t(n) * part / parts), int(int64_t(n) * (part + 1) / parts));
     });
 }
 
-void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles, int thread) {
-    const int C = model.shape.n_embd;
+void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles) {
     float scale = model.shape.scale_by_head ? 1.0f / std::sqrt(float(model.d_head)) : 1.0f;
     if (model.shape.scale_by_layer) scale /= float(layer + 1);
     const float* qkv = space_.wide.as<float>();
-    (void)C;
-    pool_->each(int64_t(tiles.size()) * cache.n_head, [&](int64_t i) {
+    pool_->each(int64_t(tiles.size()) * cache.n_head, [&](int64_t i, int thread) {
         const int head = int(i / int64_t(tiles.size()));
         const Step::Tile& tile = tiles[size_t(i % int64_t(tiles.size()))];
         Attention a;
@@ -223,12 +251,12 @@ void Engine::attend(const Model& model, Cache& cache, int layer, const std::vect
 }
 
 // Leaves the residual stream of the tokens in `keep` in space_.x, one after the other.
-void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thread) {
+void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
     const Shape& s = model.shape;
     const int C = s.n_embd;
     int n = int(step.ids.size());
     float *x = space_.x.as<float>(), *wide = space_.wide.as<float>(), *attended = space_.attended.as<float>();
-    pool_->each(n, [&](int64_t i) {
+    pool_->each(n, [&](int64_t i, int) {
         float* out = x + i * space_.ld;
         embed(model.wte, step.ids[size_t(i)], out);
         const float* where = model.wpe.as<float>() + int64_t(step.positions[size_t(i)]) * C;
@@ -239,7 +267,7 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thre
         const bool last = l == s.n_layer - 1;
         Inputs in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n);
         multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
-        pool_->each(n, [&](int64_t i) {
+        pool_->each(n, [&](int64_t i, int) {
             const float* k = wide + i * space_.ld_wide + C;
             const int row = step.rows[size_t(i)], position = step.positions[size_t(i)];
             for (int h = 0; h < s.n_head; h++) {
@@ -249,14 +277,12 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thre
             }
         });
         if (last && int(step.keep.size()) < n) {  // above the last keys and values nobody asks for the others
-            attend(model, cache, l, step.kept_tiles, thread);
+            attend(model, cache, l, step.kept_tiles);
             n = int(step.keep.size());
-            if (thread == 0)
-                for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
-            pool_->barrier();
+            for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
             if (n == 0) return;
         } else {
-            attend(model, cache, l, step.all_tiles, thread);
+            attend(model, cache, l, step.all_tiles);
         }
         in = quantize(layer.c_proj, attended, space_.ld, n);
         multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
@@ -267,25 +293,26 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step, int thre
     }
 }
 
-// Reads the spans in steps of at most STEP_TOKENS; head(inputs, tokens kept, number of the first) in every thread after each.
+// Reads the spans in steps of at most STEP_TOKENS; after each head(matrix, inputs, tokens kept, number
+// of the first of them).
 template <class Head>
 void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                       const int32_t* targets, const Head& head) {
     check_spans(model, cache, spans);
     reserve(model, cache);
     const OwnedMatrix& matrix = model.tied ? model.wte : model.head;
+    const Pool::Active active(*pool_);
     int64_t number = 0, kept = 0;  // tokens read, and kept, so far
     Step step;
     auto flush = [&] {
         step.plan_tiles(std::min(kernels->queries, MAX_QUERIES));
         const int n = int(step.keep.size());
-        pool_->run([&](int thread) {
-            hidden(model, cache, step, thread);
-            if (n == 0) return;
+        hidden(model, cache, step);
+        if (n > 0) {
             Inputs in = normalize(matrix, space_.x.as<float>(), space_.ld, model.ln_f_weight, model.ln_f_bias,
                                   model.shape.layer_norm_epsilon, n);
             head(matrix, in, n, kept);
-        });
+        }
         kept += n;
         step = Step();
     };
@@ -336,7 +363,7 @@ void Engine::score(const Model& model, Cache& cache, const std::vector<Span>& sp
         for (int start = 0; start < n; start += HEAD_TOKENS) {
             const int some = std::min(HEAD_TOKENS, n - start);
             multiply(w, from_token(in, w.dtype, start), some, logits, ld, STORE, 0);
-            pool_->each(some, [&](int64_t i) {
+            pool_->each(some, [&](int64_t i, int) {
                 const int64_t place = places[size_t(first + start + i)];
                 float* row = logits + i * ld;
                 float best;

@@ -42,6 +42,25 @@ private:
     size_t size_ = 0;
 };
 
+// Memory for the matrices, one after the other. Large pages make reading them a third faster (33 against 24 GB/s on two
+// cores of an EPYC), and single matrices would not fill them.
+class Arena {
+public:
+    uint8_t* allocate(size_t n_bytes);
+    ~Arena();
+    Arena() = default;
+    Arena(const Arena&) = delete;
+    size_t used() const { return used_; }
+
+private:
+    struct Chunk {
+        uint8_t* start;
+        size_t size, taken;
+    };
+    std::vector<Chunk> chunks_;
+    size_t used_ = 0;
+};
+
 // Where the numbers of a matrix come from: value(output, input) lies at output * out_stride + input * in_stride.
 struct Source {
     const void* data;
@@ -51,7 +70,7 @@ struct Source {
 };
 
 struct OwnedMatrix : Matrix {
-    Memory data_memory, scale_memory, total_memory, bias_memory;
+    Memory scale_memory, total_memory, bias_memory;
 };
 
 struct Layer {
@@ -68,7 +87,8 @@ struct Model {
     Memory wpe;  // float32 (n_positions, n_embd)
     std::vector<Layer> layers;
     Memory ln_f_weight, ln_f_bias;
-    size_t n_bytes() const;  // of the matrices
+    Arena arena;
+    size_t n_bytes() const { return arena.used(); }  // of the matrices
 };
 
 struct Cache {
@@ -126,7 +146,7 @@ public:
         int32_t* likeliest_allowed;
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
-    void pack(OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
+    void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
 
     const Kernels* kernels;
     std::mutex mutex;  // one call at a time: a second would compete for the same cores
@@ -135,8 +155,8 @@ private:
     template <class Head>
     void in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                   const int32_t* targets, const Head& head);
-    void hidden(const Model& model, Cache& cache, const Step& step, int thread);
-    void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles, int thread);
+    void hidden(const Model& model, Cache& cache, const Step& step);
+    void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles);
     void multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation);
     Inputs quantize(const Matrix& w, const float* x, int64_t ldx, int n);
     Inputs normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps, int n);

@@ -4,22 +4,33 @@
 // and the thread: each lane of a sum belongs to one output and runs over the inputs from first to last.
 #pragma once
 #include <cmath>
+#include <utility>
 
 #include "kernels.h"
 
 #if defined(__GNUC__)
-#define UNROLL _Pragma("GCC unroll 8")
-#define INLINE inline __attribute__((always_inline))
+#define FORCED __attribute__((always_inline))
 #else
-#define UNROLL
-#define INLINE inline
+#define FORCED
 #endif
+#define INLINE inline FORCED
 
 namespace {
 
 using namespace glassgpt;
 
 constexpr int VECTORS = PANEL / 16;
+
+// function(0), function(1), ... function(N - 1), each number a constant: an array that is indexed by them alone is kept in
+// registers, which gcc does not do for a loop, even an unrolled one (measured: products took twice as long).
+template <class Function, int... numbers>
+INLINE void times(const Function& function, std::integer_sequence<int, numbers...>) {
+    (function(std::integral_constant<int, numbers>{}), ...);
+}
+template <int N, class Function>
+INLINE void times(const Function& function) {
+    times(function, std::make_integer_sequence<int, N>{});
+}
 
 // ---- elementary functions ----
 
@@ -176,81 +187,96 @@ template <class Type, int TOKENS, int WIDTH>
 void float_tile(const Matmul& m, int panel, int first, int vector) {
     const uint8_t* w = m.w->panel(panel) + vector * 16 * Type::bytes;
     const float* x = m.in.x + first * m.in.ldx;
-    const int output = panel * PANEL + vector * 16;
+    const int64_t ldx = m.in.ldx;
+    const int output = panel * PANEL + vector * 16, n_in = m.w->n_in;
     F sums[TOKENS][WIDTH];
-    UNROLL for (int i = 0; i < TOKENS; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = m.w->bias ? load(m.w->bias + output + 16 * j) : zero();
-    for (int k = 0; k < m.w->n_in; k++, w += PANEL * Type::bytes) {
+    times<WIDTH>([&](auto j) FORCED {
+        F bias = m.w->bias ? load(m.w->bias + output + 16 * j) : zero();
+        times<TOKENS>([&](auto i) FORCED { sums[i][j] = bias; });
+    });
+    for (int k = 0; k < n_in; k++, w += PANEL * Type::bytes) {
         F weights[WIDTH];
-        UNROLL for (int j = 0; j < WIDTH; j++) weights[j] = Type::read(w + j * 16 * Type::bytes);
-        UNROLL for (int i = 0; i < TOKENS; i++) {
-            F value = set(x[i * m.in.ldx + k]);
-            UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = fma(value, weights[j], sums[i][j]);
-        }
+        times<WIDTH>([&](auto j) FORCED { weights[j] = Type::read(w + j * 16 * Type::bytes); });
+        times<TOKENS>([&](auto i) FORCED {
+            F value = set(x[i * ldx + k]);
+            times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(value, weights[j], sums[i][j]); });
+        });
     }
-    UNROLL for (int i = 0; i < TOKENS; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) finish(m, sums[i][j], first + i, output + 16 * j);
+    times<TOKENS>([&](auto i) FORCED {
+        times<WIDTH>([&](auto j) FORCED { finish(m, sums[i][j], first + i, output + 16 * j); });
+    });
 }
 
 template <int TOKENS, int WIDTH>
 void int8_tile(const Matmul& m, int panel, int first, int vector) {
     const uint8_t* w = m.w->panel(panel) + vector * 64;
     const uint8_t* q = m.in.q + first * m.in.ldq;
-    const int output = panel * PANEL + vector * 16;
+    const int64_t ldq = m.in.ldq;
+    const int output = panel * PANEL + vector * 16, n_in = m.w->in_padded;
     I sums[TOKENS][WIDTH];
-    UNROLL for (int i = 0; i < TOKENS; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = set(0);
-    for (int k = 0; k < m.w->in_padded; k += 4, w += PANEL * 4) {
+    times<TOKENS>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = set(0); }); });
+    for (int k = 0; k < n_in; k += 4, w += PANEL * 4) {
         W weights[WIDTH];
-        UNROLL for (int j = 0; j < WIDTH; j++) weights[j] = load_bytes(w + 64 * j);
-        UNROLL for (int i = 0; i < TOKENS; i++) {
-            X x = broadcast_int8(q + i * m.in.ldq + k);
-            UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = dot_int8(sums[i][j], x, weights[j]);
-        }
+        times<WIDTH>([&](auto j) FORCED { weights[j] = load_bytes(w + 64 * j); });
+        times<TOKENS>([&](auto i) FORCED {
+            X x = broadcast_int8(q + i * ldq + k);
+            times<WIDTH>([&](auto j) FORCED { sums[i][j] = dot_int8(sums[i][j], x, weights[j]); });
+        });
     }
-    UNROLL for (int i = 0; i < TOKENS; i++) {
+    times<TOKENS>([&](auto i) FORCED {
         const int token = first + i;
-        UNROLL for (int j = 0; j < WIDTH; j++) {
+        times<WIDTH>([&](auto j) FORCED {
             const int at = output + 16 * j;
             I exact = sub(sums[i][j], mul(set(m.in.zero[token] - X_OFFSET), load(m.w->total + at)));
             F scale = mul(load(m.w->scale + at), set(m.in.scale[token]));
             finish(m, fma(to_float(exact), scale, m.w->bias ? load(m.w->bias + at) : zero()), token, at);
-        }
-    }
+        });
+    });
 }
 
 template <int TOKENS, int WIDTH>
 void int4_tile(const Matmul& m, int panel, int first, int vector) {
     const uint8_t* group = m.w->panel(panel);
+    const uint8_t* q = m.in.q + first * m.in.ldq;
+    const int32_t* offset = m.in.zero + first * m.in.ld_groups;
+    const float* scales = m.in.scale + first * m.in.ld_groups;
+    const int64_t ldq = m.in.ldq, ld_groups = m.in.ld_groups;
     const int output = panel * PANEL + vector * 16, n_groups = m.w->in_padded / GROUP;
     F sums[TOKENS][WIDTH];
-    UNROLL for (int i = 0; i < TOKENS; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = m.w->bias ? load(m.w->bias + output + 16 * j) : zero();
-    for (int g = 0; g < n_groups; g++, group += GROUP_BYTES) {
+    times<WIDTH>([&](auto j) FORCED {
+        F bias = m.w->bias ? load(m.w->bias + output + 16 * j) : zero();
+        times<TOKENS>([&](auto i) FORCED { sums[i][j] = bias; });
+    });
+    for (int g = 0; g < n_groups; g++, group += GROUP_BYTES, q += GROUP) {
         I dots[TOKENS][WIDTH];
-        UNROLL for (int i = 0; i < TOKENS; i++)
-            UNROLL for (int j = 0; j < WIDTH; j++) dots[i][j] = set(m.in.zero[(first + i) * m.in.ld_groups + g]);
+        times<TOKENS>([&](auto i) FORCED {
+            times<WIDTH>([&](auto j) FORCED { dots[i][j] = set(offset[i * ld_groups + g]); });
+        });
         const uint8_t* w = group + PANEL * 2 + vector * 64;
-        UNROLL for (int pair = 0; pair < GROUP / 8; pair++, w += PANEL * 4) {
-            W both[WIDTH];
-            UNROLL for (int j = 0; j < WIDTH; j++) both[j] = load_bytes(w + 64 * j);
-            UNROLL for (int i = 0; i < TOKENS; i++) {
-                const uint8_t* q = m.in.q + (first + i) * m.in.ldq + g * GROUP + pair * 8;
-                X low = broadcast4(q), high = broadcast4(q + 4);
-                UNROLL for (int j = 0; j < WIDTH; j++)
-                    dots[i][j] = dot_int4(dot_int4(dots[i][j], low, low_halves(both[j])), high, high_halves(both[j]));
-            }
-        }
-        UNROLL for (int j = 0; j < WIDTH; j++) {
+        times<GROUP / 8>([&](auto pair) FORCED {
+            X low[TOKENS], high[TOKENS];
+            times<TOKENS>([&](auto i) FORCED {
+                low[i] = broadcast4(q + i * ldq + pair * 8);
+                high[i] = broadcast4(q + i * ldq + pair * 8 + 4);
+            });
+            times<WIDTH>([&](auto j) FORCED {
+                W both = load_bytes(w + pair * PANEL * 4 + 64 * j), one = low_halves(both), two = high_halves(both);
+                times<TOKENS>([&](auto i) FORCED {
+                    dots[i][j] = dot_int4(dot_int4(dots[i][j], low[i], one), high[i], two);
+                });
+            });
+        });
+        times<WIDTH>([&](auto j) FORCED {
             F scale = load_half((const uint16_t*)group + vector * 16 + 16 * j);
-            UNROLL for (int i = 0; i < TOKENS; i++) {
-                F both = mul(scale, set(m.in.scale[(first + i) * m.in.ld_groups + g]));
+            times<TOKENS>([&](auto i) FORCED {
+                F both = mul(scale, set(scales[i * ld_groups + g]));
                 sums[i][j] = fma(to_float(dots[i][j]), both, sums[i][j]);
-            }
-        }
+            });
+        });
     }
-    UNROLL for (int i = 0; i < TOKENS; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) finish(m, sums[i][j], first + i, output + 16 * j);
+    times<TOKENS>([&](auto i) FORCED {
+        times<WIDTH>([&](auto j) FORCED { finish(m, sums[i][j], first + i, output + 16 * j); });
+    });
 }
 
 template <int TOKENS>
@@ -324,20 +350,22 @@ INLINE void score_tile(const Attention& a, int first, int position) {
     const int64_t block = int64_t(a.d_head) * 16;
     const Stored* keys = (const Stored*)a.cache.keys + position / 16 * block;
     const float* q = a.q + first * a.ldq;
+    const int64_t ldq = a.ldq;
     F sums[QUERIES][WIDTH];
-    UNROLL for (int i = 0; i < QUERIES; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = zero();
+    times<QUERIES>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = zero(); }); });
     for (int d = 0; d < a.d_head; d++, keys += 16) {
         F columns[WIDTH];
-        UNROLL for (int j = 0; j < WIDTH; j++) columns[j] = Cache::read(keys + j * block);
-        UNROLL for (int i = 0; i < QUERIES; i++) {
-            F value = set(q[i * a.ldq + d]);
-            UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = fma(value, columns[j], sums[i][j]);
-        }
+        times<WIDTH>([&](auto j) FORCED { columns[j] = Cache::read(keys + j * block); });
+        times<QUERIES>([&](auto i) FORCED {
+            F value = set(q[i * ldq + d]);
+            times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(value, columns[j], sums[i][j]); });
+        });
     }
-    UNROLL for (int i = 0; i < QUERIES; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++)
+    times<QUERIES>([&](auto i) FORCED {
+        times<WIDTH>([&](auto j) FORCED {
             store(a.scores + (first + i) * a.ld_scores + position + 16 * j, mul(sums[i][j], set(a.scale)));
+        });
+    });
 }
 
 // The scores of a query become e^(score - largest), 0 where it must not look; returns one over their sum.
@@ -368,25 +396,27 @@ INLINE void mix_tile(const Attention& a, int first, int vector, int length, cons
     typedef typename Cache::type Stored;
     const Stored* values = (const Stored*)a.cache.values + vector * 16;
     const float* weights = a.scores + first * a.ld_scores;
+    const int64_t ld_scores = a.ld_scores;
+    const int d_padded = a.d_padded;
     F sums[QUERIES][WIDTH];
-    UNROLL for (int i = 0; i < QUERIES; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = zero();
-    for (int t = 0; t < length; t++, values += a.d_padded) {
+    times<QUERIES>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = zero(); }); });
+    for (int t = 0; t < length; t++, values += d_padded) {
         F row[WIDTH];
-        UNROLL for (int j = 0; j < WIDTH; j++) row[j] = Cache::read(values + 16 * j);
-        UNROLL for (int i = 0; i < QUERIES; i++) {
-            F weight = set(weights[i * a.ld_scores + t]);
-            UNROLL for (int j = 0; j < WIDTH; j++) sums[i][j] = fma(weight, row[j], sums[i][j]);
-        }
+        times<WIDTH>([&](auto j) FORCED { row[j] = Cache::read(values + 16 * j); });
+        times<QUERIES>([&](auto i) FORCED {
+            F weight = set(weights[i * ld_scores + t]);
+            times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(weight, row[j], sums[i][j]); });
+        });
     }
-    UNROLL for (int i = 0; i < QUERIES; i++)
-        UNROLL for (int j = 0; j < WIDTH; j++) {
+    times<QUERIES>([&](auto i) FORCED {
+        times<WIDTH>([&](auto j) FORCED {
             const int d = (vector + j) * 16;
             float* out = a.out + (first + i) * a.ldo + d;
             F mixed = mul(sums[i][j], set(inverse[first + i]));
             if (d + 16 <= a.d_head) store(out, mixed);
             else store_some(out, mixed, a.d_head - d);
-        }
+        });
+    });
 }
 
 template <class Cache, int QUERIES>

@@ -131,7 +131,7 @@ static void pack_int4(const Matrix& m, int panel, const Source& s) {
     }
 }
 
-void Engine::pack(OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& source) {
+void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& source) {
     if (dtype < FLOAT32 || dtype > INT4 || source.dtype < FLOAT32 || source.dtype > INT8) throw Error("unknown dtype");
     m.dtype = dtype;
     m.n_out = n_out;
@@ -139,20 +139,18 @@ void Engine::pack(OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& 
     m.in_padded = padded_inputs(dtype, n_in);
     m.out_padded = int(round_up(n_out, PANEL));
     m.panel_bytes = bytes_per_panel(dtype, m.in_padded);
-    m.data_memory = Memory(m.panel_bytes * size_t(m.n_panels()));
-    m.data = m.data_memory.as();
+    m.data = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
     if (dtype == INT8) {
         m.scale_memory = Memory(size_t(m.out_padded) * 4);
         m.total_memory = Memory(size_t(m.out_padded) * 4);
         m.scale = m.scale_memory.as<float>();
         m.total = m.total_memory.as<int32_t>();
     }
-    pool_->run([&](int) {
-        pool_->each(m.n_panels(), [&](int64_t panel) {
-            if (dtype == INT8) pack_int8(m, int(panel), source);
-            else if (dtype == INT4) pack_int4(m, int(panel), source);
-            else pack_floats(m, int(panel), source);
-        });
+    const Pool::Active active(*pool_);
+    pool_->each(m.n_panels(), [&](int64_t panel, int) {
+        if (dtype == INT8) pack_int8(m, int(panel), source);
+        else if (dtype == INT4) pack_int4(m, int(panel), source);
+        else pack_floats(m, int(panel), source);
     });
 }
 

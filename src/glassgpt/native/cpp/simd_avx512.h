@@ -53,8 +53,16 @@ inline X broadcast4(const uint8_t* p) {
 }
 constexpr int X_OFFSET = 0;  // what is taken from every x in a product with int8
 inline X broadcast_int8(const uint8_t* p) { return broadcast4(p); }
-inline I dot_int8(I sum, X x, W w) { return {_mm512_dpbusd_epi32(sum.v, x.v, w.v)}; }   // x unsigned, w signed
-inline I dot_int4(I sum, X x, W w) { return {_mm512_dpbusd_epi32(sum.v, w.v, x.v)}; }   // x signed, w unsigned
+inline __m512i dot_bytes(__m512i sum, __m512i a, __m512i b) {  // a unsigned, b signed
+#if defined(__GNUC__) && !defined(__clang__)
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));  // for the intrinsic gcc 12 spills every sum
+    return sum;
+#else
+    return _mm512_dpbusd_epi32(sum, a, b);
+#endif
+}
+inline I dot_int8(I sum, X x, W w) { return {dot_bytes(sum.v, x.v, w.v)}; }
+inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.v, w.v, x.v)}; }
 inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 
 }  // namespace
