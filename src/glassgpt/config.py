@@ -36,6 +36,14 @@ ATTENTIONS: dict[str, AttentionKind] = {
         settings=("relative_distance", "absolute_positions"),
         shapes=lambda config, layer: {"wre.weight": (config.n_distances, config.n_embd)},
     ),
+    "memory": AttentionKind(
+        settings=("memory_length",),
+        shapes=lambda config, layer: {
+            "r_net.weight": (config.n_embd, config.n_embd),
+            "r_w_bias": (config.n_embd,),
+            "r_r_bias": (config.n_embd,),
+        },
+    ),
 }
 
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
@@ -57,6 +65,7 @@ class Config:
     # Settings of some attentions (`ATTENTIONS`), in config.json only with them.
     relative_distance: int | None = None  # relative: further distances share one row; None means n_positions
     absolute_positions: bool = True  # relative: whether wpe is kept beside it
+    memory_length: int = 0  # memory: tokens before a segment that it was trained to attend to
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     embd_pdrop: float = 0.1
@@ -120,6 +129,13 @@ class Config:
                     )
         if self.relative_distance is not None:
             _check_count("relative_distance", self.relative_distance)
+        if self.memory_length != 0:
+            _check_count("memory_length", self.memory_length)
+
+    @property
+    def has_wpe(self) -> bool:
+        """Whether tokens have absolute positions; those of a memory stand in no segment."""
+        return self.absolute_positions and self.attention != "memory"
 
     @property
     def n_distances(self) -> int:
@@ -143,7 +159,7 @@ class Config:
         """Every tensor of the model in the order data meets it, with its shape. Matrices are (in, out)."""
         C, M = self.n_embd, self.d_mlp
         shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocab_size, C)}
-        if self.absolute_positions:
+        if self.has_wpe:
             shapes["wpe.weight"] = (self.n_positions, C)
         kind = ATTENTIONS[self.attention]
         for i in range(self.n_layer):

@@ -17,6 +17,7 @@ from glassgpt.gpt import GPT
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.model import GPT2, TorchBackend, load_model
 from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.model.memory import Memory, read_segments, segment_losses
 from glassgpt.model.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
@@ -26,6 +27,7 @@ NEAR = {"atol": 5e-5, "rtol": 0}  # some float32 roundings of logits of order 10
 CAUSAL: dict[str, dict[str, Any]] = {
     "relative": {"attention": "relative"},
     "clipped": {"attention": "relative", "relative_distance": 5, "absolute_positions": False},
+    "memory": {"attention": "memory", "memory_length": 8},
 }
 
 
@@ -188,3 +190,63 @@ def test_without_absolute_positions_only_distances_count() -> None:
     assert not torch.allclose(absolute(ids, torch.arange(30, 40)[None]), absolute(ids), atol=1e-2)
     with pytest.raises(ConfigError, match="relative_distance is 0; it must be a whole number"):
         Config(attention="relative", relative_distance=0)
+
+
+# Memory.
+
+
+def in_segments(model: GPT2, ids: Tensor, segment: int, memory_length: int) -> Tensor:
+    return torch.cat([x for _, x in read_segments(model, ids, segment, memory_length)], dim=1)
+
+
+@pytest.mark.parametrize("segment", [1, 5, 8])
+def test_segments_with_a_long_memory_are_the_whole_text(segment: int) -> None:
+    model = make(attention="memory", memory_length=8)
+    ids = torch.randint(100, (2, 24), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(in_segments(model, ids, segment, 24), model.hidden(ids), **NEAR)
+    assert not torch.allclose(in_segments(model, ids, segment, 0), model.hidden(ids), atol=1e-2)
+
+
+def test_the_losses_of_segments_are_those_of_their_logits() -> None:
+    model = make(attention="memory", memory_length=8)
+    ids = torch.randint(100, (2, 25), generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
+    torch.testing.assert_close(segment_losses(model, ids, 7, 24), expected, **NEAR)
+
+
+@pytest.mark.parametrize(("n_layer", "reach"), [(1, 6), (2, 12)])
+def test_a_token_sees_its_segment_and_the_memory_and_through_blocks_more(n_layer: int, reach: int) -> None:
+    """Segments of 4 and a memory of 6: the segment from 16 on sees 6 tokens more for each block."""
+    model = make(attention="memory", memory_length=6, n_layer=n_layer)
+    ids = torch.arange(5, 25)[None]
+    plain = in_segments(model, ids, 4, 6)[0]
+    for place in range(16):
+        changed = ids.clone()
+        changed[0, place] = 77
+        differs = bool((in_segments(model, changed, 4, 6)[0, 16:] != plain[16:]).any())
+        # A remembered token was read in its own segment, which had a memory, too: 4-token steps of it count.
+        assert differs if place >= 16 - reach else not differs or n_layer > 1, place
+
+
+def test_what_is_not_filled_is_not_seen() -> None:
+    model = make(attention="memory", memory_length=6)
+    ids = torch.arange(5, 9)[None]
+    memory = Memory.empty(model.config, 1, ids.device, torch.float32)
+    memory.kv.fill_(7.0)
+    torch.testing.assert_close(model.hidden(ids, cache=memory), model.hidden(ids), **NEAR)
+    later = memory.advance(4)
+    assert int(later.filled) == 4
+    assert int(later.advance(4).filled) == 6
+    assert not torch.allclose(model.hidden(ids, cache=later), model.hidden(ids), atol=1e-3)
+    torch.testing.assert_close(model.hidden(ids, cache=later.cleared()), model.hidden(ids), **NEAR)
+
+
+def test_no_gradient_goes_into_the_memory() -> None:
+    model = make(attention="memory", memory_length=6).requires_grad_(True)
+    memory = Memory.empty(model.config, 1, torch.device("cpu"), torch.float32)
+    model.hidden(torch.arange(5, 9)[None], cache=memory)
+    memory = memory.advance(4)
+    assert not memory.kv.requires_grad
+    model.hidden(torch.arange(9, 13)[None], cache=memory).sum().backward()
+    assert model.wte.weight.grad[9:13].any(dim=1).all()
+    assert not model.wte.weight.grad[5:9].any()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors
 import torch
 
 import glassgpt
@@ -15,9 +18,12 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.model import GPT2
+from glassgpt.train.data.segments import SegmentLoader
+from glassgpt.train.data.shards import open_splits
 from glassgpt.train.distributed.parallelize import check_tensor_parallel
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.stream_memory import StreamMemory
 from glassgpt.weights import load_checkpoint
 
 SIZES: dict[str, Any] = {
@@ -26,6 +32,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"attention": "relative", "relative_distance": 8, "absolute_positions": False},
+    "memory": {"attention": "memory", "memory_length": 24},
 }
 
 
@@ -138,3 +145,98 @@ def test_flags_that_do_not_belong_together_are_refused(
         assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="attention 'sparse'"):
         glassgpt.train(shards, tmp_path / "run", steps=1, attention="sparse")
+
+
+# Memory.
+
+
+class FakeGroup:
+    """A process of several, of which one process plays all."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.data_parallel_rank, self.data_parallel_size = rank, size
+        self.all: list[Any] = []
+
+    def local_batch_size(self, batch_size: int) -> int:
+        return -(-batch_size // self.data_parallel_size)
+
+    def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
+        return [each.memory.kv for each in self.all]
+
+
+def stream_memories(model: GPT2, size: int) -> list[Any]:
+    groups: list[Any] = [FakeGroup(rank, size) for rank in range(size)]
+    made = [StreamMemory(model, 7, torch.float32, lambda step: step % 3 == 0, group) for group in groups]
+    for group in groups:
+        group.all = made
+    return made
+
+
+def test_a_memory_is_saved_by_any_number_of_processes_and_read_by_any_other() -> None:
+    config = Config(n_layer=2, n_embd=8, n_head=2, vocab_size=9, attention="memory", memory_length=3)
+    model = GPT2(config)
+    (alone,) = stream_memories(model, 1)
+    alone.memory.kv.copy_(torch.arange(alone.memory.kv.numel()).view_as(alone.memory.kv))
+    alone.memory.filled.fill_(2)
+    state = alone.state()
+    for size in 2, 3, 7:
+        several = stream_memories(model, size)
+        for each in several:
+            each.load_state(state)
+            again = each.state()
+        assert torch.equal(again["memory.kv"], alone.memory.kv)
+        assert int(again["memory.filled"]) == 2
+
+
+def test_rows_continue_each_other_until_a_restart(shards: Path) -> None:
+    train, _ = open_splits(str(shards))
+    loader = SegmentLoader(train, 16, 4, seed=5)
+    n = loader.segments_per_stream
+    assert n > 5
+    assert [step for step in range(2 * n + 1) if loader.restarts(step)] == [0, n, 2 * n]
+    for step in range(1, 2 * n):
+        before, here = loader.batch(step - 1), loader.batch(step)
+        if not loader.restarts(step):
+            assert torch.equal(before[:, -1], here[:, 0])
+    seen = np.concatenate([loader.window_starts(4 * step, 4 * step + 4) for step in range(n)])
+    assert len(set(seen.tolist())) == 4 * n  # every segment of an epoch once
+    assert torch.equal(loader.batch(7), SegmentLoader(train, 16, 4, seed=5).batch(7))
+    assert not torch.equal(loader.batch(7), SegmentLoader(train, 16, 4, seed=6).batch(7))
+    halves = [loader.batch(7, rank, 3) for rank in range(3)]
+    assert torch.equal(torch.cat(halves), loader.batch(7))
+
+
+def test_a_checkpoint_has_the_memory_and_a_run_that_lost_it_goes_on_differently(
+    shards: Path, tmp_path: Path
+) -> None:
+    options = SIZES | VARIANTS["memory"] | {"dropout": 0.0, "save_every": 2}
+    run = glassgpt.train(shards, tmp_path / "run", steps=6, **options)
+    losses = [record["loss"] for record in run.records]
+    with safetensors.safe_open(run.path / "checkpoints/step-00000004/training.safetensors", "pt") as file:
+        assert file.get_tensor("memory.kv").shape == (2, 2, 4, 2, 24, 8)  # layers, k and v, rows, H, M, D
+        assert int(file.get_tensor("memory.filled")) == 24
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamMemory, "load_state", lambda self, state: None)
+        shutil.rmtree(run.path / "checkpoints/step-00000006")
+        lost = glassgpt.train(shards, run.path, resume=True)
+    assert [record["loss"] for record in lost.records[:4]] == losses[:4]
+    assert lost.records[4]["loss"] != losses[4]
+
+
+@pytest.mark.slow
+def test_the_memory_lowers_the_loss_where_it_matters(tmp_path: Path) -> None:
+    """Text of random lines, each four times: what a segment of 4 cannot know, a memory of 12 can."""
+    rng = np.random.default_rng(0)
+    lines = ["".join(rng.choice(list("abcdefgh"), 7)) + "\n" for _ in range(2000)]
+    (tmp_path / "text.txt").write_text("".join(line * 4 for line in lines))
+    data = tmp_path / "shards"
+    arguments = ["prepare", str(tmp_path / "text.txt"), "-o", str(data), "--tokenizer", "chars"]
+    assert main([*arguments, "--workers", "1"]) == 0
+    losses = {}
+    for length in 0, 12:
+        options = SIZES | {
+            "context": 4, "batch_size": 64, "shape": "2x32x2", "eval_every": 200, "save_every": 200,
+            "lr": 5e-3, "dropout": 0.0, "eval_batches": 8, "attention": "memory", "memory_length": length,
+        }  # fmt: skip
+        losses[length] = glassgpt.train(data, tmp_path / f"run{length}", steps=200, **options).val_loss
+    assert losses[12] < losses[0] - 0.3

@@ -32,7 +32,7 @@ BLOCK_STEPS = {
     "resid_post": "TC",
 }
 # Steps that only the blocks of some attentions have, before their attn.scores.
-ATTENTION_STEPS = {"relative": {"attn.relative": "HTT"}}
+ATTENTION_STEPS = {"relative": {"attn.relative": "HTT"}, "memory": {"attn.relative": "HTT"}}
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 

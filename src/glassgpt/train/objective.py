@@ -7,7 +7,7 @@ completion only, a classification head or masked tokens are others: see `tests/t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.model import GPT2
+from glassgpt.model.memory import Memory
 from glassgpt.train.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
 from glassgpt.train.settings import TrainSettings
 
@@ -28,6 +29,7 @@ class Batch:
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T) or (B)
     mask: Tensor  # as targets, bool: whether a target counts
+    memory: Memory | None = None  # of what precedes the sequences, for a model that has one
 
     @classmethod
     def from_tokens(cls, tokens: Tensor) -> Batch:
@@ -42,7 +44,8 @@ class Batch:
         return len(self.ids)
 
     def __getitem__(self, sequences: slice) -> Batch:
-        return self.map(lambda tensor: tensor[sequences])
+        part = self.map(lambda tensor: tensor[sequences])
+        return part if part.memory is None else replace(part, memory=part.memory.rows(sequences))
 
     def split(self, size: int) -> list[Batch]:
         """Micro-batches of `size` sequences."""
@@ -56,7 +59,13 @@ class Batch:
         return self.map(lambda tensor: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(function(self.ids), function(self.targets), function(self.mask))
+        return replace(self, ids=function(self.ids), targets=function(self.targets), mask=function(self.mask))
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """As `forward.LossModule` takes them."""
+        tensors = (self.ids, self.targets, self.mask)
+        return tensors if self.memory is None else (*tensors, self.memory)
 
 
 class TrainableModel(Protocol):

@@ -27,6 +27,7 @@ from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import (
     INDEX,
     Shards,
@@ -86,6 +87,7 @@ class RunConfig:
     attention: str | None = None  # causal
     relative_distance: int | None = None  # the context; of attention relative, as is the next
     absolute_positions: bool | None = None  # True
+    memory_length: int | None = None  # the context; of attention memory
     device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None
@@ -237,8 +239,8 @@ class Trainer:
         for part in (shards, held_out):
             part.check_ids(model.config.vocab_size, progress)
         self.model = model.to(device)
-        self.loader = Loader(shards, settings.context, settings.batch_size, settings.seed)
-        self.held_out = held_out_batches(held_out, settings)
+        self.loader = loader_class(model.config)(shards, settings.context, settings.batch_size, settings.seed)
+        self.held_out = held_out_batches(held_out, settings, model.config)
         # What settings.json records beside the settings.
         self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
 
@@ -275,6 +277,7 @@ class Trainer:
                 self.mesh,
                 self.config.parallel,
                 self.loader.identity,
+                restarts=self.loader.restarts if isinstance(self.loader, SegmentLoader) else None,
             ):
                 steps_done += 1
                 report(record)
@@ -434,8 +437,16 @@ def data_tokenizer(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
 
 
-def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:
+def loader_class(config: Config) -> type[Loader]:
+    """A model with a memory reads consecutive segments, any other windows in random order."""
+    return SegmentLoader if config.attention == "memory" else Loader
+
+
+def held_out_batches(held_out: Shards | Split, settings: TrainSettings, config: Config) -> list[Tensor]:
     """The first `eval_batches` batches of the held-out text, in micro-batches."""
     size = micro_batch_size(settings)
-    loader = Loader(held_out, settings.context, size, shuffle=False)
-    return [loader.batch(i) for i in range(settings.eval_batches * settings.batch_size // size)]
+    loader = loader_class(config)(held_out, settings.context, size, shuffle=False)
+    count = settings.eval_batches * settings.batch_size // size
+    if isinstance(loader, SegmentLoader):  # of one epoch, so that each continues the one before
+        count = min(count, loader.segments_per_stream)
+    return [loader.batch(i) for i in range(count)]

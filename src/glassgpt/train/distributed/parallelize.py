@@ -101,7 +101,7 @@ def parallelize(
     if settings.precision == "float8":
         apply_float8(model)
     config = config._replace(
-        dtype=CAST_TO.get(settings.precision, torch.bfloat16),
+        dtype=cast_dtype(settings),
         cast=cast_together if mesh is None else cast_one_by_one,
     )
 
@@ -114,6 +114,17 @@ def parallelize(
     if mesh["data"].size() > 1 or mode == "fsdp":
         apply_fsdp(loss_module, mesh["data"], config.dtype)
     return loss_module
+
+
+def cast_dtype(settings: TrainSettings) -> torch.dtype | None:
+    """The dtype of the copies of the weights that a pass works on; None: the weights themselves."""
+    return CAST_TO.get(settings.precision, torch.bfloat16)
+
+
+def compute_dtype(settings: TrainSettings, model: GPT2) -> torch.dtype:
+    """The dtype of activations."""
+    dtype = cast_dtype(settings)
+    return model.wte.weight.dtype if dtype is None else dtype
 
 
 def apply_tensor_parallel(model: GPT2, mesh: DeviceMesh) -> None:
