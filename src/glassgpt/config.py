@@ -44,7 +44,23 @@ ATTENTIONS: dict[str, AttentionKind] = {
             "r_r_bias": (config.n_embd,),
         },
     ),
+    "local": AttentionKind(settings=("local_block",)),
+    "compressed": AttentionKind(
+        settings=("local_block",),
+        shapes=lambda config, layer: (
+            {}
+            if layer % 2 == 0
+            else {
+                "k_conv.weight": (COMPRESSION * config.d_head, config.n_embd),
+                "k_conv.bias": (config.n_embd,),
+                "v_conv.weight": (COMPRESSION * config.d_head, config.n_embd),
+                "v_conv.bias": (config.n_embd,),
+            }
+        ),
+    ),
 }
+
+COMPRESSION = 3  # tokens in a slot of attention "compressed": the paper's kernel and stride
 
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
 LARGEST_COUNT = 2**40
@@ -65,6 +81,7 @@ class Config:
     # Settings of some attentions (`ATTENTIONS`), in config.json only with them.
     relative_distance: int | None = None  # relative: further distances share one row; None means n_positions
     absolute_positions: bool = True  # relative: whether wpe is kept beside it
+    local_block: int = 256  # local, compressed: tokens in a block
     memory_length: int = 0  # memory: tokens before a segment that it was trained to attend to
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
@@ -129,6 +146,7 @@ class Config:
                     )
         if self.relative_distance is not None:
             _check_count("relative_distance", self.relative_distance)
+        _check_count("local_block", self.local_block)
         if self.memory_length != 0:
             _check_count("memory_length", self.memory_length)
 

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError
 from glassgpt.gpt import GPT
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.model import GPT2, TorchBackend, load_model
+from glassgpt.model.compressed import compress, visible_slots
 from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.model.gpt2 import Attention
 from glassgpt.model.memory import Memory, read_segments, segment_losses
 from glassgpt.model.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
@@ -28,6 +31,8 @@ CAUSAL: dict[str, dict[str, Any]] = {
     "relative": {"attention": "relative"},
     "clipped": {"attention": "relative", "relative_distance": 5, "absolute_positions": False},
     "memory": {"attention": "memory", "memory_length": 8},
+    "local": {"attention": "local", "local_block": 6},
+    "compressed": {"attention": "compressed", "local_block": 5},
 }
 
 
@@ -210,7 +215,7 @@ def test_segments_with_a_long_memory_are_the_whole_text(segment: int) -> None:
 def test_the_losses_of_segments_are_those_of_their_logits() -> None:
     model = make(attention="memory", memory_length=8)
     ids = torch.randint(100, (2, 25), generator=torch.Generator().manual_seed(0))
-    expected = torch.nn.functional.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
+    expected = F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
     torch.testing.assert_close(segment_losses(model, ids, 7, 24), expected, **NEAR)
 
 
@@ -250,3 +255,70 @@ def test_no_gradient_goes_into_the_memory() -> None:
     model.hidden(torch.arange(9, 13)[None], cache=memory).sum().backward()
     assert model.wte.weight.grad[9:13].any(dim=1).all()
     assert not model.wte.weight.grad[5:9].any()
+
+
+# Local and compressed.
+
+
+def sees(attn: Attention, length: int) -> np.ndarray:
+    """(length, length) of bool: whether the output of an attention at the row changes with the input at the
+    column."""
+    x = torch.randn(1, length, 32, generator=torch.Generator().manual_seed(1))
+    plain = attn(x, None, None, None, None)[0]
+    columns = []
+    for j in range(length):
+        changed = x.clone()
+        changed[0, j] += 1
+        columns.append((attn(changed, None, None, None, None)[0] != plain).any(dim=1))
+    return torch.stack(columns, dim=1).numpy()
+
+
+PLACES = np.arange(20)
+ROW, COLUMN = PLACES[:, None], PLACES[None]
+
+
+@pytest.mark.parametrize("block", [1, 6, 20, 64])
+def test_local_attention_sees_its_block_and_nothing_else(block: int) -> None:
+    attn = make(attention="local", local_block=block).h[0].attn
+    expected = (ROW // block == COLUMN // block) & (COLUMN <= ROW)
+    np.testing.assert_array_equal(sees(attn, 20), expected)
+    np.testing.assert_array_equal(influence(make(attention="local", local_block=block), 20), expected)
+
+
+def test_compressed_attention_sees_slots_without_its_future_and_nothing_else() -> None:
+    model = make(attention="compressed", local_block=5)
+    np.testing.assert_array_equal(sees(model.h[0].attn, 20), (ROW // 5 == COLUMN // 5) & (COLUMN <= ROW))
+    slot_ends = COLUMN // 3 * 3 + 2
+    expected = (slot_ends <= ROW) | (ROW == COLUMN)  # by its own query
+    np.testing.assert_array_equal(sees(model.h[1].attn, 20), expected)
+    weights = GPT(TorchBackend(model)).trace(range(5, 25)).attention[1]  # (H, T, T)
+    assert (weights[:, slot_ends <= ROW] > 0).all()
+    assert (weights[:, slot_ends > ROW] == 0).all()
+    assert (weights.sum(-1) < 1).all()  # the rest is on the empty slot
+
+
+def test_slots_are_a_convolution_of_kernel_and_stride_three() -> None:
+    attn = make(attention="compressed").h[1].attn
+    k = torch.randn(2, 4, 20, 8)
+    slots = compress(k, attn.k_conv)
+    assert slots.shape == (2, 4, 7, 8)
+    assert (slots[:, :, 0] == 0).all()
+    for head in range(4):
+        columns = slice(8 * head, 8 * head + 8)
+        kernel = attn.k_conv.weight[:, columns].view(3, 8, 8).permute(2, 1, 0)  # (out, in, 3)
+        expected = F.conv1d(k[:, head].mT, kernel, attn.k_conv.bias[columns], stride=3).mT
+        torch.testing.assert_close(slots[:, head, 1:], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 20])
+def test_the_ways_to_attend_to_slots_agree(length: int) -> None:
+    attn = make(attention="compressed").h[1].attn
+    q, k, v = torch.randn(3, 2, 4, length, 8)
+    own = torch.arange(length)[None]
+    fused = attn.attend(q, k, v, None, None, None, None)
+    seen = visible_slots(own, torch.ones(1, length, dtype=torch.bool))
+    torch.testing.assert_close(attn.attend_through_conv(q, k, v, seen, 0.0), fused, atol=1e-5, rtol=0)
+    taps: list[str] = []
+    shown = attn.attend(q, k, v, None, None, None, lambda name, x: (taps.append(name), x)[1])
+    torch.testing.assert_close(shown, fused, atol=1e-5, rtol=0)
+    assert taps == ["k_slots", "v_slots", "scores", "scaled", "masked", "weights", "z"]

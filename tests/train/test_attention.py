@@ -33,6 +33,8 @@ SIZES: dict[str, Any] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"attention": "relative", "relative_distance": 8, "absolute_positions": False},
     "memory": {"attention": "memory", "memory_length": 24},
+    "local": {"attention": "local", "local_block": 6},
+    "compressed": {"attention": "compressed", "local_block": 5},
 }
 
 

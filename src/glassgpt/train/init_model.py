@@ -98,7 +98,7 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
 
 
 # Of RunConfig and Config.
-ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions", "memory_length")
+ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions", "memory_length", "local_block")
 
 
 def attention_settings(asked: RunConfig) -> dict[str, Any]:

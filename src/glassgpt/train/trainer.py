@@ -88,6 +88,7 @@ class RunConfig:
     relative_distance: int | None = None  # the context; of attention relative, as is the next
     absolute_positions: bool | None = None  # True
     memory_length: int | None = None  # the context; of attention memory
+    local_block: int | None = None  # 256; of attention local and compressed
     device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None

@@ -81,7 +81,11 @@ def command(
     ] = None,
     attention: Annotated[
         str | None,
-        flag("causal, as GPT-2's, relative or memory (docs/attention.md)", "NAME", default="causal"),
+        flag(
+            "causal, as GPT-2's, relative, memory, local or compressed (docs/attention.md)",
+            "NAME",
+            default="causal",
+        ),
     ] = None,
     relative_distance: Annotated[
         int | None, flag("with relative: longer distances count as this many", "N", default="all positions")
@@ -91,6 +95,9 @@ def command(
     ] = False,
     memory_length: Annotated[
         int | None, flag("with memory: tokens before each sequence to remember", "N", default="the context")
+    ] = None,
+    local_block: Annotated[
+        int | None, flag("with local and compressed: tokens in a block", "N", default="256")
     ] = None,
     prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="")] = None,
     device: Device = None,
@@ -117,6 +124,7 @@ def command(
         data=data, out=Path(out), settings=settings, shape=shape, init_from=init_from, dropout=dropout,
         attention_dropout=attention_dropout, attention=attention, relative_distance=relative_distance,
         absolute_positions=False if no_absolute_positions else None, memory_length=memory_length,
+        local_block=local_block,
         device=device, parallel=parallel,
         tensor_parallel_size=tensor_parallel_size, prompt=prompt, tensorboard=tensorboard, tracker=tracker,
         resume=resume,
