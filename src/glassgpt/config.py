@@ -44,6 +44,7 @@ ATTENTIONS: dict[str, AttentionKind] = {
             "r_r_bias": (config.n_embd,),
         },
     ),
+    "bidirectional": AttentionKind(settings=("mask_token_id",), is_causal=False),
     "local": AttentionKind(settings=("local_block",)),
     "compressed": AttentionKind(
         settings=("local_block",),
@@ -81,6 +82,7 @@ class Config:
     # Settings of some attentions (`ATTENTIONS`), in config.json only with them.
     relative_distance: int | None = None  # relative: further distances share one row; None means n_positions
     absolute_positions: bool = True  # relative: whether wpe is kept beside it
+    mask_token_id: int | None = None  # bidirectional: stands for a blank; no token of the tokenizer's
     local_block: int = 256  # local, compressed: tokens in a block
     memory_length: int = 0  # memory: tokens before a segment that it was trained to attend to
     layer_norm_epsilon: float = 1e-5
@@ -147,6 +149,13 @@ class Config:
         if self.relative_distance is not None:
             _check_count("relative_distance", self.relative_distance)
         _check_count("local_block", self.local_block)
+        if self.attention == "bidirectional":
+            _check_token_id("mask_token_id", self.mask_token_id)
+            if self.mask_token_id >= self.vocab_size:  # type: ignore[operator]
+                raise ConfigError(
+                    f"mask_token_id {self.mask_token_id} is not below vocab_size {self.vocab_size}. "
+                    "Use the id of a token that stands for a blank."
+                )
         if self.memory_length != 0:
             _check_count("memory_length", self.memory_length)
 

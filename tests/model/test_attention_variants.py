@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from glassgpt.backend import ScoreRequest
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError
+from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.model import GPT2, TorchBackend, load_model
@@ -41,6 +42,14 @@ def make(**settings: Any) -> GPT2:
     return noisy(GPT2(Config(**(SMALL | settings)))).requires_grad_(False)
 
 
+ALL = CAUSAL | {"bidirectional": {"attention": "bidirectional", "mask_token_id": 100}}
+
+
+@pytest.fixture(params=ALL)
+def any_model(request: pytest.FixtureRequest) -> GPT2:
+    return make(**ALL[request.param])
+
+
 @pytest.fixture(params=CAUSAL)
 def causal(request: pytest.FixtureRequest) -> GPT2:
     return make(**CAUSAL[request.param])
@@ -62,9 +71,9 @@ def influence(model: GPT2, length: int) -> np.ndarray:
 # Every causal one.
 
 
-def test_the_config_lists_its_tensors(causal: GPT2) -> None:
-    state = {name: tuple(value.shape) for name, value in causal.state_dict().items()}
-    assert state == causal.config.shapes()
+def test_the_config_lists_its_tensors(any_model: GPT2) -> None:
+    state = {name: tuple(value.shape) for name, value in any_model.state_dict().items()}
+    assert state == any_model.config.shapes()
 
 
 def test_no_token_sees_a_later_one(causal: GPT2) -> None:
@@ -103,28 +112,29 @@ def test_padded_equals_alone(causal: GPT2) -> None:
 
 def test_a_trace_shows_every_step(causal: GPT2) -> None:
     trace = GPT(TorchBackend(causal)).trace(range(5, 15))
-    for name in list_steps(causal.config):
-        assert trace[name].shape == shape_of(causal.config, name, 10), name
+    steps = trace.read(*list_steps(causal.config))
+    for name, values in steps.items():
+        assert values.shape == shape_of(causal.config, name, 10), name
     logits = causal(torch.arange(5, 15)[None])[0]
     np.testing.assert_allclose(trace["logits"], logits, **NEAR)
     np.testing.assert_allclose(trace.append(15).logits[-1], causal(torch.arange(5, 16)[None])[0, -1], **NEAR)
 
 
-def test_packed_holds_it_and_no_other_program_is_given_it(causal: GPT2, tmp_path: Path) -> None:
-    tensors = {name: value.numpy() for name, value in causal.state_dict().items()}
-    checkpoint = Checkpoint(causal.config, tensors, None, source="here")
+def test_packed_holds_it_and_no_other_program_is_given_it(any_model: GPT2, tmp_path: Path) -> None:
+    tensors = {name: value.numpy() for name, value in any_model.state_dict().items()}
+    checkpoint = Checkpoint(any_model.config, tensors, None, source="here")
     save_checkpoint(checkpoint, tmp_path / "packed", format="packed")
     again = load_model(load_checkpoint(tmp_path / "packed"), device="cpu")
-    assert again.config == causal.config
-    assert type(again.h[0].attn) is type(causal.h[0].attn)
+    assert again.config == any_model.config
+    assert type(again.h[0].attn) is type(any_model.h[0].attn)
     for name, value in again.state_dict().items():  # int8 has steps of a 127th of a row's largest value
         torch.testing.assert_close(
-            value, causal.state_dict()[name], atol=float(value.abs().max()) / 250, rtol=0
+            value, any_model.state_dict()[name], atol=float(value.abs().max()) / 250, rtol=0
         )
     for name, target in {
         "hf": "out", "gguf": "out.gguf", "openai": "out", "nanogpt": "out.pt", "llmc": "out.bin"
     }.items():  # fmt: skip
-        with pytest.raises(ConfigError, match=f"no attention '{causal.config.attention}'") as caught:
+        with pytest.raises(ConfigError, match=f"no attention '{any_model.config.attention}'") as caught:
             save_checkpoint(checkpoint, tmp_path / name / target, format=name)
         assert "\n" not in str(caught.value)
 
@@ -289,7 +299,9 @@ def test_compressed_attention_sees_slots_without_its_future_and_nothing_else() -
     model = make(attention="compressed", local_block=5)
     np.testing.assert_array_equal(sees(model.h[0].attn, 20), (ROW // 5 == COLUMN // 5) & (COLUMN <= ROW))
     slot_ends = COLUMN // 3 * 3 + 2
-    expected = (slot_ends <= ROW) | (ROW == COLUMN)  # by its own query
+    expected = (slot_ends <= ROW) | (
+        (ROW == COLUMN) & (ROW >= 2)
+    )  # itself by its query: slots to choose from
     np.testing.assert_array_equal(sees(model.h[1].attn, 20), expected)
     weights = GPT(TorchBackend(model)).trace(range(5, 25)).attention[1]  # (H, T, T)
     assert (weights[:, slot_ends <= ROW] > 0).all()
@@ -322,3 +334,54 @@ def test_the_ways_to_attend_to_slots_agree(length: int) -> None:
     shown = attn.attend(q, k, v, None, None, None, lambda name, x: (taps.append(name), x)[1])
     torch.testing.assert_close(shown, fused, atol=1e-5, rtol=0)
     assert taps == ["k_slots", "v_slots", "scores", "scaled", "masked", "weights", "z"]
+
+
+# Bidirectional.
+
+
+def test_bidirectional_attention_sees_everything() -> None:
+    model = make(attention="bidirectional", mask_token_id=100)
+    assert influence(model, 20).all()
+    trace = GPT(TorchBackend(model)).trace(range(5, 15))
+    assert (trace.attention[1] > 0).all()
+    np.testing.assert_allclose(trace.attention[1].sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(trace.logits, model(torch.arange(5, 15)[None])[0], **NEAR)
+    for name, values in trace.read(*list_steps(model.config)).items():
+        assert values.shape == shape_of(model.config, name, 10), name
+
+
+@torch.no_grad()
+def test_bidirectional_attention_sees_no_padding() -> None:
+    model = make(attention="bidirectional", mask_token_id=100)
+    ids = torch.tensor([[0, 0, 0, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
+    positions = torch.tensor([[-1, -1, -1, 0, 1, 2, 3, 4], list(range(8))])
+    together = model(ids, positions)
+    assert together.isfinite().all()
+    torch.testing.assert_close(together[0, 3:], model(ids[:1, 3:])[0], **NEAR)
+    backend = TorchBackend(model)
+    batch = backend.logits([[5, 6, 7], [1, 2, 3, 4, 5, 6]])
+    np.testing.assert_allclose(batch[0, :3], backend.logits([[5, 6, 7]])[0], **NEAR)
+
+
+def test_a_bidirectional_model_continues_nothing() -> None:
+    gpt = GPT(TorchBackend(make(attention="bidirectional", mask_token_id=100)))
+    backend = gpt.backend
+    for attempt in (
+        lambda: gpt.generate([5, 6], max_new_tokens=1),
+        lambda: gpt.next([5, 6]),
+        lambda: next(gpt.stream([5, 6])),
+        lambda: gpt.generate([5, 6], beams=2),
+        lambda: backend.extend([0], [[5, 6]]),
+        lambda: next(backend.score([[ScoreRequest(np.array([5, 6, 7]), 1)]])),
+        lambda: gpt.trace([5, 6]).append(7),
+    ):
+        with pytest.raises(
+            SettingError, match=r"'bidirectional' sees the whole text at once.* glassgpt fill"
+        ):
+            attempt()
+    for value, message in (
+        (None, "must be a token id"),
+        (101, "mask_token_id 101 is not below vocab_size 101"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Config(**SMALL, attention="bidirectional", mask_token_id=value)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BUILT_IN = {
     "relative": "glassgpt.model.relative",
     "memory": "glassgpt.model.memory",
+    "bidirectional": "glassgpt.model.bidirectional",
     "local": "glassgpt.model.compressed",
     "compressed": "glassgpt.model.compressed",
 }

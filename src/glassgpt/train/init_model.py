@@ -81,6 +81,9 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     context, attention = asked.settings.context, attention_settings(asked)
     if asked.attention == "memory":
         attention.setdefault("memory_length", context)
+    if asked.attention == "bidirectional":  # one more token: the blank
+        attention["mask_token_id"] = vocab_size
+        vocab_size += 1
     config = dataclasses.replace(
         parse_shape(shape), vocab_size=vocab_size,
         n_positions=max(context + attention.get("memory_length", 0), published_positions(shape)),

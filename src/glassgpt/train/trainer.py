@@ -105,7 +105,8 @@ class RunConfig:
             check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
             parse_shape(self.shape)
-        Config(**attention_settings(self))  # raises if they do not belong together
+        mask = 0 if self.attention == "bidirectional" else None  # the data decides which
+        Config(**attention_settings(self), mask_token_id=mask)  # raises if they do not belong together
 
 
 def train(
@@ -327,7 +328,8 @@ class Trainer:
                         f"out of memory: continuing with a micro-batch size of {record['micro_batch_size']}"
                     )
                 # Sharded, no process has a whole model to sample from.
-                if "val_loss" in record and self.tokenizer is not None and config.parallel == "ddp":
+                can_sample = config.parallel == "ddp" and self.model.config.is_causal
+                if "val_loss" in record and self.tokenizer is not None and can_sample:
                     record["sample"] = generate_sample(self.model, self.tokenizer, config.prompt)
                     reporter.show_sample(record["sample"])
                 trackers[0](record)

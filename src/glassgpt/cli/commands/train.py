@@ -82,7 +82,7 @@ def command(
     attention: Annotated[
         str | None,
         flag(
-            "causal, as GPT-2's, relative, memory, local or compressed (docs/attention.md)",
+            "causal (GPT-2's), relative, memory, local, compressed or bidirectional (docs/attention.md)",
             "NAME",
             default="causal",
         ),

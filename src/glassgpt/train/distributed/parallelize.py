@@ -54,7 +54,7 @@ from glassgpt.train.forward import (
     checkpoint_block,
     hidden_states,
 )
-from glassgpt.train.objective import LanguageModeling, Objective
+from glassgpt.train.objective import Objective, default_objective
 from glassgpt.train.settings import TrainSettings
 
 MODES = ("ddp", "fsdp", "tp")
@@ -76,7 +76,7 @@ def parallelize(
     sharding or DDP comes last and wraps everything. The model's parameters are afterwards those to optimize.
     """
     if objective is None:
-        objective = LanguageModeling.from_settings(settings, model)
+        objective = default_objective(settings, model)
     tensor_mesh = mesh["tensor"] if mesh is not None and mode == "tp" else None
 
     # Tensor parallelism
