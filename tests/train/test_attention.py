@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "compressed": {"attention": "compressed", "local_block": 5},
     "bidirectional": {"attention": "bidirectional"},
 }
+ONE_QUICK = ["memory", *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name != "memory")]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def tensors(run: Path) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in state.items()}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ONE_QUICK)
 def test_it_resumes_bit_for_bit(shards: Path, tmp_path: Path, variant: str) -> None:
     options = SIZES | VARIANTS[variant]
     whole = glassgpt.train(shards, tmp_path / "whole", steps=12, **options)
@@ -83,6 +84,7 @@ def test_it_resumes_bit_for_bit(shards: Path, tmp_path: Path, variant: str) -> N
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_learns_and_its_settings_are_kept(shards: Path, tmp_path: Path, variant: str) -> None:
     run = glassgpt.train(shards, tmp_path / "run", steps=30, **(SIZES | VARIANTS[variant] | {"dropout": 0.0}))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.engine import usable_vocab_size
+from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:

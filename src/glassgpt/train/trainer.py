@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -25,6 +26,7 @@ from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.tokenizer.events import NamedTokenizer
 from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.segments import SegmentLoader
@@ -241,7 +243,10 @@ class Trainer:
         for part in (shards, held_out):
             part.check_ids(model.config.vocab_size, progress)
         self.model = model.to(device)
-        self.loader = loader_class(model.config)(shards, settings.context, settings.batch_size, settings.seed)
+        self.loader = loader_class(model.config)(
+            shards, settings.context, settings.batch_size, settings.seed,
+            variants=transpositions(self.tokenizer, settings.transpose),
+        )  # fmt: skip
         self.held_out = held_out_batches(held_out, settings, model.config)
         # What settings.json records beside the settings.
         self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
@@ -438,6 +443,18 @@ def is_same_path(one: str, other: str) -> bool:
 
 def data_tokenizer(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
+
+
+def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | None:
+    """What each id becomes in the other keys, (2 * semitones + 1, V); None if music stays as it is."""
+    if semitones == 0:
+        return None
+    if not isinstance(tokenizer, NamedTokenizer):
+        raise SettingError(
+            f"transpose {semitones} is for music, and this data is text. Leave out --transpose, or prepare "
+            "MIDI files with glassgpt music prepare."
+        )
+    return tokenizer.transpositions(semitones)
 
 
 def loader_class(config: Config) -> type[Loader]:
