@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend, check_backend, is_torch_installed, load_backend
+from glassgpt.backend import Backend, check_backend, check_can_continue, is_torch_installed, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.engine import Engine
@@ -27,6 +27,7 @@ from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
+    from glassgpt.generate.fill import Filled
     from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
@@ -225,6 +226,15 @@ class GPT:
         with self._lock.hold():
             return self.backend.logits(rows)
 
+    def fill(self, text: str, k: int = 5) -> Filled:
+        """Fill the blanks of a text, ___ for each token, with their k likeliest tokens.
+
+        A bidirectional model sees both sides of a blank, any other guesses from what precedes it.
+        """
+        from glassgpt.generate.fill import fill
+
+        return fill(self, text, k)
+
     def trace(self, text: Prompt) -> Trace:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
         from glassgpt.inspect.trace import Trace
@@ -343,6 +353,7 @@ class GPT:
         One for single texts and one of the size last asked for are kept: a captured step computes every row
         of its cache, in use or not.
         """
+        check_can_continue(self.config)
         most = sequences if all_at_once else min(sequences, self.max_batch_size())
         rows = 1
         while rows < most:

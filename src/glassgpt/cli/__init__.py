@@ -49,6 +49,13 @@ COMMANDS = {
             'glassgpt next "The capital of France is" --json --model gpt2',
         ),
     ),
+    "fill": Command(
+        "fill the blanks of a text",
+        (
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional',
+            'glassgpt fill "A robot must ___ the orders" -k 3 --json',
+        ),
+    ),
     "explore": Command(
         "see inside the model, in the browser",
         (
