@@ -200,6 +200,7 @@ _MODEL_FILES = (
     "model.ckpt*",
     "README.md",
     "MODEL_CARD.md",
+    "task.toml",
     "ATTRIBUTION.txt.gz",
     ".gitattributes",
 )
