@@ -6,6 +6,7 @@ the time is over, however many steps that were. Everything else is `glassgpt.tra
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from glassgpt.model import GPT2
+from glassgpt.model import GPT2, load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
@@ -31,6 +32,7 @@ from glassgpt.train.step import train_step
 from glassgpt.train.task_batches import TaskBatches
 from glassgpt.weights import Checkpoint, save_checkpoint
 
+MAX_SEQUENCES = 1 << 15  # in a batch
 EVALUATIONS = 8  # of the held-out loss during a training
 
 
@@ -64,7 +66,8 @@ def train_for(
 def package_step(loss_module: nn.Module, settings: TrainSettings) -> Callable[[Batch, float], float]:
     """One optimizer step at a fraction of the learning rate, as `glassgpt train` takes it."""
     optimizers = make_optimizers(loss_module.model, settings)
-    micro_batch, group = AutoMicroBatch(settings, 1), ProcessGroup()
+    whole = dataclasses.replace(settings, batch_size=MAX_SEQUENCES)  # a batch is not divided
+    micro_batch, group = AutoMicroBatch(whole), ProcessGroup()
     scaler = torch.amp.GradScaler(enabled=False)
 
     def step(batch: Batch, ratio: float) -> float:
@@ -99,7 +102,7 @@ def run_clock(
         if done >= next_eval or done >= 1:
             record = {
                 "step": step, "seconds": round(elapsed, 1), "epochs": round(step / batches.batches_per_epoch, 2),
-                "tokens": tokens, "loss": round(float(np.mean(losses)), 4) if losses else None,
+                "tokens": tokens, "loss": round(float(np.mean([float(one) for one in losses])), 4) if losses else None,
             }  # fmt: skip
             if evaluate is not None:
                 record["val_loss"] = round(evaluate(), 4)
@@ -152,6 +155,16 @@ def load_arrays(file: Path, name: str, keep: np.ndarray | None = None, **options
         starts = np.concatenate([[0], np.cumsum(lengths[keep])])
         targets, labels = targets[keep], None if labels is None else labels[keep]
     return TaskBatches(flat, starts, targets, labels, **options)
+
+
+def build_model(start: Checkpoint, device: str, dropout: float, seed: int, scratch: bool = False) -> GPT2:
+    """The model to tune, or one of the same shape with random weights."""
+    torch.manual_seed(seed)
+    config = dataclasses.replace(start.config, embd_pdrop=dropout, attn_pdrop=0.0, resid_pdrop=dropout)
+    if scratch:
+        return GPT2(config).to(device)
+    model = load_model(dataclasses.replace(start, config=config), device="cpu", dtype="float32")
+    return model.requires_grad_(True).to(device)
 
 
 def save_model(

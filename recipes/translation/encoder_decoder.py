@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from task_training import load_arrays, run_clock
-from train import CONTEXT, directions, settings
+from translation.train import ATTENTION_DROPOUT, CONTEXT, directions, settings
 
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.encode import Encoder
@@ -45,6 +45,12 @@ class EncoderDecoder(nn.Module):
         )
         for table in (self.wte, self.wpe):
             nn.init.normal_(table.weight, std=0.02)
+        # Dropout where GPT-2 has it, and attention's as there: torch would use `dropout` everywhere.
+        for part in self.h.modules():
+            if isinstance(part, nn.MultiheadAttention):
+                part.dropout = ATTENTION_DROPOUT
+            elif isinstance(part, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                part.dropout.p = 0.0
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.drop(self.wte(ids) + self.wpe.weight[: ids.shape[1]])  # (B, T, C)
@@ -136,7 +142,7 @@ def main() -> None:
     parser.add_argument("prepared", type=Path)
     parser.add_argument("name")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--shape", default="3x352x11", help="layers in each half x width x heads")
+    parser.add_argument("--shape", default="3x360x9", help="layers in each half x width x heads")
     parser.add_argument("--minutes", type=float, default=6)
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--tokens", type=int, default=16_384)
