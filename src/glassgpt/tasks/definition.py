@@ -157,6 +157,14 @@ def read_task(file: Path) -> Task:
         raise FileFormatError(f"{file} cannot be read: {error.strerror}. Check the path.") from None
 
 
+def parse_saved_task(text: str, model: str) -> Task:
+    """The task that a model's folder holds."""
+    try:
+        return parse_task(text, model)
+    except (SettingError, tomllib.TOMLDecodeError) as error:
+        raise FileFormatError(f"{FILE} of {model}: {str(error).rstrip('.')}. Correct it, or remove it.") from None
+
+
 def parse_task(text: str, name: str = "task") -> Task:
     """A task from the text of its definition."""
     values = tomllib.loads(text)
