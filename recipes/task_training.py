@@ -1,7 +1,7 @@
 """Training for the recipes of tasks: the package's own step, for a given time instead of a number of steps.
 
-A shared GPU is not equally fast all the time, so the learning rate follows the clock: it has reached zero when
-the time is over, however many steps that were. Everything else is `glassgpt.train`'s.
+A shared GPU is not equally fast all the time, so the learning rate follows the clock: it has reached zero
+when the time is over, however many steps that were. Everything else is `glassgpt.train`'s.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train_for(
     max_steps: int | None = None,
     on_eval: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> list[dict[str, Any]]:
-    """Train for some seconds, or for `max_steps` if these are done earlier; the records of the evaluations."""
+    """Train for some seconds, or for `max_steps` if these are done earlier; the evaluations' records."""
     loss_module = parallelize(model, settings, objective=objective)
     step_with = package_step(loss_module, settings)
     device = model.wte.weight.device
@@ -94,15 +94,18 @@ def run_clock(
     on_eval: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> list[dict[str, Any]]:
     """The loop: a step, at the learning rate of the time (or of the step, if those are limited)."""
-    started, records, losses, step, tokens = time.monotonic(), [], [], 0, 0
+    started, tokens = time.monotonic(), 0
+    records: list[dict[str, Any]] = []
+    losses: list[float] = []
     next_eval = 1 / EVALUATIONS
-    for batch in batches(0):
+    for step, batch in enumerate(batches(0)):
         elapsed = time.monotonic() - started
         done = max(elapsed / seconds, 0.0 if max_steps is None else step / max_steps)
         if done >= next_eval or done >= 1:
             record = {
-                "step": step, "seconds": round(elapsed, 1), "epochs": round(step / batches.batches_per_epoch, 2),
-                "tokens": tokens, "loss": round(float(np.mean([float(one) for one in losses])), 4) if losses else None,
+                "step": step, "seconds": round(elapsed, 1), "tokens": tokens,
+                "epochs": round(step / batches.batches_per_epoch, 2),
+                "loss": round(float(np.mean([float(one) for one in losses])), 4) if losses else None,
             }  # fmt: skip
             if evaluate is not None:
                 record["val_loss"] = round(evaluate(), 4)
@@ -118,7 +121,6 @@ def run_clock(
         if done >= 1:
             return records
         losses.append(step_with(batch.to(device), ratio_at(done, warmup)))
-        step += 1
         tokens += batch.ids.numel()
     raise AssertionError("batches never end")
 
@@ -149,7 +151,7 @@ def load_arrays(file: Path, name: str, keep: np.ndarray | None = None, **options
     lengths = arrays[f"{name}.lengths"].astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     flat, targets = arrays[f"{name}.flat"], arrays[f"{name}.targets"]
-    labels = arrays[f"{name}.labels"] if f"{name}.labels" in arrays else None
+    labels = arrays.get(f"{name}.labels", None)
     if keep is not None:
         flat = np.concatenate([flat[starts[i] : starts[i + 1]] for i in keep])
         starts = np.concatenate([[0], np.cumsum(lengths[keep])])

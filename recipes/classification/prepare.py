@@ -34,7 +34,7 @@ def detokenise(text: str) -> str:
 
 def read(file: Path) -> list[tuple[str, str]]:
     """Sentences with their labels, by name."""
-    lines = lzma.open(file, "rt", encoding="utf-8").read().splitlines()[1:]
+    lines = lzma.decompress(file.read_bytes()).decode("utf-8").splitlines()[1:]
     rows = (line.rsplit("\t", 1) for line in lines)
     return [(detokenise(text), load_task("sentiment").labels[int(label)]) for text, label in rows]
 

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-RECIPES = Path(__file__).parents[1]
-sys.path.insert(0, str(RECIPES))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from task_training import build_model, load_arrays, save_model, train_for
 
 from glassgpt.model import GPT2
@@ -108,8 +107,11 @@ def main() -> None:
     start = grow_vocabulary(load_checkpoint(given.model), task.tokens)
     file = given.prepared / "sst2.npz"
     options = {"tokens_per_batch": 1 << 16, "max_sequences": given.batch_size}
-    keep = None if given.examples is None else np.random.default_rng(given.seed).permutation(
-        len(load_arrays(file, "train")))[: given.examples]
+    keep = (
+        None
+        if given.examples is None
+        else np.random.default_rng(given.seed).permutation(len(load_arrays(file, "train")))[: given.examples]
+    )
     train = load_arrays(file, "train", keep, seed=given.seed, **options)
     sets = {name: load_arrays(file, name, **options) for name in ("valid", "test")}
     precision = "bfloat16" if given.device.startswith("cuda") else "float32"

@@ -1,13 +1,14 @@
-"""Does a pre-trained model need fewer examples? The same model with its weights, and with random ones, tuned on
-1, 10 and 100 % of the data, with three seeds each.
+"""Does a pre-trained model need fewer examples? The same model with its weights, and with random ones, tuned
+on 1, 10 and 100 % of the data, with three seeds each.
 
     python recipes/sample_efficiency/run.py prepared/ classification --out runs/efficiency
     python recipes/sample_efficiency/run.py prepared/ summarisation --out runs/efficiency
 
 A line of OUT/classification.jsonl is a run with its accuracy on SST-2's dev set; of OUT/summarisation.jsonl
 one with its loss on held-out subject lines, in nats per token, whose summaries stand in a file of their own.
-`picture.py` draws both; runs that are there already are not repeated. A run with random weights has the learning rate of a pre-training; both see every
-example equally often, and small sets more often than large ones.
+`picture.py` draws both; runs that are there already are not repeated. A run with random weights has the
+learning rate of a pre-training; both see every example equally often, and small sets more often than large
+ones.
 """
 
 from __future__ import annotations
@@ -107,8 +108,14 @@ def run_summariser(given: argparse.Namespace, fraction: float, seed: int, scratc
         load_arrays(file, "test"), given.out / name, given.texts,
     )  # fmt: skip
     best = min(record["val_loss"] for record in records)
-    return {"seed": seed, "scratch": scratch, "examples": len(train), "val_loss": best, "file": name, **{
-        key: records[-1][key] for key in ("step", "epochs", "seconds")}}
+    return {
+        "seed": seed,
+        "scratch": scratch,
+        "examples": len(train),
+        "val_loss": best,
+        "file": name,
+        **{key: records[-1][key] for key in ("step", "epochs", "seconds")},
+    }
 
 
 if __name__ == "__main__":

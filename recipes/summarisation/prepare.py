@@ -41,7 +41,7 @@ def clean(text: str) -> str:
 
 def read(file: Path) -> dict[str, list[dict[str, str]]]:
     found: dict[str, list[dict[str, str]]] = {"train": [], "valid": [], "test": []}
-    for line in lzma.open(file, "rt", encoding="utf-8"):
+    for line in lzma.decompress(file.read_bytes()).decode("utf-8").splitlines():
         record: dict[str, Any] = json.loads(line)
         pair = {key: clean(record[key]) for key in ("document", "summary")}
         if all(pair.values()):
@@ -71,7 +71,9 @@ def main() -> None:
                 [encoder.example(pair["document"], pair["summary"]) for pair in pairs]
             )
         save_arrays(given.out / f"{name}.npz", sets)
-        lines = "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in records["test"][: given.limit])
+        lines = "".join(
+            json.dumps(pair, ensure_ascii=False) + "\n" for pair in records["test"][: given.limit]
+        )
         (given.out / f"{name}.test.jsonl").write_text(lines, "utf-8")
         print(name, {split: (len(one), len(one.flat)) for split, one in sets.items()})
 

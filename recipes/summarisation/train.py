@@ -42,16 +42,16 @@ def settings(lora: bool, precision: str, seed: int) -> TrainSettings:
     if lora:
         return TrainSettings(steps=1, lr=1e-3, beta2=0.98, weight_decay=0.0, precision=precision, seed=seed)
     return TrainSettings(
-        steps=1, optimizer="muon", matrix_lr=2e-3, lr=1e-4, beta2=0.98, weight_decay=0.01, precision=precision,
-        seed=seed,
+        steps=1, optimizer="muon", matrix_lr=2e-3, lr=1e-4, beta2=0.98, weight_decay=0.01,
+        precision=precision, seed=seed,
     )  # fmt: skip
 
 
 def scratch_settings(precision: str, seed: int) -> TrainSettings:
     """For a model with random weights: the learning rates of a pre-training."""
     return TrainSettings(
-        steps=1, optimizer="muon", matrix_lr=0.01, lr=1e-3, beta2=0.98, weight_decay=0.01, precision=precision,
-        seed=seed,
+        steps=1, optimizer="muon", matrix_lr=0.01, lr=1e-3, beta2=0.98, weight_decay=0.01,
+        precision=precision, seed=seed,
     )  # fmt: skip
 
 
@@ -101,7 +101,9 @@ def write_summaries(
     order = sorted(range(count), key=lambda i: len(prompts[i]))
     started = time.monotonic()
     made = gpt.generate([prompts[i] for i in order], settings=task.settings(logprobs=None, **changes))
-    found = (one.text if task.sentences is None else first_sentences(one.text, task.sentences) for one in made)
+    found = (
+        one.text if task.sentences is None else first_sentences(one.text, task.sentences) for one in made
+    )
     texts = dict(zip(order, (" ".join(text.split()) for text in found), strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(texts[i] + "\n" for i in range(count)), "utf-8")
@@ -124,8 +126,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
-    file, task_name, _ = SETS[given.name]
-    task = load_task(task_name)
+    task = load_task(SETS[given.name][1])
     start = grow_vocabulary(load_checkpoint(given.model), task.tokens)
     base_vocab_size = load_checkpoint(given.model).config.vocab_size
     precision = "bfloat16" if given.device.startswith("cuda") else "float32"
@@ -152,7 +153,11 @@ def main() -> None:
     (given.out / "facts.json").write_text(json.dumps(records[-1], indent=1) + "\n", "utf-8")
     if given.lora:
         save_adapter(
-            adapter_tensors(model, base_vocab_size), start.config, given.model, given.out / "adapter", task.text
+            adapter_tensors(model, base_vocab_size),
+            start.config,
+            given.model,
+            given.out / "adapter",
+            task.text,
         )
     gpt = merged(model, start, given.device)
     greedy = {"beams": None, "temperature": 0.0}

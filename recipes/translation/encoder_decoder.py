@@ -33,7 +33,7 @@ from glassgpt.train.optim import make_optimizers, set_lr
 
 
 class EncoderDecoder(nn.Module):
-    """nn.Transformer between a tied embedding and itself. Its blocks are `h`, where Muon looks for matrices."""
+    """nn.Transformer between a tied embedding and itself. Muon looks for matrices in `h`."""
 
     def __init__(self, vocab_size: int, layers: int, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -85,7 +85,9 @@ def divide(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-def translate(model: EncoderDecoder, prompts: list[list[int]], eot: int, beams: int, limit: int = 100) -> list[list[int]]:
+def translate(
+    model: EncoderDecoder, prompts: list[list[int]], eot: int, beams: int, limit: int = 100
+) -> list[list[int]]:
     """The best hypothesis of each prompt by log-probability / length, all prompts together."""
     model.eval()
     device = model.wte.weight.device
@@ -95,7 +97,9 @@ def translate(model: EncoderDecoder, prompts: list[list[int]], eot: int, beams: 
     memory = model.encode(source, padding).repeat_interleave(beams, 0)
     padding = padding.repeat_interleave(beams, 0)
     n = len(prompts)
-    ids = torch.tensor([[p[-1]] for p in prompts], device=device).repeat_interleave(beams, 0)  # (N * beams, 1)
+    ids = torch.tensor([[p[-1]] for p in prompts], device=device).repeat_interleave(
+        beams, 0
+    )  # (N * beams, 1)
     scores = torch.full((n, beams), -torch.inf, device=device)
     scores[:, 0] = 0
     best = [(-float("inf"), [])] * n  # type: list[tuple[float, list[int]]]
@@ -189,7 +193,9 @@ def main() -> None:
     @torch.no_grad()
     def evaluate() -> float:
         model.eval()
-        sums = [(float(loss), count) for loss, count in (loss_of(batch, 0.0) for batch in held_out.in_order())]
+        sums = [
+            (float(loss), count) for loss, count in (loss_of(batch, 0.0) for batch in held_out.in_order())
+        ]
         return float(np.sum([s for s, _ in sums]) / np.sum([c for _, c in sums]))
 
     records = run_clock(
@@ -204,7 +210,9 @@ def main() -> None:
     write_translations(model, tokenizer, given.prepared / f"{given.name}.test.tsv", given)
 
 
-def write_translations(model: EncoderDecoder, tokenizer: Tokenizer, file: Path, given: argparse.Namespace) -> None:
+def write_translations(
+    model: EncoderDecoder, tokenizer: Tokenizer, file: Path, given: argparse.Namespace
+) -> None:
     encoder = Encoder(load_task("en-fr"), tokenizer, CONTEXT, given.to)
     rows = [line.split("\t") for line in file.read_text("utf-8").splitlines()][: given.limit]
     prompts = [encoder.prompt(row[0 if given.to == "fr" else 1]).ids for row in rows]

@@ -37,8 +37,8 @@ Pair = tuple[str, str]
 
 
 def read_pairs(folder: Path, sources: tuple[str, ...]) -> list[Pair]:
-    lines = lzma.open(folder / "en-fr.train.tsv.xz", "rt", encoding="utf-8").read().splitlines()
-    rows = (line.split("\t") for line in lines)
+    text = lzma.decompress((folder / "en-fr.train.tsv.xz").read_bytes()).decode("utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
     pairs = [(clean(row[0]), clean(row[1])) for row in rows if row[2] in sources]
     return list(dict.fromkeys(pairs))
 
@@ -104,7 +104,10 @@ def write(name: str, train: list[Pair], valid: list[Pair], test: list[Pair], out
     lines = "".join(f"{en}\t{fr}\n" for en, fr in test)
     (out / f"{name}.test.tsv").write_text(lines, "utf-8")
     tokens = {key: len(value.flat) for key, value in sets.items()}
-    print(f"{name}: {len(train):,} pairs, {len(test):,} to test, vocabulary {tokenizer.vocab_size:,}, tokens {tokens}")
+    print(
+        f"{name}: {len(train):,} pairs, {len(test):,} to test, vocabulary {tokenizer.vocab_size:,}, "
+        f"tokens {tokens}"
+    )
 
 
 def main() -> None:
@@ -119,14 +122,17 @@ def main() -> None:
         pairs = read_pairs(given.data, ("tatoeba",))
         held_out, train = hold_out(pairs, given.held_out + given.held_out // 2)
         random.Random(1).shuffle(held_out)
-        print(f"{len(pairs):,} pairs, {len(held_out):,} held out, {len(pairs) - len(held_out) - len(train):,} near them")
+        near_them = len(pairs) - len(held_out) - len(train)
+        print(f"{len(pairs):,} pairs, {len(held_out):,} held out, {near_them:,} near them")
         write("tatoeba", train, held_out[given.held_out :], held_out[: given.held_out], given.out)
         return
     train = read_pairs(given.data, ("tatoeba", "multi30k"))
     flickr = read_pairs(given.data, ("multi30k",))
     sets = []
     for part in ("val", "test_2016_flickr"):
-        lines = ((given.data / f"multi30k.{part}.{side}").read_text("utf-8").splitlines() for side in ("en", "fr"))
+        lines = (
+            (given.data / f"multi30k.{part}.{side}").read_text("utf-8").splitlines() for side in ("en", "fr")
+        )
         sets.append([(clean(en), clean(fr)) for en, fr in zip(*lines, strict=True)])
     held = {text for part in sets for pair in part for text in pair}
     train = [pair for pair in train + flickr if not held & set(pair)]  # Multi30k twice: it is what is tested

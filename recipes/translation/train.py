@@ -51,7 +51,8 @@ def build(shape: str, tokenizer: Tokenizer, dropout: float, seed: int) -> GPT2:
     torch.manual_seed(seed)
     config = dataclasses.replace(
         parse_shape(shape), vocab_size=tokenizer.vocab_size, n_positions=CONTEXT, embd_pdrop=dropout,
-        attn_pdrop=ATTENTION_DROPOUT, resid_pdrop=dropout, bos_token_id=tokenizer.eot_id, eos_token_id=tokenizer.eot_id,
+        attn_pdrop=ATTENTION_DROPOUT, resid_pdrop=dropout, bos_token_id=tokenizer.eot_id,
+        eos_token_id=tokenizer.eot_id,
     )  # fmt: skip
     return GPT2(config)
 

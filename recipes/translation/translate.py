@@ -1,8 +1,8 @@
 """Translate a test set with a trained model; `score.py` computes BLEU and chrF from what this writes.
 
-    python recipes/translation/translate.py runs/en-fr/model prepared/tatoeba.test.tsv --out runs/en-fr --beams 4
+    python recipes/translation/translate.py runs/en-fr/model prepared/tatoeba.test.tsv --out runs/en-fr
 
-Writes OUT/to-fr.greedy.txt and OUT/to-en.greedy.txt, or .beam4.txt, a line for each pair.
+Writes OUT/to-fr.greedy.txt and OUT/to-en.greedy.txt, or with --beams 4 .beam4.txt, a line for each pair.
 """
 
 from __future__ import annotations

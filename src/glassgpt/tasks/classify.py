@@ -47,8 +47,8 @@ def classification_task(gpt: GPT, labels: Sequence[str] | None = None, format: s
             raise SettingError("a format needs labels to put into it. Add --labels.")
         if gpt.task is None or not gpt.task.classifies:
             raise SettingError(
-                f"{gpt.name} was not tuned to classify. Give it labels to choose from (--labels good,bad), or "
-                "tune it: glassgpt tune LABELLED.tsv --task sentiment"
+                f"{gpt.name} was not tuned to classify. Give it labels to choose from (--labels good,bad), "
+                "or tune it: glassgpt tune LABELLED.tsv --task sentiment"
             )
         return gpt.task
     direction = Direction.parse("", FORMAT if format is None else format, "text", "label")
@@ -75,10 +75,10 @@ def classify_task(gpt: GPT, task: Task, texts: Sequence[str]) -> list[Label]:
     shares = shifted / shifted.sum(axis=1, keepdims=True)
     return [
         Label(
-            task.labels[int(row.argmax())], {name: float(p) for name, p in zip(task.labels, row, strict=True)},
-            prompt.source_tokens, prompt.kept_tokens,
+            task.labels[int(np.argmax(row))], dict(zip(task.labels, row, strict=True)), prompt.source_tokens,
+            prompt.kept_tokens,
         )
-        for prompt, row in zip(prompts, shares, strict=True)
+        for prompt, row in zip(prompts, shares.tolist(), strict=True)
     ]  # fmt: skip
 
 
@@ -87,7 +87,9 @@ def score_by_head(gpt: GPT, task: Task, encoder: Encoder, prompts: list[list[int
     import torch
 
     if gpt.score is None or len(gpt.score) != len(task.labels):
-        raise SettingError(f"{gpt.name} has no head for the {len(task.labels)} labels of {task.name}. Tune it again.")
+        raise SettingError(
+            f"{gpt.name} has no head for the {len(task.labels)} labels of {task.name}. Tune it again."
+        )
     model = gpt.torch_model
     device = model.wte.weight.device
     rows = []
@@ -99,7 +101,7 @@ def score_by_head(gpt: GPT, task: Task, encoder: Encoder, prompts: list[list[int
         last = torch.tensor([len(row) - 1 for row in some], device=device)  # (B)
         with torch.inference_mode():
             hidden = model.hidden(ids)[torch.arange(len(some), device=device), last]  # (B, C)
-        rows.append(hidden.float().cpu().numpy() @ gpt.score.T)
+        rows.append(np.asarray(hidden.float().cpu().numpy() @ gpt.score.T))
     return np.concatenate(rows)
 
 
@@ -110,7 +112,8 @@ def score_by_likelihood(gpt: GPT, task: Task, encoder: Encoder, prompts: list[li
     if not without_text:  # something must stand before a label
         without_text = [encoder.tokenizer.eot_id] if encoder.tokenizer.eot_id is not None else targets[0][:1]
     found = label_logprobs(gpt, [*prompts, without_text], targets)  # (N + 1, labels)
-    return found[:-1] - found[-1:]
+    scores: np.ndarray = found[:-1] - found[-1:]
+    return scores
 
 
 def label_logprobs(gpt: GPT, prompts: list[list[int]], targets: list[list[int]]) -> np.ndarray:

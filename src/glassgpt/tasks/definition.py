@@ -13,8 +13,8 @@ A definition is a small TOML file:
     beams = 4
 
 Everything outside the braces is written by the task itself, so tokens are recognised there; what a user's
-text says is always ordinary text. A task with `labels` classifies: without `{target}` in its format it is read
-by a linear head at the format's last token (GPT-1's scheme), with one the labels' log-probabilities are
+text says is always ordinary text. A task with `labels` classifies: without `{target}` in its format it is
+read by a linear head at the format's last token (GPT-1's scheme), with one the labels' log-probabilities are
 compared. Several `[directions.NAME]`, each with fields of its own, make one model serve both ways.
 """
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,9 @@ class Task:
         check_number("lm_weight", self.lm_weight, 0, 1000, "GPT-1 used 0.5")
         for names in (self.tokens, self.labels):
             if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
-                raise SettingError(f"{short_repr(list(names))} must be different strings, none of them empty.")
+                raise SettingError(
+                    f"{short_repr(list(names))} must be different strings, none of them empty."
+                )
         if len(self.labels) == 1:
             raise SettingError(f"one label, {self.labels[0]!r}, leaves nothing to choose. Give at least two.")
         self.settings()
@@ -162,7 +165,9 @@ def parse_saved_task(text: str, model: str) -> Task:
     try:
         return parse_task(text, model)
     except (SettingError, tomllib.TOMLDecodeError) as error:
-        raise FileFormatError(f"{FILE} of {model}: {str(error).rstrip('.')}. Correct it, or remove it.") from None
+        raise FileFormatError(
+            f"{FILE} of {model}: {str(error).rstrip('.')}. Correct it, or remove it."
+        ) from None
 
 
 def parse_task(text: str, name: str = "task") -> Task:
@@ -206,7 +211,7 @@ def _parse_directions(values: dict[str, Any]) -> tuple[Direction, ...]:
     return tuple(made)
 
 
-def _check_kinds(values: dict[str, Any], kinds: dict[str, type]) -> None:
+def _check_kinds(values: dict[str, Any], kinds: Mapping[str, type]) -> None:
     for key, value in values.items():
         if key not in kinds:
             raise SettingError(f"there is no key {key!r}; there are {', '.join(kinds)}")

@@ -8,7 +8,6 @@ sentence.
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,9 +46,7 @@ class Example:
 class Encoder:
     """Encodes the records of one direction of a task for a model with a certain context."""
 
-    def __init__(
-        self, task: Task, tokenizer: Tokenizer, context: int, direction: str | None = None
-    ) -> None:
+    def __init__(self, task: Task, tokenizer: Tokenizer, context: int, direction: str | None = None) -> None:
         self.task, self.tokenizer, self.context = task, tokenizer, context
         self.direction: Direction = task.direction(direction)
         # A single space before the target belongs to its first word: " word" is another token than "word".
@@ -94,7 +91,11 @@ class Encoder:
 
     def encode_target(self, target: str) -> list[int]:
         ids = self.tokenizer.encode(self.lead + target)
-        return [*ids, *self.end] if len(ids) <= self.task.max_target_tokens else ids[: self.task.max_target_tokens]
+        return (
+            [*ids, *self.end]
+            if len(ids) <= self.task.max_target_tokens
+            else ids[: self.task.max_target_tokens]
+        )
 
     def example(self, source: str, target: str) -> Example:
         """A record to learn from."""
@@ -108,5 +109,3 @@ def label_number(task: Task, label: str) -> int:
     if label not in task.labels:
         raise SettingError(f"the label {label!r} is not one of {', '.join(task.labels)}.")
     return task.labels.index(label)
-
-

@@ -31,6 +31,7 @@ class Problems:
 
     report: Callable[[str], None] = lambda line: None
     skipped: int = 0
+    unread: int = 0  # of those skipped, so many never became a record
     noted: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
 
@@ -43,6 +44,11 @@ class Problems:
         """A record that is used, but not as a user may expect."""
         self.noted += 1
         self._add(f"record {number}: {remark}", kind)
+
+    def skip_line(self, number: int, problem: str, kind: str) -> None:
+        """A line that is not a record at all."""
+        self.unread += 1
+        self.skip(number, problem, kind)
 
     def _add(self, line: str, kind: str) -> None:
         self.kinds[kind] += 1
@@ -118,25 +124,27 @@ def read_json_lines(text: str, problems: Problems) -> Iterator[Record]:
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):
-            problems.skip(number, f"is not JSON: {short_repr(line)}", "not JSON")
+            problems.skip_line(number, f"is not JSON: {short_repr(line)}", "not JSON")
             continue
         if isinstance(values, str):
             values = {TEXT_FIELD: values}
         if not isinstance(values, dict):
-            problems.skip(number, f"is {short_repr(values)}, not a JSON object", "not an object")
+            problems.skip_line(number, f"is {short_repr(values)}, not a JSON object", "not an object")
             continue
         yield Record(number, values)
 
 
 def read_table(text: str, delimiter: str, path: Path, problems: Problems) -> Iterator[Record]:
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    rows = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
+    quoted = delimiter == ","  # in a .tsv a quotation mark is one
+    rows = csv.reader(
+        io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    )
     try:
         names = next(rows, [])
         for number, row in enumerate(rows, start=1):
             if len(row) != len(names):
                 problem = f"has {len(row)} columns, not the {len(names)} of the head line"
-                problems.skip(number, problem, "with other columns")
+                problems.skip_line(number, problem, "with other columns")
                 continue
             yield Record(number, dict(zip(names, row, strict=True)))
     except csv.Error as error:

@@ -62,14 +62,19 @@ def translate(
     for text, lines in zip(texts, plans, strict=True):
         done = [[next(made) for _ in line] for line in lines]
         joined = "\n".join(" ".join(one.text for one in line) for line in done)
-        results.append(Translation(joined, to, [one for line in done for one in line], remarks(task, text, to, done)))
+        results.append(
+            Translation(joined, to, [one for line in done for one in line], remarks(task, text, to, done))
+        )
     return results
 
 
 def plan(text: str, sentences: bool = True) -> list[list[str]]:
     """The lines of a text, each as its sentences."""
     lines = text.splitlines() if text.strip() else []
-    return [[clean(one) for one in (split_sentences(line) if sentences else [line])] if line.strip() else [] for line in lines]
+    return [
+        [clean(one) for one in (split_sentences(line) if sentences else [line])] if line.strip() else []
+        for line in lines
+    ]
 
 
 def remarks(task: Task, text: str, to: str, done: Sequence[Sequence[Output]]) -> list[str]:
@@ -81,7 +86,7 @@ def remarks(task: Task, text: str, to: str, done: Sequence[Sequence[Output]]) ->
     for one in (one for line in done for one in line):
         if one.was_cut:
             found.append(
-                f"a sentence of {one.source_tokens} tokens is too long: the model saw the first {one.kept_tokens}"
+                f"a sentence has {one.source_tokens} tokens, too many: the model saw {one.kept_tokens}"
             )
     return found
 

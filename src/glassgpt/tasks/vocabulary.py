@@ -48,14 +48,18 @@ def grow_vocabulary(checkpoint: Checkpoint, names: Iterable[str], seed: int = 0)
     some noise, so that two new tokens are not the same.
     """
     if checkpoint.tokenizer is None:
-        raise SettingError(f"{checkpoint.source} has no tokenizer. Put its tokenizer.json beside the weights.")
+        raise SettingError(
+            f"{checkpoint.source} has no tokenizer. Put its tokenizer.json beside the weights."
+        )
     tokenizer = add_tokens(checkpoint.tokenizer, names)
     missing = tokenizer.vocab_size - checkpoint.config.vocab_size
     if missing <= 0:  # none to add, or the model's vocabulary is padded
         return dataclasses.replace(checkpoint, tokenizer=tokenizer)
     tables = ("wte.weight", "lm_head.weight")
     tensors: dict[str, Array] = {
-        name: grow_rows(checkpoint.tensors[name], missing, seed) if name in tables else checkpoint.tensors[name]
+        name: grow_rows(checkpoint.tensors[name], missing, seed)
+        if name in tables
+        else checkpoint.tensors[name]
         for name in checkpoint.tensors
     }
     config = dataclasses.replace(checkpoint.config, vocab_size=tokenizer.vocab_size)

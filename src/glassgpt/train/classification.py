@@ -7,8 +7,10 @@ The loss is that of the label and, weighted, that of the text itself: the auxili
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,6 +28,13 @@ def add_head(model: GPT2, classes: int) -> GPT2:
     nn.init.normal_(score.weight, std=model.config.initializer_range)
     model.add_module(HEAD, score.to(model.wte.weight.device))
     return model
+
+
+def set_head(model: GPT2, score: NDArray[Any]) -> None:
+    """Give a model the head of a checkpoint."""
+    add_head(model, len(score))
+    with torch.no_grad():
+        model.score.weight.copy_(torch.from_numpy(score))  # type: ignore[operator, union-attr]
 
 
 def extract(hidden: Tensor, ids: Tensor, extract_id: int) -> Tensor:
@@ -51,7 +60,9 @@ class Classification:
     def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden = model.hidden(batch.ids)  # (B, T, C)
         weight = model.score.weight
-        logits = F.linear(extract(hidden, batch.ids, self.extract_id).to(weight.dtype), weight)  # (B, classes)
+        logits = F.linear(
+            extract(hidden, batch.ids, self.extract_id).to(weight.dtype), weight
+        )  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         loss, count = (losses * batch.mask).sum(), batch.mask.sum()
         if self.lm_weight and torch.is_grad_enabled():  # an evaluation is of the labels alone

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import numpy as np
@@ -72,12 +73,28 @@ class TaskBatches:
         return len(self.cuts)
 
     @cached_property
-    def identity(self) -> str:
-        """Changes with any example: a run is not resumed with others."""
+    def mean_tokens(self) -> int:
+        """Tokens of a batch, with its padding, on average."""
+        longest = np.sort(self.lengths)[[stop - 1 for _, stop in self.cuts]]
+        many = np.array([stop - start for start, stop in self.cuts])
+        return int((many * (-(-longest // PAD_TO) * PAD_TO)).mean())
+
+    @property
+    def identity(self) -> dict[str, int | str]:
+        """What determines the batches: a run is not resumed with others."""
+        return {"data": self.digest, "seed": self.seed, "batches": len(self.cuts)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with any example."""
         made = hashlib.sha256()
         for array in (self.flat, self.starts, self.targets, self.labels):
             made.update(b"" if array is None else array.tobytes())
         return made.hexdigest()
+
+    def prefetch(self, step: int, device: torch.device) -> AbstractContextManager[Iterator[Batch]]:
+        """As a `Loader` gives its batches."""
+        return nullcontext(self(step))
 
     def __call__(self, step: int) -> Iterator[Batch]:
         """The batches from a step on."""
@@ -129,7 +146,9 @@ def cut_by_length(
     cuts, first = [], 0
     for at in range(len(padded)):
         many = at + 1 - first
-        if at > first and (many * padded[at] > tokens or (max_sequences is not None and many > max_sequences)):
+        if at > first and (
+            many * padded[at] > tokens or (max_sequences is not None and many > max_sequences)
+        ):
             cuts.append((first, at))
             first = at
     return [*cuts, (first, len(padded))]

@@ -1,8 +1,8 @@
 """An adapter: a small folder that says what to change of another model (LoRA, Hu et al., 2021).
 
 `adapter.json` names the model it is for, `adapter.safetensors` holds for a changed matrix W the factors
-`W.lora_A` (in, r) and `W.lora_B` (r, out), so that it becomes W + A B, for a changed vector the vector, and for
-added tokens their rows, `W.added`. Opened, it is that model with the changes made, in any program here.
+`W.lora_A` (in, r) and `W.lora_B` (r, out), so that it becomes W + A B, for a changed vector the vector, and
+for added tokens their rows, `W.added`. Opened, it is that model with the changes made, in any program here.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import atomic_write, read_json
 from glassgpt.weights import safetensors_file
 from glassgpt.weights.checkpoint import Array, Checkpoint, LazyTensor, LazyTensors, check_tensors, shape_of
 from glassgpt.weights.huggingface import read_config, read_task, write_config, write_task
 from glassgpt.weights.tokenizers import find_tokenizer
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 FILE, ABOUT = "adapter.safetensors", "adapter.json"
 A, B, ADDED = ".lora_A", ".lora_B", ".added"
@@ -40,7 +44,9 @@ def load(path: str | Path) -> Checkpoint:
     base = load_checkpoint(read_base(folder))
     entries, _ = safetensors_file.open_tensors(folder / FILE)
     _check_entries(config, base, entries, folder)
-    tensors = LazyTensors({name: _tensor(base, entries, name, shape) for name, shape in config.shapes().items()})
+    tensors = LazyTensors(
+        {name: _tensor(base, entries, name, shape) for name, shape in config.shapes().items()}
+    )
     check_tensors(config, tensors, str(folder))
     tokenizer, notes = find_tokenizer(folder)
     if tokenizer is None:
@@ -63,9 +69,15 @@ def read_base(folder: Path) -> str:
 
 
 def save_adapter(
-    changes: Mapping[str, Array], config: Config, base_model: str, out: str | Path, task: str | None = None
+    changes: Mapping[str, Array],
+    config: Config,
+    base_model: str,
+    out: str | Path,
+    task: str | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> None:
-    """Write an adapter folder from the changes, named as in `adapter.safetensors`."""
+    """Write an adapter folder from the changes, named as in `adapter.safetensors`. A tokenizer belongs to it
+    only if it has more tokens than that of the model."""
     outgoing = [
         safetensors_file.TensorToWrite(name, array.shape, array.dtype, functools.partial(lambda a: a, array))
         for name, array in changes.items()
@@ -75,7 +87,8 @@ def save_adapter(
         (part / ABOUT).write_text(json.dumps({"base_model": base_model}, indent=2) + "\n", "utf-8")
         write_config(config, part, "float32")
         write_task(task, part)
-
+        if tokenizer is not None:
+            tokenizer.save(part)
 
 
 def _check_entries(config: Config, base: Checkpoint, entries: Mapping[str, LazyTensor], folder: Path) -> None:
@@ -87,7 +100,9 @@ def _check_entries(config: Config, base: Checkpoint, entries: Mapping[str, LazyT
             raise FileFormatError(f"{folder / FILE}: {base.source} has no tensor {short_repr(matrix)}.")
         fits = {
             A: len(entry.shape) == 2 and entry.shape[0] == shape[0],
-            B: len(entry.shape) == 2 and entry.shape[1:] == shape[1:] and _rank(entries, matrix) == entry.shape[0],
+            B: len(entry.shape) == 2
+            and entry.shape[1:] == shape[1:]
+            and _rank(entries, matrix) == entry.shape[0],
             ADDED: len(entry.shape) == 2 and entry.shape[1:] == shape[1:],
         }.get(name.removeprefix(matrix), entry.shape == shape)
         if not fits:
