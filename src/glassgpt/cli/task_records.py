@@ -32,20 +32,27 @@ def make_problems() -> Problems:
 
 
 def read_inputs(text: str | None, file: str | None, command: str, problems: Problems) -> Iterator[Record]:
-    """The records of a command: a typed text, the lines of stdin (for `-`), or those of a file."""
+    """The records of a command: a typed text, the lines of stdin (for `-`), or those of a file.
+
+    What is wrong with the arguments is an error now, before a model is loaded.
+    """
     if file is not None:
         if text is not None:
             raise UserError(f"TEXT and --file {file} are both given. Leave one of them out.")
-        yield from read_records(Path(file), problems)
-        return
+        check_file(file)
+        return read_records(Path(file), problems)
     if text is None and not sys.stdin.isatty():
         text = "-"
     if text == "-":
-        yield from stdin_lines(command)
-        return
+        return stdin_lines(command)
     if text is None or not text.strip():
         raise UserError(f"the text is empty. Type: glassgpt {command} 'some text'")
-    yield Record(1, {TEXT_FIELD: text})
+    return iter([Record(1, {TEXT_FIELD: text})])
+
+
+def check_file(name: str) -> None:
+    if name != "-" and not Path(name).exists():
+        raise UserError(f"{name} does not exist. Check the path.")
 
 
 def stdin_lines(command: str) -> Iterator[Record]:

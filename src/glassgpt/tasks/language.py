@@ -12,8 +12,9 @@ NAMES = {"en": "English", "fr": "French", "de": "German", "es": "Spanish", "it":
 FUNCTION_WORDS = {
     "en": "the of and to is was are were in that it i you he she we they my your his this with for not have "
     "has do does did what where how will would can be been at by from on an",
-    "fr": "le la les l de des du d un une et est sont était à au aux en que qui je j tu il elle nous vous "
-    "ils ne n pas ce c cette mon ma mes ton son sa avec pour dans sur où comment quoi être avoir a ont s y se qu",
+    "fr": "le la les l de des du d un une et est sont était à au aux en que qui je j tu il elle nous "
+    "vous ils ne n pas ce c cette mon ma mes ton son sa avec pour dans sur où comment quoi être avoir a "
+    "ont s y se qu",
     "de": "der die das und ist sind war nicht ein eine einen ich du er sie wir ihr mit für auf dem den von "
     "zu es was wo wie im wird hat haben",
     "es": "el la los las de y es son era no un una que yo tú él ella con para por en del al se lo está qué "

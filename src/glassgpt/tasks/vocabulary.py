@@ -24,8 +24,8 @@ def add_tokens(tokenizer: Tokenizer, names: Iterable[str]) -> Tokenizer:
         return tokenizer
     if not isinstance(tokenizer, BPETokenizer):
         raise SettingError(
-            f"the token {new[0]!r} cannot be added to a tokenizer of {tokenizer.kind}. Use a model with a "
-            "byte-level BPE, or write the task's format as plain text."
+            f"the token {new[0]!r} cannot be added to a tokenizer of kind {tokenizer.kind!r}. Use a model "
+            "with a byte-level BPE, or write the task's format as plain text."
         )
     data = tokenizer.data
     ids = {name: len(data.tokens) + i for i, name in enumerate(new)}

@@ -261,8 +261,8 @@ def restore_task_run(
     before = saved["loss_before"]
     return FinetuneRun(
         model, data.start, data.train, data.valid, list(data.valid.in_order()), settings, plan,
-        max(0.0, left), before, best_loss=before, seconds_total=seconds, identity=saved["identity"], resumed=True,
-        objective=data.objective(model, settings), data=data,
+        max(0.0, left), before, best_loss=before, seconds_total=seconds, identity=saved["identity"],
+        resumed=True, objective=data.objective(model, settings), data=data,
     )  # fmt: skip
 
 

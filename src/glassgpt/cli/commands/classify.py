@@ -59,9 +59,9 @@ def command(
 
     problems = make_problems()
     names = None if labels is None else [name.strip() for name in labels.split(",") if name.strip()]
+    records = read_inputs(text, file, "classify", problems)
     gpt = load(model, device, dtype)
     task = classification_task(gpt, names, None if format is None else format.replace("\\n", "\n"))
-    records = read_inputs(text, file, "classify", problems)
     count = right = labelled = 0
     for some in in_batches(records, 1 if file is None else BATCH):
         count += len(some)

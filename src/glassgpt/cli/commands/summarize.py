@@ -14,6 +14,7 @@ from glassgpt.cli.parse import flag
 from glassgpt.cli.task_records import (
     Beams,
     Json,
+    check_file,
     finish,
     make_problems,
     print_json,
@@ -61,6 +62,8 @@ def command(
 
     if not files:
         raise SettingError("summarize: FILE... is missing. See glassgpt summarize --help")
+    for name in files:
+        check_file(name)
     problems = make_problems()
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = summary_task(gpt, zero_shot)

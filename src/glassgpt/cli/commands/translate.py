@@ -52,10 +52,10 @@ def command(
     from glassgpt.tasks.translate import translation_task
 
     problems = make_problems()
+    records = read_inputs(text, file, "translate --to fr", problems)
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = translation_task(gpt, to)
     decoding: dict[str, Any] = {} if beams is None else {"beams": beams}
-    records = read_inputs(text, file, "translate --to fr", problems)
     if (
         text is not None
         and text != "-"
