@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
+from glassgpt.cli.parse import parse_known
 from glassgpt.cli.text import encode_prompt, read_prompt
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
