@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
     from glassgpt.model import GPT2, NumpyGPT2
+    from glassgpt.tasks.classify import Label
+    from glassgpt.tasks.definition import Task
     from glassgpt.weights import Checkpoint
 
 Prompt = str | Sequence[int]
@@ -66,7 +69,14 @@ def load(
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
-        return GPT(loaded, checkpoint.tokenizer, name=str(name_or_path), checkpoint=again)
+        return GPT(
+            loaded,
+            checkpoint.tokenizer,
+            str(name_or_path),
+            again,
+            task=checkpoint.task,
+            score=checkpoint.score,
+        )
 
 
 @contextmanager
@@ -96,6 +106,9 @@ class GPT:
         tokenizer: Tokenizer | None = None,
         name: str = "",
         checkpoint: Checkpoint | None = None,
+        *,
+        task: str | None = None,
+        score: np.ndarray | None = None,
     ) -> None:
         if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
             size = backend.config.vocab_size
@@ -108,6 +121,8 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
+        self.score = score  # (classes, C): the head of a classifier
+        self._task = task
         self._checkpoint = checkpoint
         self._model: Any = None  # with taps, beside a backend that has none
         self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
@@ -117,6 +132,15 @@ class GPT:
     @property
     def config(self) -> Config:
         return self.backend.config
+
+    @cached_property
+    def task(self) -> Task | None:
+        """The task the model was made for: the task.toml of its folder."""
+        if self._task is None:
+            return None
+        from glassgpt.tasks.definition import parse_saved_task
+
+        return parse_saved_task(self._task, self.name)
 
     @property
     def model(self) -> GPT2 | NumpyGPT2:
@@ -268,6 +292,52 @@ class GPT:
         from glassgpt.inspect.attribute import attribute
 
         return attribute(self, text, target, method, position)
+
+    @overload
+    def translate(self, text: str, to: str, **decoding: Any) -> str: ...
+
+    @overload
+    def translate(self, text: Sequence[str], to: str, **decoding: Any) -> list[str]: ...
+
+    def translate(self, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
+        """Translate a text, or a list of texts, with a model made for it: `load("en-fr").translate("Hi.",
+        to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
+        from glassgpt.tasks.translate import translate
+
+        made = [one.text for one in translate(self, _as_texts(text), to, **decoding)]
+        return made[0] if isinstance(text, str) else made
+
+    @overload
+    def summarize(self, text: str, **decoding: Any) -> str: ...
+
+    @overload
+    def summarize(self, text: Sequence[str], **decoding: Any) -> list[str]: ...
+
+    def summarize(self, text: str | Sequence[str], **decoding: Any) -> str | list[str]:
+        """Summarize a text, or a list of texts: `load("summarize").summarize(text)`. A model that was not
+        made for it is given a `TL;DR:`. Of a long text only a part is seen: `tasks.summarize` says which."""
+        from glassgpt.tasks.summarize import summarize
+
+        made = [one.text for one in summarize(self, _as_texts(text), **decoding)]
+        return made[0] if isinstance(text, str) else made
+
+    @overload
+    def classify(self, text: str, labels: Sequence[str] | None = None, **options: Any) -> Label: ...
+
+    @overload
+    def classify(
+        self, text: Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    ) -> list[Label]: ...
+
+    def classify(
+        self, text: str | Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    ) -> Label | list[Label]:
+        """The label of a text, or of each of a list, with probabilities: by the head of a tuned model, or
+        zero-shot among `labels`."""
+        from glassgpt.tasks.classify import classify
+
+        made = classify(self, _as_texts(text), labels=labels, **options)
+        return made[0] if isinstance(text, str) else made
 
     def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]
@@ -499,6 +569,15 @@ def _as_list(values: Any) -> list[Any]:
             f"a {type(values).__name__} is not a prompt. Give text, token ids, or a list of either."
         )
     return list(values)
+
+
+def _as_texts(text: str | Sequence[str]) -> list[str]:
+    texts = [text] if isinstance(text, str) else list(text)
+    for number, one in enumerate(texts, start=1):
+        if not isinstance(one, str) or not one.strip():
+            what = "empty" if isinstance(one, str) else f"a {type(one).__name__}, not a text"
+            raise SettingError(f"text {number} is {what}. Give a text, or a list of texts.")
+    return texts
 
 
 def _token_ids(values: Any) -> list[int]:

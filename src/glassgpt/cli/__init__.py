@@ -64,6 +64,30 @@ COMMANDS = {
             "glassgpt explore --model runs/mine --port 9000 --no-browser",
         ),
     ),
+    "translate": Command(
+        "translate English into French, or French into English",
+        (
+            'glassgpt translate "Where is the station?" --to fr',
+            "glassgpt translate - --to en < lettre.txt",
+            "glassgpt translate --file sentences.jsonl --to fr --beams 4 --json",
+        ),
+    ),
+    "summarize": Command(
+        "summarize a text",
+        (
+            "glassgpt summarize article.txt",
+            "glassgpt summarize article.txt --zero-shot --model gpt2-xl --seed 1",
+            "glassgpt summarize emails.jsonl --model subject-tuned --json",
+        ),
+    ),
+    "classify": Command(
+        "classify a text with a tuned model, or zero-shot",
+        (
+            'glassgpt classify "A charming and often affecting journey." --labels good,bad',
+            'glassgpt classify "Dull." --model reviews-tuned',
+            "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
+        ),
+    ),
     "tokens": Command(
         "show how text is tokenized, merge by merge",
         (
