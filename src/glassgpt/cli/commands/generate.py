@@ -71,6 +71,10 @@ def command(
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
+    draft_model: Annotated[
+        str | None,
+        flag("a small model of the same vocabulary that guesses ahead", "MODEL", default=""),
+    ] = None,
     allow_special: Annotated[
         bool, flag("treat <|endoftext|> in the prompt as the special token", default="")
     ] = False,
@@ -88,7 +92,7 @@ def command(
         Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NO_SAMPLING})
     prompt = read_prompt(prompt, "generate")
     batch_size = settings.candidates if settings.beams is None else settings.beams
-    gpt = load(model, device, dtype, batch_size)
+    gpt = load(model, device, dtype, batch_size, draft_model)
     prompt_ids = encode_prompt(prompt, gpt, ids, "generate", allow_special)
     interrupt: Interrupted | None = None
     if json:
