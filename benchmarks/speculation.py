@@ -41,8 +41,8 @@ PROMPTS = {
 2. King Edward, who reigned from 1712 to 1725 and was followed by his son.
 3. King George, who reigned from 1725 to 1739 and was followed by his son.
 4. King Henry, who""",
-    "quotes": """The old lighthouse keeper said: "The sea gives and the sea takes, and no man may ask it why." The young
-sailor answered: "Then I shall ask the wind, for the wind has been everywhere." And the keeper laughed at him.
+    "quotes": """The old lighthouse keeper said: "The sea gives and the sea takes, and no man may ask it why." The
+young sailor answered: "Then I shall ask the wind, for the wind has been everywhere." And the keeper laughed at him.
 
 Summary: The old lighthouse keeper said: "The sea gives and the sea takes,""",
     "records": """name: Anna Smith; age: 31; city: London; work: teacher; language: English
