@@ -4,9 +4,9 @@
     python benchmarks/speculation.py --draft tiny           # also with a draft model
     python benchmarks/speculation.py --only code --rounds 5
 
-Four prompts repeat themselves (code, a list, a summary with quotes, records) and are continued greedily, as one
-would; six are prose, sampled with the default settings. For each prompt the contestants alternate; the ratio
-is that of the medians. Texts are compared, too. A table for people, then one line of JSON.
+Four prompts repeat themselves (code, a list, a summary with quotes, records) and are continued greedily; six
+are prose, sampled with the default settings. For each prompt the contestants alternate; the ratio is that of
+the medians. Texts are compared, too. A table for people, then one line of JSON.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PROMPTS = {
 2. King Edward, who reigned from 1712 to 1725 and was followed by his son.
 3. King George, who reigned from 1725 to 1739 and was followed by his son.
 4. King Henry, who""",
-    "quotes": """The old lighthouse keeper said: "The sea gives and the sea takes, and no man may ask it why." The
-young sailor answered: "Then I shall ask the wind, for the wind has been everywhere." And the keeper laughed at him.
+    "quotes": """The old lighthouse keeper said: "The sea gives and the sea takes, and no man may ask it why."
+The young sailor answered: "Then I shall ask the wind, for the wind has been everywhere." The keeper laughed.
 
 Summary: The old lighthouse keeper said: "The sea gives and the sea takes,""",
     "records": """name: Anna Smith; age: 31; city: London; work: teacher; language: English

@@ -27,10 +27,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
-from glassgpt.backend import Array, Backend
+from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
@@ -460,7 +459,7 @@ class Engine:
                     self._finish(sample, "length")
         if drawing:
             samples, firsts = zip(*drawing, strict=True)
-            self._sample(list(samples), array_api_compat.array_namespace(firsts[0]).stack(firsts))
+            self._sample(list(samples), array_namespace(firsts[0]).stack(firsts))
 
     def _read_last(self, ready: list[Prefill]) -> None:
         """Read what is left of each text, together: at most a chunk; nothing where all was copied."""
@@ -496,7 +495,7 @@ class Engine:
             parts.append(
                 in_flight.tokens if full else in_flight.tokens[self.backend.array(np.array(indices))]
             )
-        return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
+        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def _sample(self, samples: list[Sample], logits: Array) -> None:
         state = self._sampling_state(samples)
