@@ -22,6 +22,7 @@ from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
+from glassgpt.generate.speculation import check_draft
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
 from glassgpt.progress import Progress, no_progress
@@ -52,11 +53,13 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     backend: str | None = None,
+    draft: str | Path | None = None,
     progress: Progress = no_progress,
 ) -> GPT:
     """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
 
     `device` and `dtype` default to the best of this machine; `backend` is a name of `backend.BACKENDS`.
+    `draft` is a smaller model with the same vocabulary, which guesses ahead (`tiny` for `default`).
     """
     if backend is not None:
         check_backend(backend)
@@ -69,14 +72,12 @@ def load(
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
-        return GPT(
-            loaded,
-            checkpoint.tokenizer,
-            str(name_or_path),
-            again,
-            task=checkpoint.task,
-            score=checkpoint.score,
-        )
+        task = {"task": checkpoint.task, "score": checkpoint.score}
+        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, **task)
+        if draft is not None:
+            other = load_checkpoint(str(draft), progress=progress)
+            gpt.use_draft(load_backend(other, backend, device=device, dtype=dtype), other.tokenizer)
+        return gpt
 
 
 @contextmanager
@@ -128,6 +129,17 @@ class GPT:
         self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
         self._idle: dict[int, Engine] = {}  # by rows
         self._spare: Backend | None = backend  # while no engine has its cache
+        self._draft: Backend | None = None
+
+    def use_draft(self, draft: Backend, tokenizer: Tokenizer | None = None) -> None:
+        """Let a smaller model with the same vocabulary guess ahead; see `generate.speculation`."""
+        check_draft(draft, self.backend)
+        if getattr(tokenizer, "hash", None) != getattr(self.tokenizer, "hash", None):
+            raise SettingError("the draft model has another tokenizer. Take one trained with the same.")
+        with self._lock.hold():
+            self._idle.clear()
+            self._spare = self.backend
+            self._draft = draft
 
     @property
     def config(self) -> Config:
@@ -437,7 +449,7 @@ class GPT:
                     backend, self._spare = self._spare, None
                 else:
                     backend = self.backend.with_rows(rows)
-                engine = Engine(backend, self.tokenizer)
+                engine = Engine(backend, self.tokenizer, draft=self._draft)
             return engine
 
     def _release_engine(self, engine: Engine) -> None:
