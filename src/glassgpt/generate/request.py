@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from glassgpt.backend import Array
 from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
+from glassgpt.generate.logits_processors import LogitsProcessor, TokenRule, WordBiases
 from glassgpt.generate.rng import UniformRNG
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
@@ -27,6 +28,7 @@ class Request:
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    rule: Callable[[], TokenRule] | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
     prompt_scores: PromptLogprobs | None = None
 
@@ -54,7 +56,12 @@ class Sample:
         self.alternatives: list[Alternatives] = []
         self.rng = UniformRNG(request.seed, index)
         self.logits_processor = LogitsProcessor(
-            request.settings, request.prompt, request.word_biases, vocab_size, request.stop_tokens
+            request.settings,
+            request.prompt,
+            request.word_biases,
+            vocab_size,
+            request.stop_tokens,
+            None if request.rule is None else request.rule(),
         )
         self._tokenizer = tokenizer
         self._out = TextOut(tokenizer, request.settings.stop, request.settings.min_new_tokens)
