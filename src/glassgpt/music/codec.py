@@ -55,13 +55,10 @@ class PerformanceTokenizer:
         """The event ids of a performance. Notes beyond the vocabulary's range of pitches are dropped."""
         events = self.vocabulary
         playable = (performance.pitch >= events.lowest) & (performance.pitch <= events.highest)
-        pitch = performance.pitch[playable] - events.lowest  # (N,)
-        velocity_bin = (performance.velocity[playable] - 1) // VELOCITIES_PER_BIN  # (N,), from 0
-        on = np.rint(performance.start[playable] * STEPS_PER_SECOND).astype(np.int64)
-        off = np.rint(performance.end[playable] * STEPS_PER_SECOND).astype(np.int64)
-        short = off <= on  # shorter than a step: the step that it lies in, so that neither end moves by more
-        on[short] = np.floor(performance.start[playable][short] * STEPS_PER_SECOND).astype(np.int64)
-        off[short] = on[short] + 1
+        performance = performance.choose(playable)
+        pitch = performance.pitch - events.lowest  # (N,)
+        velocity_bin = (performance.velocity - 1) // VELOCITIES_PER_BIN  # (N,), from 0
+        on, off = to_steps(performance)
         count = len(pitch)
 
         time = np.concatenate([off, on])  # (2N,)
@@ -97,6 +94,16 @@ class PerformanceTokenizer:
         for id in ids:
             player.push(int(id))
         return player.performance()
+
+
+def to_steps(performance: Performance) -> tuple[Ids, Ids]:
+    """When each note begins and ends, in steps of 10 ms."""
+    on = np.rint(performance.start * STEPS_PER_SECOND).astype(np.int64)
+    off = np.rint(performance.end * STEPS_PER_SECOND).astype(np.int64)
+    short = off <= on  # shorter than a step: the step that it lies in, so that neither end moves by more
+    on[short] = np.floor(performance.start[short] * STEPS_PER_SECOND).astype(np.int64)
+    off[short] = on[short] + 1
+    return on, off
 
 
 class Player:

@@ -7,16 +7,27 @@ each head, as wide as their weight.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
+from glassgpt.errors import SettingError, UserError
+from glassgpt.files import atomic_write
 from glassgpt.music.performance import Performance
+from glassgpt.music.render import run
 
 NAMES = ("C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B")
 BLACK_KEYS = (1, 3, 6, 8, 10)
+CONVERTERS = (
+    ("rsvg-convert", "--width", "1920", "--output", "{out}", "{svg}"),
+    ("inkscape", "--export-type=png", "--export-width=1920", "--export-filename={out}", "{svg}"),
+    ("magick", "-density", "192", "{svg}", "png:{out}"),
+)
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 44, 26, 12
 COLOURS = (
     "#0072b2",
@@ -119,3 +130,21 @@ def tick_times(seconds: float) -> list[float]:
     """Round times, some ten of them."""
     step = next(s for s in (0.5, 1, 2, 5, 10, 30, 60, 300, 600, 3600) if seconds / s <= 12 or s == 3600)
     return [float(t) for t in np.arange(0, seconds + 1e-9, step)]
+
+
+def write_roll(svg: str, path: str | Path) -> None:
+    """Save the picture as .svg, or as .png through the first converter that is installed."""
+    path = Path(path)
+    if path.suffix not in (".svg", ".png"):
+        raise SettingError(f"{path} is to be .svg or .png, not {path.suffix or 'without an ending'}.")
+    converter = next((c for c in CONVERTERS if shutil.which(c[0]) is not None), None)
+    if path.suffix == ".png" and converter is None:
+        names = ", ".join(c[0] for c in CONVERTERS)
+        raise UserError(f"{path} needs a converter, and none of {names} is installed. Write an .svg instead.")
+    with atomic_write(path) as part, tempfile.TemporaryDirectory() as folder:
+        if path.suffix == ".svg" or converter is None:
+            part.write_text(svg, "utf-8")
+            return
+        source = Path(folder) / "roll.svg"
+        source.write_text(svg, "utf-8")
+        run([word.format(out=part, svg=source) for word in converter])
