@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -28,7 +28,7 @@ CONVERTERS = (
     ("inkscape", "--export-type=png", "--export-width=1920", "--export-filename={out}", "{svg}"),
     ("magick", "-density", "192", "{svg}", "png:{out}"),
 )
-MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 44, 26, 12
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_BOTTOM, MARGIN_TOP = 44, 16, 26, 12
 COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -64,7 +64,7 @@ def draw_roll(
     """The piano roll as an SVG document. Notes before `primer_seconds` were given, not composed: grey."""
     low, high = pitch_range(performance)
     seconds = max(performance.seconds, 0.1)
-    inner_width, inner_height = width - MARGIN_LEFT - 8, height - MARGIN_TOP - MARGIN_BOTTOM
+    inner_width, inner_height = width - MARGIN_LEFT - MARGIN_RIGHT, height - MARGIN_TOP - MARGIN_BOTTOM
     row = inner_height / (high - low + 1)
 
     def x(time: float) -> float:
@@ -115,7 +115,26 @@ def draw_roll(
             f'stroke="{COLOURS[arc.head % len(COLOURS)]}" stroke-width="{0.5 + 5 * arc.weight:.2f}" '
             f'stroke-opacity="0.75"/>'
         )
+    parts += draw_heads(arcs, x, y, row, width)
     return "".join([*parts, "</svg>\n"])
+
+
+def draw_heads(
+    arcs: Sequence[Arc], x: Callable[[float], float], y: Callable[[float], float], row: float, width: int
+) -> Iterator[str]:
+    """A dot where the arcs begin, and which colour is which head."""
+    if arcs:
+        yield (
+            f'<circle cx="{x(arcs[0].from_seconds):.1f}" cy="{y(arcs[0].from_pitch) + row / 2:.1f}" r="4" '
+            'fill="#000"/>'
+        )
+    for place, head in enumerate(sorted({arc.head for arc in arcs})):
+        left, top = width - MARGIN_RIGHT - 58, MARGIN_TOP + 14 + 15 * place
+        yield (
+            f'<line x1="{left}" x2="{left + 16}" y1="{top - 4}" y2="{top - 4}" stroke-width="3" '
+            f'stroke="{COLOURS[head % len(COLOURS)]}"/>'
+            f'<text x="{left + 20}" y="{top}" fill="#555">head {head}</text>'
+        )
 
 
 def pitch_range(performance: Performance) -> tuple[int, int]:

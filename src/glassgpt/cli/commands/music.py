@@ -34,7 +34,12 @@ Json = Annotated[bool, flag("print what was made as JSON, one object per take", 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
 
 
-def command(action: Annotated[Positional[Action], flag("what to do", default="")]) -> int:
+def command(
+    action: Annotated[
+        Positional[Action],
+        flag("sample, continue, accompany, render, play, roll, prepare or evaluate", "ACTION", default=""),
+    ],
+) -> int:
     """Make piano music and hear it: sample from nothing, continue a MIDI file, accompany a melody; render it
     as sound, play it, draw its piano roll; prepare MIDI files for training, and evaluate a model on them.
     Each action has options of its own: glassgpt music sample --help"""
