@@ -1,9 +1,11 @@
-"""The shipped model's music against people's: python recipes/music/evaluate.py --model MODEL --songs POP909 --out DIR
+"""The shipped model's music against people's.
 
-Samples of 30 s, excerpts of held-out songs, of training songs, and random notes: how far each set is from other
-held-out excerpts (glassgpt.music.statistics), and the longest run that the training songs have, too. Then ten
-held-out openings of 10 s continued by 20 s: does the continuation stay in key and tempo more often than what
-other songs play? Writes DIR/results.json, the samples as MIDI, and pictures.
+    python recipes/music/evaluate.py --model MODEL --songs POP909 --out DIR
+
+Samples of 30 s, excerpts of held-out songs, of training songs, and random notes: how far each set is from
+other held-out excerpts (glassgpt.music.statistics), and the longest run that the training songs have, too.
+Then ten held-out openings of 10 s continued by 20 s: does the continuation stay in key and tempo more often
+than what other songs play? Writes DIR/results.json, the samples as MIDI, and pictures.
 """
 
 from __future__ import annotations
@@ -63,6 +65,11 @@ def compare_sets(
     return found
 
 
+def same_onsets(one: Performance, other: Performance) -> bool:
+    names = ("start", "pitch", "velocity")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
 def continue_openings(
     gpt: glassgpt.gpt.GPT, songs: Sequence[Performance], rng: np.random.Generator
 ) -> list[dict[str, Any]]:
@@ -82,9 +89,7 @@ def continue_openings(
         rhythm_of_others = [rhythm_likeness(primer, other) for other in others]
         truth = opening.crop(PRIMER, PRIMER + AFTER)
         rows.append({
-            "primer kept": all(
-                np.array_equal(getattr(given, name), getattr(kept, name)) for name in ("start", "pitch", "velocity")
-            ),
+            "primer kept": same_onsets(given, kept),
             "in key": round(in_key, 3),
             "in key, the song itself": round(share_in_key(truth, key), 3),
             "in key, others (median)": round(float(np.median(of_others)), 3),
@@ -126,10 +131,11 @@ def main() -> None:
         write_midi(take.performance, args.out / f"sample-{number:02d}.mid", take.seconds)
     half = len(songs["val"]) // 2
     held_out = [excerpt(song, rng) for song in songs["val"][:half]]
+    chosen = rng.choice(len(songs["train"]), args.samples, replace=False)
     sets = {
         "samples": made,
         "held-out songs": [excerpt(song, rng) for song in songs["val"][half : half + args.samples]],
-        "training songs": [excerpt(song, rng) for song in rng.permutation(np.array(songs["train"], object))[: args.samples]],
+        "training songs": [excerpt(songs["train"][i], rng) for i in chosen],
         "random notes": [random_notes(performance, rng) for performance in held_out[: args.samples]],
     }  # fmt: skip
     result["sets"] = compare_sets(sets, held_out, songs["train"])
