@@ -5,7 +5,8 @@
     write_midi(take.performance, "a.mid", take.seconds)
 
 All of it is `gpt.generate` with a rule (`PlayRule`) that knows what time it is in the music: it ends the
-music exactly where asked, and keeps out events that cannot follow.
+music exactly where asked, and keeps out events that cannot follow. A key that is struck while it sounds ends
+its former note: a model now and then forgets a NOTE_OFF, and the note would sound forever.
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ class Primer:
         for id in self.ids:
             player.push(id)
         player.notes.clear()
+        player.one_key = True
         return player
 
     def join(self, played: Performance) -> Performance:
@@ -292,7 +294,7 @@ def accompany_once(
 ) -> Take:
     """Stretch by stretch: the melody's events are given, the accompaniment's drawn."""
     before, after = tokenizer.encode(f"{MELODY} {ACCOMPANIMENT}")
-    player = Player(tokenizer.events)
+    player = Player(tokenizer.events, one_key=True)
     settings = sampling.settings(STRETCH / STEPS_PER_SECOND, stop_tokens=(before,))
     history: list[list[int]] = []
     for number, sung in enumerate(stretches):
