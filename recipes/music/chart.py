@@ -32,7 +32,7 @@ def draw_task(task: str, results: list[dict[str, Any]], left: int) -> list[str]:
     }
     values = [value for points in lines.values() for _, value in points]
     low = min([*values, *published.values()]) * 0.98
-    high = min(max(values), low * 1.5)
+    high = min(max(values), low + 0.8)
     end = max(minute for points in lines.values() for minute, _ in points)
 
     def x(minute: float) -> float:
