@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
+from glassgpt.generate.logits_processors import TokenRule
 from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.speculation import check_draft
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from glassgpt.weights import Checkpoint
 
 Prompt = str | Sequence[int]
+Rule = Callable[[], TokenRule]  # makes one for each text
 
 # The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
 CACHE_BYTES = 4 * 2**30
@@ -72,8 +74,8 @@ def load(
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
-        task = {"task": checkpoint.task, "score": checkpoint.score}
-        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, **task)
+        task, score = checkpoint.task, checkpoint.score
+        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, task=task, score=score)
         if draft is not None:
             other = load_checkpoint(str(draft), progress=progress)
             gpt.use_draft(load_backend(other, backend, device=device, dtype=dtype), other.tokenizer)
@@ -190,12 +192,22 @@ class GPT:
 
     @overload
     def generate(
-        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+        self,
+        prompt: Prompt | None = None,
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
     ) -> Generation: ...
 
     @overload
     def generate(
-        self, prompt: Sequence[Prompt], *, settings: Settings | None = None, **changes: Any
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
     ) -> list[Generation]: ...
 
     def generate(
@@ -203,19 +215,21 @@ class GPT:
         prompt: Prompt | Sequence[Prompt] | None = None,
         *,
         settings: Settings | None = None,
+        rule: Rule | None = None,
         **changes: Any,
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
 
         No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
         of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
-        its `.samples` holds all of them in order. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
+        its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your own
+        that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
         `.found` has what was finished by then, and what there is of the rest.
         """
         settings = _settings(settings, changes)
         if not _is_batch(prompt):
-            return self._generate([prompt], settings)[0]  # type: ignore[list-item]
-        return self._generate(_as_list(prompt), settings)
+            return self._generate([prompt], settings, rule)[0]  # type: ignore[list-item]
+        return self._generate(_as_list(prompt), settings, rule)
 
     def stream(
         self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
@@ -351,10 +365,18 @@ class GPT:
         made = classify(self, _as_texts(text), labels=labels, **options)
         return made[0] if isinstance(text, str) else made
 
-    def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
+    def _generate(
+        self, prompts: list[Prompt | None], settings: Settings, rule: Rule | None = None
+    ) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]
+        if rule is not None and settings.beams is not None:
+            raise SettingError("a rule needs sampling. Leave out beams.")
         try:
-            found = (self._sample if settings.beams is None else self._search)(prompts_ids, settings)
+            found = (
+                self._sample(prompts_ids, settings, rule)
+                if settings.beams is None
+                else self._search(prompts_ids, settings)
+            )
         except Interrupted as interrupt:
             _attach_prompts(prompts, interrupt.found)
             raise
@@ -380,7 +402,9 @@ class GPT:
             self._release_engine(engine)
         return found
 
-    def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+    def _sample(
+        self, prompts: list[list[int]], settings: Settings, rule: Rule | None = None
+    ) -> list[list[Generation]]:
         found: list[list[Generation]] = [[] for _ in prompts]
         requests: dict[int, list[Generation]] = {}
         engine = self._acquire_engine(len(prompts) * settings.candidates)
@@ -401,7 +425,7 @@ class GPT:
 
         try:
             for ids, generations in zip(prompts, found, strict=True):
-                requests[engine.add(ids, settings)] = generations
+                requests[engine.add(ids, settings, rule)] = generations
             while engine.busy:
                 step()
         except KeyboardInterrupt:

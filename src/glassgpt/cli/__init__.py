@@ -145,6 +145,17 @@ COMMANDS = {
             "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
         ),
     ),
+    "music": Command(
+        "make piano music and hear it",
+        (
+            "glassgpt music sample -o a.mid --seconds 30 --seed 1",
+            "glassgpt music continue opening.mid -o out.mid --seconds 20",
+            "glassgpt music accompany melody.mid -o song.mid",
+            "glassgpt music render a.mid -o a.wav",
+            "glassgpt music roll a.mid -o a.svg",
+            "glassgpt music prepare midi/ -o shards/ --tempi 5",
+        ),
+    ),
     "verify": Command(
         "check results on this machine against a float32 reference",
         (
