@@ -108,6 +108,11 @@ class GPT:
         return self.backend.config
 
     @property
+    def lock(self) -> FairLock:
+        """Held by whoever computes with this model."""
+        return self._lock
+
+    @property
     def torch_model(self) -> GPT2:
         """The torch model, which is the one whose steps can be seen and changed."""
         from glassgpt.model import TorchBackend

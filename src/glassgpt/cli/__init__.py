@@ -57,6 +57,14 @@ COMMANDS = {
             "glassgpt explore --model runs/mine --port 9000 --no-browser",
         ),
     ),
+    "serve": Command(
+        "serve completions to the clients of OpenAI's API",
+        (
+            "glassgpt serve",
+            "glassgpt serve --model gpt2 --model mine=runs/mine --port 9000",
+            "glassgpt serve --host 0.0.0.0 --api-key secret --max-batch-size 32",
+        ),
+    ),
     "tokens": Command(
         "show how text is tokenized, merge by merge",
         (

@@ -80,10 +80,12 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._waiting or self._running or self._events)
 
-    def add(self, prompt: Sequence[int], settings: Settings | None = None) -> int:
+    def add(self, prompt: Sequence[int], settings: Settings | None = None, first_sample: int = 0) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
-        An empty prompt starts from end-of-text, as the beginning of a document did in training.
+        An empty prompt starts from end-of-text, as the beginning of a document did in training. The samples
+        are numbered from `first_sample` on, and their random numbers follow from their numbers: a request
+        may be added in parts.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -104,7 +106,8 @@ class Engine:
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
         )
-        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
+        numbers = range(first_sample, first_sample + settings.candidates)
+        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
         self._waiting.extend(samples)
         return request.number
