@@ -44,6 +44,9 @@ ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 
 
 class Backend(Protocol):
+    """A backend may also say `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at
+    least (64 otherwise). Prompts are cut at multiples of it, and begin alike only in whole chunks."""
+
     config: Config
     rows: int  # how many sequences the cache holds side by side
     context: int  # how many positions a row holds, at most config.n_positions

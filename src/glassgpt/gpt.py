@@ -17,9 +17,10 @@ from glassgpt.backend import Backend, check_backend, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine import Engine, check_prompt
+from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
+from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait

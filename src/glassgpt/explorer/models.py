@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError
-from glassgpt.generate.engine import usable_vocab_size
+from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer

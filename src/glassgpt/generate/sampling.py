@@ -98,14 +98,20 @@ def draw_tokens(
         with np.errstate(all="ignore"):  # rows that are not finite are reported below, not warned of
             tokens = _draw_each(scores, params, uniform)
     columns = [xp.astype(xp.where(healthy, tokens, NOTHING), xp.float64)[:, None]]
-    if params.alternatives is not None:
-        total = logsumexp(logits)[:, None]  # (B, 1), of the model's own logits, before any setting
-        chosen = _take(xp, logits, tokens[:, None])
-        columns.append(xp.astype(chosen, xp.float64) - total)
-        if params.alternatives > 0:
-            values, ids = rank_tokens(logits, params.alternatives)
-            columns += [xp.astype(ids, xp.float64), xp.astype(values, xp.float64) - total]
+    if params.alternatives is not None:  # of the model's own logits, before any setting
+        columns.append(score_tokens(logits, tokens, params.alternatives))
     return Draw(tokens, xp.concat(columns, axis=1) if len(columns) > 1 else columns[0])
+
+
+def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:
+    """(B, 1 + 2n) float64: a token's log-probability in each row (B, V), the n best ids, and theirs."""
+    xp = array_api_compat.array_namespace(logits)
+    total = logsumexp(logits)[:, None]  # (B, 1)
+    columns = [xp.astype(_take(xp, logits, tokens[:, None]), xp.float64) - total]
+    if alternatives > 0:
+        values, ids = rank_tokens(logits, alternatives)
+        columns += [xp.astype(ids, xp.float64), xp.astype(values, xp.float64) - total]
+    return xp.concat(columns, axis=1)
 
 
 def apply_edits(logits: Array, edits: LogitEdits) -> Array:

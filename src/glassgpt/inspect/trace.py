@@ -66,7 +66,7 @@ class Trace(Displayable):
     @classmethod
     def from_tokens(cls, gpt: GPT, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
         """The trace of token ids; `tap` may replace any activation (see `gpt.intervene`)."""
-        from glassgpt.generate.engine import check_prompt, usable_vocab_size
+        from glassgpt.generate.prompt import check_prompt, usable_vocab_size
 
         model = gpt.torch_model
         ids = check_prompt(tokens, gpt.backend, gpt.tokenizer)

@@ -193,6 +193,10 @@ def to_json(generation: Generation, prompt: str | None, model: str) -> dict[str,
     }
     if generation.alternatives is not None and any(generation.alternatives):
         result["alternatives"] = [[list(pair) for pair in pairs] for pairs in generation.alternatives]
+    if generation.prompt_logprobs is not None:
+        result["prompt_logprobs"] = generation.prompt_logprobs
+    if generation.prompt_alternatives is not None:
+        result["prompt_alternatives"] = generation.prompt_alternatives
     if generation.score is not None:
         result["score"] = generation.score
     return result
