@@ -64,12 +64,12 @@ class FairQueue(Generic[Item]):
             tokens = self.tokens + sum(item.tokens for item in items)
             if self._length + len(items) > self.limits.max_requests + room:
                 raise QueueFullError(
-                    f"{self._length} requests are already waiting, and at most {self.limits.max_requests} may. "
+                    f"{self._length} requests are already waiting; at most {self.limits.max_requests} may. "
                     "Try again in a moment."
                 )
             if tokens > self.limits.max_tokens:
                 raise QueueFullError(
-                    f"{self.tokens:,} tokens are already waiting, and at most {self.limits.max_tokens:,} may. "
+                    f"{self.tokens:,} tokens are already waiting; at most {self.limits.max_tokens:,} may. "
                     "Try again in a moment."
                 )
         for item in items:

@@ -70,9 +70,7 @@ def error_response(
     return response
 
 
-def add_error_handlers(
-    app: FastAPI, format: ErrorFormat = field_error, validation_status: int = 422
-) -> None:
+def add_error_handlers(app: FastAPI, format: ErrorFormat = field_error, validation_status: int = 422) -> None:
     """Send every error in the one shape."""
 
     @app.exception_handler(ApiError)

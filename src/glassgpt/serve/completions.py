@@ -71,7 +71,9 @@ class Delivery:
 def check_fields(body: CompletionRequest) -> None:
     """Combinations that make no sense."""
     if body.suffix:
-        raise ApiError(400, "suffix is not supported: GPT-2 continues a text, it cannot fill a gap.", "suffix")
+        raise ApiError(
+            400, "suffix is not supported: GPT-2 continues a text, it cannot fill a gap.", "suffix"
+        )
     n = 1 if body.n is None else body.n
     best_of = n if body.best_of is None else body.best_of
     if best_of < n:
@@ -263,7 +265,8 @@ class Completion:
     async def __aexit__(self, *error: object) -> None:
         if self._left:
             self.model.service.cancel(self.jobs)
-        assert self._watch is not None and self._timer is not None
+        assert self._watch is not None
+        assert self._timer is not None
         self._watch.cancel()
         self._timer.cancel()
         self.state.end(self, "ok" if not self._left else self._outcome)

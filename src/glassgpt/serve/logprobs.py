@@ -10,10 +10,10 @@ from glassgpt.generate.text import Ids, Stream, Tokenizer
 
 
 class TokenTexts:
-    """The text of every token, each different: they are keys of a JSON object.
+    r"""The text of every token, each different: they are keys of a JSON object.
 
-    Bytes that are not whole characters are written as OpenAI does, `bytes:\\\\xe2\\\\x80`. A token without any
-    text, or with the text of another, is named by its id.
+    Bytes that are not whole characters are written as OpenAI does, `bytes:\xe2\x80`. A token without text, or
+    with the text of another, is named by its id.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int) -> None:

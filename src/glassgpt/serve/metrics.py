@@ -75,7 +75,7 @@ class PoolCollector(Collector):
             ),
         ]
         for name, help, values in counters:
-            family = CounterMetricFamily(f"glassgpt_{name}", help, labels=["model"])
+            total = CounterMetricFamily(f"glassgpt_{name}", help, labels=["model"])
             for model, value in zip(models, values, strict=True):
-                family.add_metric([model.name], value)
-            yield family
+                total.add_metric([model.name], value)
+            yield total

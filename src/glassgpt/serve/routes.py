@@ -20,6 +20,8 @@ from glassgpt.serve.metrics import CONTENT_TYPE
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import (
     Completion as CompletionSchema,
+)
+from glassgpt.serve.schemas import (
     CompletionRequest,
     DetokenizeRequest,
     DetokenizeResponse,
@@ -144,9 +146,7 @@ async def list_models(state: StateDep) -> Response:
 @router.get("/v1/models/{name:path}", response_model=ModelCard, responses=MODEL_ERRORS)
 async def get_model(name: str, state: StateDep) -> Response:
     if name not in state.pool.specs:
-        raise ApiError(
-            404, f"The model {name[:100]!r} does not exist.", "model", code="model_not_found"
-        )
+        raise ApiError(404, f"The model {name[:100]!r} does not exist.", "model", code="model_not_found")
     return json_response(model_card(state, name))
 
 

@@ -36,4 +36,6 @@ class ServerSettings:
         if self.log not in LOGS:
             raise SettingError(f"log {self.log!r} is not one of {', '.join(LOGS)}.")
         if self.api_key is not None and (not self.api_key.strip() or not self.api_key.isascii()):
-            raise SettingError("the API key is empty or not ASCII; clients could not send it. Choose another.")
+            raise SettingError(
+                "the API key is empty or not ASCII; clients could not send it. Choose another."
+            )

@@ -26,7 +26,7 @@ def command(
     model: Annotated[
         tuple[str, ...],
         flag(
-            "a model to serve, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
+            "a model, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
             "MODEL",
             default="default",
         ),
@@ -38,7 +38,7 @@ def command(
     api_key: Annotated[
         str | None,
         flag(
-            "clients must send it; better in the environment, as GLASSGPT_API_KEY, where no other user sees it",
+            "clients must send it; better as GLASSGPT_API_KEY in the environment, where no other user sees it",
             "KEY",
             default="none",
         ),
@@ -52,7 +52,8 @@ def command(
     ] = 1_000_000,
     timeout: Annotated[float, flag("seconds for one request", "S")] = 600,
     drain_timeout: Annotated[
-        float, flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S")
+        float,
+        flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S"),
     ] = 30,
     max_model_memory: Annotated[
         float | None,
@@ -88,7 +89,9 @@ def command(
             f"serve needs {error.name}, which is not installed. Type: pip install 'glassgpt[serve]'"
         ) from None
     if max_model_memory is not None and max_model_memory <= 0:
-        raise SettingError(f"--max-model-memory {max_model_memory} is not above 0. Give gigabytes, or omit it.")
+        raise SettingError(
+            f"--max-model-memory {max_model_memory} is not above 0. Give gigabytes, or omit it."
+        )
     if drain_timeout < 0:
         raise SettingError(f"--drain-timeout {drain_timeout} is below 0. 30 is usual.")
     settings = ServerSettings(
