@@ -38,7 +38,7 @@ def command(
     api_key: Annotated[
         str | None,
         flag(
-            "clients must send it; better as GLASSGPT_API_KEY in the environment, where no other user sees it",
+            "clients must send it; better as GLASSGPT_API_KEY in the environment, unseen by others",
             "KEY",
             default="none",
         ),
