@@ -107,6 +107,7 @@ class Inbox:
         return [sorted(found[job], key=lambda one: one.sample) for job in jobs]
 
 
+@pytest.mark.slow
 def test_jobs_in_parts_and_together_get_what_they_get_alone(service: Service, gpt: GPT) -> None:
     inbox = Inbox()
     settings = {"max_new_tokens": 12, "samples": 6, "seed": 5, "logprobs": 1, "prompt_logprobs": 1}
