@@ -4,11 +4,11 @@
     python benchmarks/serve_gpu.py --case gpt2:64 --rounds 3 --out results
     python benchmarks/serve_gpu.py --smoke                           # a miniature, on any machine
 
-Both have the same random weights (speed does not depend on them) in the same dtype, and get the same requests:
-prompts of 16 to 256 tokens, so many at a time that all of them run together, greedy, without an end. Ours go
-through the service that `glassgpt serve` uses, theirs through `model.generate_batch`. Each is warmed up first,
-then they alternate; the ratio is that of the medians. A table for people, then one line of JSON, which is also
-written to `--out` after every case.
+Both have the same random weights (speed does not depend on them) in the same dtype, and get the same
+requests: prompts of 16 to 256 tokens, all at once, greedy, without an end. Ours go through the service that
+`glassgpt serve` uses, theirs through `model.generate_batch`. Each is warmed up first, then they alternate;
+the ratio is that of the medians. A table for people, then one line of JSON, which is also written to `--out`
+after every case.
 """
 
 from __future__ import annotations

@@ -162,7 +162,9 @@ def test_a_stream_says_the_same(client: TestClient, fields: dict[str, Any]) -> N
     for choice in whole["choices"]:
         mine = [part["choices"][0] for part in parts if part["choices"][0]["index"] == choice["index"]]
         assert "".join(part["text"] for part in mine) == choice["text"]
-        assert [part["finish_reason"] for part in mine] == [None] * (len(mine) - 1) + [choice["finish_reason"]]
+        assert [part["finish_reason"] for part in mine] == [None] * (len(mine) - 1) + [
+            choice["finish_reason"]
+        ]
         for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
             if choice["logprobs"] is not None:
                 joined = [value for part in mine if part["logprobs"] for value in part["logprobs"][name]]
@@ -277,3 +279,40 @@ def test_only_models_that_were_named_exist(client: TestClient, name: str) -> Non
     error = refused(client, 404, model=name, prompt="A")
     assert (error["param"], error["code"]) == ("model", "model_not_found")
     assert client.get(f"/v1/models/{name}x").status_code == 404
+
+
+JSON_SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"guided_json": JSON_SCHEMA},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": JSON_SCHEMA}}},
+    ],
+)
+def test_text_that_follows_a_schema(client: TestClient, fields: dict[str, Any]) -> None:
+    pytest.importorskip("llguidance")
+    choices = complete(client, max_tokens=60, n=3, seed=1, **fields)["choices"]
+    for choice in choices:
+        found = json.loads(choice["text"])
+        assert set(found) == {"name", "age"}
+        assert isinstance(found["age"], int)
+        assert choice["finish_reason"] == "stop"
+
+
+def test_text_that_follows_a_pattern(client: TestClient) -> None:
+    pytest.importorskip("llguidance")
+    assert complete(client, guided_choice=["yes", "no"])["choices"][0]["text"] in ("yes", "no")
+    assert complete(client, guided_regex="[0-9]{4}")["choices"][0]["text"].isdigit()
+    assert complete(client, guided_grammar='start: "a" "b"*')["choices"][0]["text"].startswith("a")
+    assert complete(client, response_format={"type": "text"}, temperature=0)
+    error = refused(client, 400, prompt="A", guided_choice=["a"], guided_regex="b")
+    assert error["param"] == "guided_choice"
+    assert "(" in refused(client, 400, prompt="A", guided_regex="(")["message"]
+    assert refused(client, 400, prompt="A", response_format={"type": "xml"})["param"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +186,8 @@ class Loaded:
 
 
 @pytest.fixture
-def loader(gpt: GPT) -> Iterator[Loaded]:
-    yield Loaded(gpt)
+def loader(gpt: GPT) -> Loaded:
+    return Loaded(gpt)
 
 
 def make_pool(loader: Any, names: str, models: float | None) -> ModelPool:

@@ -62,7 +62,10 @@ def test_the_async_client(server: ServerProcess, expected: str) -> None:
 
             async def stream() -> str:
                 return "".join(
-                    [part.choices[0].text async for part in await api.completions.create(**GREEDY, stream=True)]
+                    [
+                        part.choices[0].text
+                        async for part in await api.completions.create(**GREEDY, stream=True)
+                    ]
                 )
 
             assert set(await asyncio.gather(*(stream() for _ in range(12)))) == {expected}

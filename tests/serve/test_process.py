@@ -13,6 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -64,10 +65,8 @@ def test_clients_killed_at_random_moments_leave_nothing(server: ServerProcess) -
             request = raw_request(max_tokens=60, stream=rng.random() < 0.5, ignore_eos=True, n=2)
             connection.sendall(request[: rng.choice([len(request), rng.randrange(len(request))])])
             connection.settimeout(rng.random() * 0.05 + 0.001)
-            try:
+            with suppress(TimeoutError):
                 connection.recv(rng.randrange(1, 400))
-            except TimeoutError:
-                pass
     wait_until(lambda: server.metric("requests_running") == 0 and server.metric("requests_waiting") == 0)
     assert post(server, max_tokens=3)["usage"]["completion_tokens"] == 3
 
@@ -100,10 +99,11 @@ def test_bodies_that_are_not_requests(server: ServerProcess, sent: bytes) -> Non
     )
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            assert answer.status == 200
+            status, content = answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
-        assert 400 <= error.code < 500
-        assert set(json.load(error)["error"]) == {"message", "type", "param", "code"}
+        status, content = error.code, json.load(error)
+    assert status == 200 or 400 <= status < 500
+    assert "choices" in content or set(content["error"]) == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_bodies_that_are_not_requests(server: ServerProcess, sent: bytes) -> Non
         b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n",
         b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
-        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"GET /" + b"a" * 100_000,
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n{",

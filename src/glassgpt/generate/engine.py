@@ -32,6 +32,7 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import WordBiases, collect_edits
 from glassgpt.generate.prefix_cache import PrefixCache
@@ -45,7 +46,7 @@ from glassgpt.generate.sampling import (
     score_tokens,
     stack_params,
 )  # fmt: skip
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import CONSTRAINTS, Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
@@ -109,6 +110,8 @@ class Engine:
         if step_tokens is not None:
             check_whole("step_tokens", step_tokens, 1)
         self.step_tokens = CHUNKS_PER_STEP * self.chunk if step_tokens is None else step_tokens
+        ends = stop_tokens(Settings(), backend, tokenizer)
+        self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
         self.stats = Stats()
         self._last_request = 0
         self._step = 0
@@ -165,6 +168,7 @@ class Engine:
             seed=secrets.randbits(32) if settings.seed is None else settings.seed,
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
+            constraint=self._grammars.compile(settings),
         )
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
@@ -429,9 +433,17 @@ class Engine:
         state = self._sampling_state(samples)
         if self.vocab_size < self.backend.config.vocab_size:
             logits = logits[:, : self.vocab_size]
+        allowed = None
         if not state.edits_fixed:
             state.edits = collect_edits([s.logits_processor for s in samples], self.backend.array)
-        tokens, report = self._draw_tokens(logits, state.params, state.random[:, state.used], state.edits)
+            allowed = collect_masks([s.logits_processor.constraint for s in samples], self.vocab_size)
+        tokens, report = self._draw_tokens(
+            logits,
+            state.params,
+            state.random[:, state.used],
+            state.edits,
+            None if allowed is None else self.backend.array(allowed),
+        )
         state.used += 1
         in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))
         self._in_flight.append(in_flight)
@@ -475,7 +487,7 @@ class Engine:
         request = sample.request
         token = int(values[0])
         if token == NOTHING:
-            self._finish(sample, "error", error=_no_token_error(request.settings))
+            self._finish(sample, "error", error=_no_token_error(sample))
             return
         logprob, alternatives = sample.unpack(values)
         if token in request.stop_tokens:
@@ -518,9 +530,15 @@ class Engine:
                 self._reading.remove(prefill)
 
 
-def _no_token_error(settings: Settings) -> UserError:
-    banning = ("logit_bias", "banned_words", "no_repeat_ngram")
-    used = [name for name in banning if getattr(settings, name) not in ({}, (), None)]
+def _no_token_error(sample: Sample) -> UserError:
+    settings, constraint = sample.request.settings, sample.logits_processor.constraint
+    if constraint is not None and constraint.error is not None and settings.constraint is not None:
+        return SettingError(
+            f"the {CONSTRAINTS[settings.constraint]} cannot be followed after {sample.text!r}: no token of "
+            f"this vocabulary may come next ({constraint.error}). Change it, or take another model."
+        )
+    banning = ("logit_bias", "banned_words", "no_repeat_ngram", "min_new_tokens", *CONSTRAINTS)
+    used = [name for name in banning if getattr(settings, name) not in ({}, (), None, 0)]
     if used:
         return SettingError(f"{' and '.join(used)} left no token that may come next. Ban fewer.")
     return UserError("the model's logits are not finite numbers. Try dtype float32; or the weights are bad.")

@@ -16,6 +16,7 @@ import numpy as np
 
 from glassgpt.backend import Array
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.sampling import LogitEdits
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
@@ -34,8 +35,10 @@ class LogitsProcessor:
         word_biases: WordBiases,
         vocab_size: int,
         stop_tokens: Iterable[int] = (),
+        constraint: Constraint | None = None,
     ) -> None:
         self._settings = settings
+        self.constraint = constraint
         # Those that end a text must not come before `min_new_tokens` others have.
         self._too_early = [token for token in stop_tokens if token < vocab_size]
         self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
@@ -68,11 +71,16 @@ class LogitsProcessor:
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
         self.fixed = (
-            not self._longer and self._until <= len(prompt) and all(setting is None for setting in penalties)
+            not self._longer
+            and constraint is None
+            and self._until <= len(prompt)
+            and all(setting is None for setting in penalties)
         )
         self.any = bool(self._fixed) or not self.fixed
 
     def push(self, token: int) -> None:
+        if self.constraint is not None:
+            self.constraint.push(token)
         self._text.append(token)
         self._seen.add(token)
         self._generated[token] += 1

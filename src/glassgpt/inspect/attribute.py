@@ -170,7 +170,7 @@ class TargetLogit:
         self.model = model
         self.row = head_row(model, target)
         self.x = model.wte.weight[torch.tensor(ids, device=model.wte.weight.device)].detach()  # (T, C)
-        self.wpe = model.wpe.weight[: len(ids)].detach()  # (T, C)
+        self.wpe = 0.0 if model.wpe is None else model.wpe.weight[: len(ids)].detach()  # (T, C)
         per_point = 4 * len(ids) * model.config.n_layer * (8 * model.config.n_embd + 3 * model.config.d_mlp)
         self.batch_size = max(1, min(32, MAX_GRAPH_BYTES // per_point))
 

@@ -22,7 +22,7 @@ from glassgpt.generate.settings import Settings
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.logprobs import TokenOffsets, TokenTexts, make_logprobs, make_prompt_logprobs
 from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.schemas import CompletionRequest
+from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
 
 if TYPE_CHECKING:
     from glassgpt.serve.state import ServerState
@@ -131,6 +131,26 @@ def fit_prompt(
     return text, ids
 
 
+def find_constraint(body: CompletionRequest) -> dict[str, Any]:
+    """What the text has to follow, as a setting of the engine."""
+    given = {
+        "guided_json": ("schema", body.guided_json),
+        "guided_regex": ("regex", body.guided_regex),
+        "guided_choice": ("choice", body.guided_choice),
+        "guided_grammar": ("grammar", body.guided_grammar),
+    }
+    if isinstance(body.response_format, JsonObjectFormat):
+        given["response_format"] = ("schema", {"type": "object"})
+    elif isinstance(body.response_format, JsonSchemaFormat):
+        content = body.response_format.json_schema.content
+        given["response_format"] = ("schema", {} if content is None else content)
+    wanted = {name: pair for name, pair in given.items() if pair[1] is not None}
+    if len(wanted) > 1:
+        first, second, *_ = wanted
+        raise ApiError(400, f"{first} and {second} cannot both be followed. Leave one out.", second)
+    return dict(wanted.values())
+
+
 def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> Settings:
     """The engine's settings. What changes nothing is left out: the engine is faster without."""
 
@@ -166,6 +186,7 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
             best_of=best_of,
             logprobs=0 if ranks and body.logprobs is None else body.logprobs,
             prompt_logprobs=max(wanted) if wanted else None,
+            **find_constraint(body),
         )
     except UserError as error:
         raise ApiError(400, str(error)) from None

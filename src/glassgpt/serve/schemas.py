@@ -62,6 +62,11 @@ LogitBias = Annotated[
     explained(f"must map at most {MAX_BIASES} token ids to numbers from -100 to 100"),
 ]
 Name = Annotated[str, Field(max_length=256)]
+Pattern = Annotated[str, Field(max_length=100_000)]
+JsonSchema = dict[str, Any]
+Choices = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(min_length=1, max_length=1000)
+]
 
 
 class Schema(BaseModel):
@@ -82,8 +87,8 @@ class JsonObjectFormat(Schema):
 
 class NamedJsonSchema(Schema):
     name: Name | None = None
-    description: Name | None = None
-    json_schema: dict[str, Any] = Field(alias="schema")
+    description: Pattern | None = None
+    content: JsonSchema | None = Field(None, alias="schema")
     strict: bool | None = None
 
 
@@ -129,6 +134,11 @@ class CompletionRequest(Schema):
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)] | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = Field(None, description="text, json_object or json_schema.")
+    guided_json: JsonSchema | None = Field(None, description="A JSON schema that the text follows.")
+    guided_regex: Pattern | None = Field(None, description="A regular expression that the text matches.")
+    guided_choice: Choices | None = Field(None, description="The text is one of these strings.")
+    guided_grammar: Pattern | None = Field(None, description="A grammar in the syntax of Lark or GBNF.")
     return_token_ids: bool | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=MAX_TOKEN_ID)] | None = Field(
         None, description="Keep the last tokens of a prompt; -1 keeps as many as fit."

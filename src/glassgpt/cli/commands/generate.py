@@ -9,12 +9,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, Suppress
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parse import flag, parse_known
 from glassgpt.cli.text import encode_prompt, read_prompt
+from glassgpt.files import read_text
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
 
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
     from glassgpt.gpt import GPT
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Settings):
+    """How to choose the next token, how often, and when to stop."""
+
+    # What is read from a file has an option of the command itself.
+    schema: Annotated[Any, Suppress] = None
+    grammar: Annotated[str | None, Suppress] = None
+    regex: Annotated[
+        str | None, flag("write text that this regular expression matches as a whole", "REGEX", default="")
+    ] = None
+
+
+MAX_GRAMMAR_BYTES = 2**24
 NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": None}
 
 
@@ -30,7 +45,7 @@ def defaults(args: Sequence[str]) -> dict[str, Any]:
     if not any(arg.startswith("--beams") for arg in args):  # parsing takes time
         return {}
     options = parse_known(BeamOptions, args)
-    return {} if options is None or options.beams is None else {"settings": Settings(**NO_SAMPLING)}
+    return {} if options is None or options.beams is None else {"settings": Options(**NO_SAMPLING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +61,13 @@ def command(
         flag("the text to continue; - reads stdin; omit it to start a new document", "[PROMPT]", default=""),
     ] = None,
     *,
-    settings: OmitArgPrefixes[Settings],
+    settings: OmitArgPrefixes[Options],
+    json_schema: Annotated[
+        str | None, flag("write JSON that the JSON schema in this file describes", "FILE", default="")
+    ] = None,
+    grammar: Annotated[
+        str | None, flag("write text of the grammar in this file, Lark or GBNF", "FILE", default="")
+    ] = None,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
@@ -58,6 +79,11 @@ def command(
 ) -> int:
     """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
     go to stderr."""
+    files = {"schema": json_schema, "grammar": grammar}
+    given: dict[str, Any] = {
+        name: read_text(path, MAX_GRAMMAR_BYTES) for name, path in files.items() if path is not None
+    }
+    settings = dataclasses.replace(settings, **given)
     if settings.beams is not None:
         Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NO_SAMPLING})
     prompt = read_prompt(prompt, "generate")
