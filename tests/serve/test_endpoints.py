@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from starlette.testclient import TestClient
@@ -253,3 +255,36 @@ def test_recent_requests_are_bounded() -> None:
     off = RecentRequests(keep_minutes=0)
     off.begin("a", "tiny", [[1]])
     assert off.latest() == []
+
+
+# The page.
+
+
+def test_the_page_says_what_is_served(client: TestClient) -> None:
+    response = client.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert SHIPPED in response.text
+    assert "--explorer" in response.text
+    assert client.get("/explorer/").status_code == client.post("/api/v1/trace").status_code == 404
+
+
+def test_a_request_opens_in_the_explorer(gpt: GPT) -> None:
+    with app_client(gpt, explorer=True, api_key=KEY) as client:
+        client.headers["authorization"] = f"Bearer {KEY}"
+        found = complete(client, prompt="The <b>king</b>", max_tokens=3, return_token_ids=True)
+        page = client.get("/").text
+        assert found["id"] in page
+        assert "The &lt;b&gt;king&lt;/b&gt;" in page
+        response = client.get(f"/open/{found['id']}", follow_redirects=False)
+        assert response.status_code == 303
+        target, _, fragment = response.headers["location"].partition("#ids=")
+        ids = json.loads(unquote(fragment))
+        assert ids == gpt.encode("The <b>king</b>") + found["choices"][0]["token_ids"]
+        assert "main.js" in client.get(target).text
+        assert client.get(f"{target}main.js").status_code == 200
+        trace = client.post("/api/v1/trace", json={"ids": ids}).json()
+        assert [token["id"] for token in trace["tokens"]] == ids
+        assert client.get("/open/cmpl-unknown").status_code == 404
+        del client.headers["authorization"]
+        for path in ("/", target, "/api/v1/model", f"/open/{found['id']}"):
+            assert client.get(path).status_code == 401

@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 import glassgpt
 from glassgpt.http.errors import add_error_handlers, openai_error
 from glassgpt.http.middleware import SecurityMiddleware
-from glassgpt.serve import routes
+from glassgpt.serve import page, routes
 from glassgpt.serve.auth import ApiKeyMiddleware
 from glassgpt.serve.models import ModelPool
 from glassgpt.serve.settings import ServerSettings
@@ -38,8 +38,11 @@ def make_app(pool: ModelPool, settings: ServerSettings | None = None) -> FastAPI
     app.state.server = state
     add_error_handlers(app, openai_error, validation_status=400)
     app.include_router(routes.router)
+    app.include_router(page.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     # The last one added is the first that a request meets.
+    if settings.explorer:
+        app.add_middleware(page.ExplorerMiddleware, state=state)
     if settings.api_key is not None:
         app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key)
     if settings.cors_origins:

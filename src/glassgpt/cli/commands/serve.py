@@ -66,6 +66,11 @@ def command(
         tuple[str, ...],
         flag("a further name in the Host header, for a proxy; repeatable", "NAME", default="none"),
     ] = (),
+    explorer: Annotated[
+        bool,
+        flag("the Explorer at /explorer/, for the latest requests with their text", default=""),
+    ] = False,
+    keep_minutes: Annotated[float, flag("how long the Explorer can open a request", "N")] = 10,
     log: Annotated[str, flag("none, requests (one line each), prompts (with their text)", "WHAT")] = "none",
     device: Device = None,
     dtype: Dtype = None,
@@ -103,6 +108,8 @@ def command(
         max_model_memory=None if max_model_memory is None else int(max_model_memory * 1e9),
         cors_origins=cors_origin,
         allowed_hosts=allowed_host,
+        explorer=explorer,
+        keep_minutes=keep_minutes,
         log=log,
     )
     listener = listen(host, port)
