@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend, check_backend, load_backend
+from glassgpt.backend import Backend, check_backend, is_torch_installed, load_backend
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.beam import beam_search
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
 from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
+from glassgpt.generate.speculation import check_draft
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
 from glassgpt.progress import Progress, no_progress
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
-    from glassgpt.model import GPT2
+    from glassgpt.model import GPT2, NumpyGPT2
+    from glassgpt.weights import Checkpoint
 
 Prompt = str | Sequence[int]
 
@@ -48,11 +49,13 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     backend: str | None = None,
+    draft: str | Path | None = None,
     progress: Progress = no_progress,
 ) -> GPT:
     """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
 
     `device` and `dtype` default to the best of this machine; `backend` is a name of `backend.BACKENDS`.
+    `draft` is a smaller model with the same vocabulary, which guesses ahead (`tiny` for `default`).
     """
     if backend is not None:
         check_backend(backend)
@@ -64,7 +67,12 @@ def load(
         for remark in checkpoint.remarks:
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
-        return GPT(loaded, checkpoint.tokenizer, name=str(name_or_path))
+        again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
+        gpt = GPT(loaded, checkpoint.tokenizer, name=str(name_or_path), checkpoint=again)
+        if draft is not None:
+            other = load_checkpoint(str(draft), progress=progress)
+            gpt.use_draft(load_backend(other, backend, device=device, dtype=dtype), other.tokenizer)
+        return gpt
 
 
 @contextmanager
@@ -88,7 +96,13 @@ class GPT:
     Several threads may use it: each call has an engine of its own, and their steps alternate.
     """
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer | None = None,
+        name: str = "",
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
             size = backend.config.vocab_size
             tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
@@ -100,9 +114,22 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
+        self._checkpoint = checkpoint
+        self._model: Any = None  # with taps, beside a backend that has none
         self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
         self._idle: dict[int, Engine] = {}  # by rows
         self._spare: Backend | None = backend  # while no engine has its cache
+        self._draft: Backend | None = None
+
+    def use_draft(self, draft: Backend, tokenizer: Tokenizer | None = None) -> None:
+        """Let a smaller model with the same vocabulary guess ahead; see `generate.speculation`."""
+        check_draft(draft, self.backend)
+        if getattr(tokenizer, "hash", None) != getattr(self.tokenizer, "hash", None):
+            raise SettingError("the draft model has another tokenizer. Take one trained with the same.")
+        with self._lock.hold():
+            self._idle.clear()
+            self._spare = self.backend
+            self._draft = draft
 
     @property
     def config(self) -> Config:
@@ -114,13 +141,29 @@ class GPT:
         return self._lock
 
     @property
-    def torch_model(self) -> GPT2:
-        """The torch model, which is the one whose steps can be seen and changed."""
-        from glassgpt.model import TorchBackend
+    def model(self) -> GPT2 | NumpyGPT2:
+        """The model whose steps can be seen and changed: the backend's own if it has taps, else one with the
+        same weights, in torch or (where that is not installed) in numpy."""
+        own = getattr(self.backend, "model", None)
+        if own is not None:
+            return own  # type: ignore[no-any-return]
+        if self._model is None:
+            if self._checkpoint is None:
+                raise UserError("this backend does not show its steps. Load the model with backend='torch'.")
+            name = "torch" if is_torch_installed() else "numpy"
+            self._model = load_backend(self._checkpoint, name, device="cpu").model  # type: ignore[attr-defined]
+        return self._model  # type: ignore[no-any-return]
 
-        if not isinstance(self.backend, TorchBackend):
-            raise UserError("only the torch backend shows its steps. Load the model with backend='torch'.")
-        return self.backend.model
+    @property
+    def torch_model(self) -> GPT2:
+        """The same, as a torch module."""
+        if not is_torch_installed():
+            raise UserError(f"a torch model {NEEDS_TORCH}")
+        from glassgpt.model import GPT2
+
+        if not isinstance(self.model, GPT2):
+            raise UserError("the numpy backend has no torch model. Load the model with backend='torch'.")
+        return self.model
 
     def __repr__(self) -> str:
         return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
@@ -250,6 +293,8 @@ class GPT:
         return [generations[0] for generations in found]
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+        from glassgpt.generate.beam import beam_search
+
         assert settings.beams is not None
         check_whole(
             "beams", settings.beams, 1, max(1, BEAM_BYTES // self._bytes_per_row), "what memory allows here"
@@ -334,7 +379,7 @@ class GPT:
                     backend, self._spare = self._spare, None
                 else:
                     backend = self.backend.with_rows(rows)
-                engine = Engine(backend, self.tokenizer)
+                engine = Engine(backend, self.tokenizer, draft=self._draft)
             return engine
 
     def _release_engine(self, engine: Engine) -> None:

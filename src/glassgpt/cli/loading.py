@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import glassgpt
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import flag
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -24,10 +24,12 @@ Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default
 SINGLE_THREAD_WORK = 30_000_000
 
 
-def load(model: str, device: str | None, dtype: str | None, batch_size: int = 1) -> GPT:
+def load(
+    model: str, device: str | None, dtype: str | None, batch_size: int = 1, draft: str | None = None
+) -> GPT:
     """Load the model for decoding steps of about `batch_size` sequences."""
     with waiting_for(model, f"loading {model}"):
-        gpt = glassgpt.load(model, device=device, dtype=dtype, progress=terminal.progress)
+        gpt = glassgpt.load(model, device=device, dtype=dtype, draft=draft, progress=terminal.progress)
     if batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK and "OMP_NUM_THREADS" not in os.environ:
         import torch
 

@@ -119,13 +119,11 @@ def find_checkpoints(name: str) -> dict[int, Path]:
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     """The same model with the weights of a checkpoint."""
-    from glassgpt.model import TorchBackend, load_model
+    from glassgpt.backend import load_like
     from glassgpt.weights import load_checkpoint
 
     checkpoint = load_checkpoint(folder)
     if checkpoint.config != gpt.config:
         raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.")
-    weight = gpt.torch_model.wte.weight
-    dtype = str(weight.dtype).removeprefix("torch.")
-    model = load_model(checkpoint, device=str(weight.device), dtype=dtype)
-    return GPT(TorchBackend(model), gpt.tokenizer, name=f"{gpt.name} at {folder.name}")
+    backend = load_like(gpt.backend, checkpoint)
+    return GPT(backend, gpt.tokenizer, name=f"{gpt.name} at {folder.name}", checkpoint=checkpoint)

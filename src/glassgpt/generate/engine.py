@@ -27,10 +27,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
-from glassgpt.backend import Array, Backend
+from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
@@ -47,6 +46,7 @@ from glassgpt.generate.sampling import (
     stack_params,
 )  # fmt: skip
 from glassgpt.generate.settings import CONSTRAINTS, Settings
+from glassgpt.generate.speculation import Cost, DraftModel, Guess, Speculator, check_draft, guess_ahead
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
@@ -85,13 +85,16 @@ class Stats:
     prompt_tokens: int = 0  # of the prompts that were read
     cached_tokens: int = 0  # of these, found in the prefix cache
     generated_tokens: int = 0
+    drafted_tokens: int = 0  # that were guessed ahead
+    accepted_tokens: int = 0  # of these, guessed right
 
 
 class Engine:
     """Use it from one thread at a time.
 
     `step_tokens` bounds the tokens of prompts that are read in one step, to the next whole chunk. Without
-    `prefix_cache` every prompt is read from its beginning.
+    `prefix_cache` every prompt is read from its beginning. `draft` is a smaller model with the same
+    vocabulary, for requests that speculate with one.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Engine:
         *,
         prefix_cache: bool = True,
         step_tokens: int | None = None,
+        draft: Backend | None = None,
     ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
@@ -110,6 +114,10 @@ class Engine:
         if step_tokens is not None:
             check_whole("step_tokens", step_tokens, 1)
         self.step_tokens = CHUNKS_PER_STEP * self.chunk if step_tokens is None else step_tokens
+        if draft is not None:
+            check_draft(draft, backend)
+        self._draft = None if draft is None else DraftModel(draft.with_rows(backend.rows))
+        self._on_host = isinstance(backend.array(np.zeros(1)), np.ndarray)
         ends = stop_tokens(Settings(), backend, tokenizer)
         self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
         self.stats = Stats()
@@ -173,9 +181,24 @@ class Engine:
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
+        for sample in samples:
+            sample.speculator = self._speculator(sample)
         self._waiting.extend(samples)
         self.stats.requests += 1
         return request.number
+
+    def _speculator(self, sample: Sample) -> Speculator | None:
+        """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
+
+        There it wins, and a batch, which is computed another way, would depend on who is in it by rounding.
+        """
+        wanted = sample.request.settings.speculate
+        if wanted == "draft" and self._draft is None:
+            raise SettingError("speculate draft needs a draft model. Load one with it, or write lookup.")
+        by_itself = self._on_host and self.backend.rows == 1
+        if wanted == "off" or (wanted == "auto" and not by_itself) or not sample.logits_processor.fixed:
+            return None
+        return Speculator(getattr(self.backend, "verify_cost", Cost()), sample.request.prompt)
 
     def cancel(self, number: int) -> None:
         """End a request; its texts so far come with the next step's events."""
@@ -225,10 +248,15 @@ class Engine:
         self._collect(self._step - 1 if drawn and pipelined else self._step)
 
     def _decode(self) -> bool:
-        """One more token for every running sequence; whether there was any."""
-        due = [sample for sample in self._running if sample.unfinished]
-        if not due:
-            return False
+        """One more token for every running sequence, or several that were guessed; whether there was any."""
+        guesses = self._guess()
+        if guesses:
+            self._verify(guesses)
+        due = [s for s in self._running if s.unfinished and s.step < self._step]
+        return self._decode_one(due) if due else bool(guesses)
+
+    def _decode_one(self, due: list[Sample]) -> bool:
+        """One more token for some sequences; whether one was drawn."""
         logits = self.backend.decode(
             [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
         )  # (B, V)
@@ -242,6 +270,48 @@ class Engine:
         if due:
             self._sample(due, logits)
         return bool(due)
+
+    def _guess(self) -> list[Guess]:
+        """Guesses at what comes next in the sequences where that seems worth its while."""
+        if not any(sample.speculator for sample in self._running):
+            return []
+        self._collect(self._step)  # a guess continues what the host has read
+        due = [sample for sample in self._running if sample.unfinished]
+        return guess_ahead(due, self.backend.context, self._draft)
+
+    def _verify(self, guesses: list[Guess]) -> None:
+        """Read the guesses, draw after each, and keep the draws up to the first that was not guessed."""
+        samples = [guess.sample for guess in guesses]
+        texts = [[guess.sample.history[-1], *guess.tokens] for guess in guesses]
+        logits = self.backend.extend([s.row for s in samples], texts, [s.length for s in samples], "all")
+        every = [s for s, text in zip(samples, texts, strict=True) for _ in text]
+        random = [s.rng.window(s.drawn, len(text)) for s, text in zip(samples, texts, strict=True)]
+        tokens, report = draw_tokens(
+            logits[:, : self.vocab_size],  # (N, V)
+            stack_params([s.request.settings for s in every], self.vocab_size, self.backend.array),
+            self.backend.array(np.concatenate(random)),
+            collect_edits([s.logits_processor for s in every], self.backend.array),
+        )
+        values = self.backend.fetch(report)()  # (N, 1 + [1 + 2n])
+        kept: list[int] = []
+        start = 0
+        for guess in guesses:
+            right = guess.settle(values[start:, 0].tolist())
+            kept += range(start, start + right + 1)
+            start += len(guess.tokens) + 1
+            self.stats.drafted_tokens += len(guess.tokens)
+            self.stats.accepted_tokens += right
+        where = np.array(kept)
+        step = InFlightStep(
+            self._step, [every[i] for i in kept], tokens[self.backend.array(where)], lambda: values[where]
+        )
+        self._in_flight.append(step)
+        for index, sample in enumerate(step.samples):
+            sample.latest = (step, index)
+            sample.length += 1
+            sample.drawn += 1
+            sample.step = self._step
+        self._sampling = None  # its random numbers are for one token after the other
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -279,7 +349,7 @@ class Engine:
                 sample.row = self._rows.take(ids)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
-            source = next((s for s in request.samples if s.holds_prompt), None)
+            source = next((s for s in self._running if s.request is request and s.holds_prompt), None)
             if source is not None:  # another sample has read it
                 self._copy(source.row, group, ids)
                 prefill.done, prefill.logits = len(ids), request.logits
@@ -372,6 +442,7 @@ class Engine:
                 self._copy(prefill.row, prefill.samples[1:], prefill.ids)
             for sample in prefill.samples:
                 sample.length = len(prefill.ids)
+                sample.offset = len(sample.history) - len(prefill.ids)
                 sample.holds_prompt = not sample.slid
             self._running += prefill.samples
             if not request.read:
@@ -391,7 +462,7 @@ class Engine:
                     self._finish(sample, "length")
         if drawing:
             samples, firsts = zip(*drawing, strict=True)
-            self._sample(list(samples), array_api_compat.array_namespace(firsts[0]).stack(firsts))
+            self._sample(list(samples), array_namespace(firsts[0]).stack(firsts))
 
     def _read_last(self, ready: list[Prefill]) -> None:
         """Read what is left of each text, together: at most a chunk; nothing where all was copied."""
@@ -427,7 +498,7 @@ class Engine:
             parts.append(
                 in_flight.tokens if full else in_flight.tokens[self.backend.array(np.array(indices))]
             )
-        return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
+        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def _sample(self, samples: list[Sample], logits: Array) -> None:
         state = self._sampling_state(samples)
@@ -507,10 +578,10 @@ class Engine:
         self, sample: Sample, reason: str, last: Event | None = None, error: UserError | None = None
     ) -> None:
         generation, rest = sample.close(reason)
-        if sample in self._waiting:
-            self._waiting.remove(sample)
-        elif sample.row >= 0:
+        if sample.row >= 0:
             self._leave_row(sample)
+        elif sample in self._waiting:
+            self._waiting.remove(sample)
         last = Event(sample.request.number, sample.index) if last is None else last
         self._events.append(
             Event(

@@ -12,6 +12,7 @@ from glassgpt.generate.generation import Alternatives, Generation, PromptLogprob
 from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
 from glassgpt.generate.rng import UniformRNG
 from glassgpt.generate.settings import CONSTRAINTS, Settings
+from glassgpt.generate.speculation import Speculator
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 
 
@@ -47,6 +48,8 @@ class Sample:
         self.latest: tuple[Any, int] = (None, 0)  # the step that drew the last token, and its index there
         self.holds_prompt = False  # the row begins with the whole prompt, for other samples to copy
         self.slid = False
+        self.offset = 0  # where in the history position 0 of the row is
+        self.speculator: Speculator | None = None
         self.finished = False
         self.started = 0.0
         self.first_token = 0.0

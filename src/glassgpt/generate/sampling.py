@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import array_api_compat
 import numpy as np
 
-from glassgpt.backend import Array
+from glassgpt.backend import Array, array_namespace
 from glassgpt.generate.settings import Settings
 
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
@@ -95,7 +94,7 @@ def draw_tokens(
 
     `allowed` (B, V) says which tokens may be drawn at all.
     """
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     scores = logits if edits is None else apply_edits(logits, edits)
     if allowed is not None:
         scores = xp.where(allowed, scores, -xp.inf)
@@ -114,7 +113,7 @@ def draw_tokens(
 
 def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:
     """(B, 1 + 2n) float64: a token's log-probability in each row (B, V), the n best ids, and theirs."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     total = logsumexp(logits)[:, None]  # (B, 1)
     columns = [xp.astype(_take(xp, logits, tokens[:, None]), xp.float64) - total]
     if alternatives > 0:
@@ -125,7 +124,7 @@ def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:
 
 def apply_edits(logits: Array, edits: LogitEdits) -> Array:
     """A copy of the logits (B, V) with the changes made."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     old = _take(xp, logits, edits.ids)  # (B, M)
     new = xp.where(old > 0, old / edits.scale, old * edits.scale) + edits.shift
     return _put(logits, edits.ids, new)
@@ -133,7 +132,7 @@ def apply_edits(logits: Array, edits: LogitEdits) -> Array:
 
 def logsumexp(logits: Array) -> Array:
     """log(sum(exp(l))) of each row (B, V), summed in float64."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     best = xp.max(logits, axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         total = xp.sum(xp.exp(logits - best), axis=-1, dtype=xp.float64)
@@ -142,7 +141,7 @@ def logsumexp(logits: Array) -> Array:
 
 def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
     """A token for each row of the scores (B, V)."""
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     vocab_size = scores.shape[1]
     full, widths = None, [params.width]
     if isinstance(scores, np.ndarray) and params.width == vocab_size and params.typical_p is None:
@@ -179,9 +178,9 @@ def _draw_rank(
 
     `whole` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
-    xp = array_api_compat.array_namespace(values)
+    xp = array_namespace(values)
     values = xp.astype(values, xp.float64)
-    rank = xp.arange(values.shape[1], device=array_api_compat.device(values))[None, :]
+    rank = xp.arange(values.shape[1], device=values.device)[None, :]
     keep = (rank < params.top_k) & (values > -xp.inf)
     # The best is subtracted first, so that a temperature near 0 cannot overflow.
     scaled = (values - values[:, :1]) / params.temperature  # (B, K)
@@ -216,7 +215,7 @@ def _draw_rank(
 
 def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
     """Tokens whose -log p is nearest to the entropy, until they hold `mass` (arXiv:2202.00666)."""
-    xp = array_api_compat.array_namespace(scaled)
+    xp = array_namespace(scaled)
     _, total = _cumulative(weight)
     nll = xp.log(total) - scaled  # -log p
     terms = weight / total * xp.where(weight > 0, nll, 0.0)  # 0 log 0 is 0
@@ -229,7 +228,7 @@ def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Arr
 
 def _cumulative(weight: Array) -> tuple[Array, Array]:
     """The sum of what stands before each place (B, K), and of everything (B, 1)."""
-    xp = array_api_compat.array_namespace(weight)
+    xp = array_namespace(weight)
     up_to = xp.cumulative_sum(weight, axis=-1)
     return xp.concat([xp.zeros_like(up_to[:, :1]), up_to[:, :-1]], axis=1), up_to[:, -1:]
 
@@ -253,7 +252,7 @@ def rank_tokens(scores: Array, width: int) -> tuple[Array, Array]:
         rows = [_rank_row(row, width) for row in scores]
         ids = np.stack(rows)
         return np.take_along_axis(scores, ids, axis=1), ids
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     keys = _sort_keys(scores)
     if width < scores.shape[1]:
         best = xp.topk(keys, width, dim=1).values  # sorted; no ties are left for it to break its own way
@@ -290,8 +289,8 @@ def _rank_row(row: np.ndarray, width: int) -> np.ndarray:
 
 def _sort_keys(scores: Array) -> Array:
     """One int64 per float32 logit: larger for larger logits, and among equal logits for lower ids."""
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     bits = (scores + 0.0).view(xp.int32)  # adding 0 makes -0.0 equal to 0.0
     ordered = xp.astype(bits ^ ((bits >> 31) & 0x7FFFFFFF), xp.int64)  # IEEE floats sort like these integers
-    ids = xp.arange(scores.shape[1], dtype=xp.int64, device=array_api_compat.device(scores))
+    ids = xp.arange(scores.shape[1], dtype=xp.int64, device=scores.device)
     return (ordered << 32) + (0xFFFFFFFF - ids)

@@ -24,6 +24,8 @@ MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finis
 MAX_BEAMS = 1024  # all of them are computed together
 MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
 
+SPECULATE = ("auto", "lookup", "draft", "off")
+
 # What a text may be made to follow, and what it is called.
 CONSTRAINTS = {
     "schema": "JSON schema",
@@ -60,6 +62,7 @@ class Settings:
     regex: str | None = None  # write text that this regular expression matches as a whole
     grammar: str | None = None  # write text of this grammar, in the syntax of Lark or of GBNF
     choice: tuple[str, ...] = ()  # write one of these strings
+    speculate: str = "auto"  # guess ahead: lookup, draft (with a draft model), off, or auto
     samples: int = 1  # how many texts
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
     beams: int | None = None  # beam search of this width instead of drawing
@@ -123,6 +126,8 @@ class Settings:
         for token in self.stop_tokens:
             check_whole("a token id in stop_tokens", token, 0)
         self._check_constraints()
+        if self.speculate not in SPECULATE:
+            raise SettingError(f"speculate is {self.speculate!r}; write one of {', '.join(SPECULATE)}.")
         for name in ("stop", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")

@@ -27,9 +27,9 @@ from torch import Tensor
 
 WIDTHS = (16, 32, 64, 128)  # of a head: the tiles are powers of two
 # Tiles of each kernel: positions of its own block, positions of what it loops over. Measured on an H200.
-PRODUCTS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4}
-FORWARD: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
-KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
+PRODUCTS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 32, "num_warps": 4}
+FORWARD: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
+KEYS: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 1}
 QUERIES: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
 TABLE: dict[str, Any] = {"BLOCK": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3}
 LARGEST_BLOCK = 128  # where it divides T, only tiles on the diagonal need masks

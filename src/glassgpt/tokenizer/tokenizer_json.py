@@ -86,8 +86,8 @@ def _kind(part: object) -> str:
 
 def _read_merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
     for number, merge in enumerate(merges, start=1):
-        if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
-            yield number, " ".join(merge)
+        if type(merge) is list and len(merge) == 2 and type(merge[0]) is type(merge[1]) is str:
+            yield number, f"{merge[0]} {merge[1]}"
         elif isinstance(merge, str):
             yield number, merge
         else:

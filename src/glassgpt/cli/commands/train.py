@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes
-
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.options import OmitArgPrefixes, flag
+from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
 from glassgpt.progress import Advance
 from glassgpt.train.reporter import Reporter
