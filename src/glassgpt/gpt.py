@@ -157,6 +157,11 @@ class GPT:
         return parse_saved_task(self._task, self.name)
 
     @property
+    def lock(self) -> FairLock:
+        """Held by whoever computes with this model."""
+        return self._lock
+
+    @property
     def model(self) -> GPT2 | NumpyGPT2:
         """The model whose steps can be seen and changed: the backend's own if it has taps, else one with the
         same weights, in torch or (where that is not installed) in numpy."""

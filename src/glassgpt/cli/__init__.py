@@ -88,6 +88,14 @@ COMMANDS = {
             "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
         ),
     ),
+    "serve": Command(
+        "serve completions to the clients of OpenAI's API",
+        (
+            "glassgpt serve",
+            "glassgpt serve --model gpt2 --model mine=runs/mine --port 9000",
+            "glassgpt serve --host 0.0.0.0 --api-key secret --max-batch-size 32",
+        ),
+    ),
     "tokens": Command(
         "show how text is tokenized, merge by merge",
         (

@@ -156,11 +156,14 @@ class Engine:
         prompt: Sequence[int],
         settings: Settings | None = None,
         rule: Callable[[], TokenRule] | None = None,
+        first_sample: int = 0,
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
         An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
-        makes what decides, beside the settings, what may follow in one of the texts.
+        makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
+        from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
+        parts.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -183,7 +186,8 @@ class Engine:
             constraint=self._grammars.compile(settings),
             rule=rule,
         )
-        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
+        numbers = range(first_sample, first_sample + settings.candidates)
+        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
         for sample in samples:
             sample.speculator = self._speculator(sample)
