@@ -172,6 +172,10 @@ COMMANDS = {
             "glassgpt verify my-model --json",
         ),
     ),
+    "bench": Command(
+        "measure how fast a model is on this machine",
+        ("glassgpt bench", "glassgpt bench gpt2 --dtype int8 --json", "glassgpt bench tiny --transformers"),
+    ),
     "completion": Command(
         "print a shell completion script",
         (
