@@ -2,7 +2,8 @@
 
 import { respond } from "./offline.js";
 
-const ROOT = "/api/v1";
+/** Relative to where the page was opened: the app may be mounted under a prefix. */
+const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
 
 /** An error response. */
@@ -173,6 +174,8 @@ export const api = {
   post: (path, body, options = {}) => request(path, body, options),
   /** A cached response, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
   peek: (path, body) => cached.get(keyOf(path, body)),
+  /** Store a response that came as part of another. @param {string} path @param {unknown} response */
+  remember: (path, response) => store(path, response),
   /** The keys of the cached responses, for an export. */
   cachedRequests: () => [...cached.keys()],
   /** Called when the server has dropped a trace; set by the store. */
