@@ -32,7 +32,7 @@ function readOffline() {
   const block = document.getElementById("glass-offline");
   if (!block) return null;
   const found = JSON.parse(block.textContent ?? "{}");
-  return { ...found, residual: found.residual.map(decode), layers: found.layers.map(decode) };
+  return { ...found, wte: decode(found.wte), wpe: decode(found.wpe), residual: found.residual.map(decode), layers: found.layers.map(decode) };
 }
 
 /** The cache key of a request: the path with its query and, after a space, the body as JSON with sorted keys. @param {string} path @param {unknown} [body] */
@@ -101,7 +101,7 @@ async function request(path, body, { slot }) {
     store(key, known);
     return known;
   }
-  if (offline) throw new ApiError("This exported page has one text only. Start `glassgpt explore` for more.");
+  if (offline) throw new ApiError(path === "/trace" ? "This exported page has one text only. Start `glassgpt explore` for more." : "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.");
   const controller = new AbortController();
   if (slot !== undefined) {
     slots.set(slot, controller);
@@ -174,6 +174,8 @@ export const api = {
   post: (path, body, options = {}) => request(path, body, options),
   /** A cached response, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
   peek: (path, body) => cached.get(keyOf(path, body)),
+  /** Whether an exported page has the response. @param {string} path */
+  known: (path) => cached.has(path) || (offline !== null && Object.hasOwn(offline.responses, path)),
   /** Store a response that came as part of another. @param {string} path @param {unknown} response */
   remember: (path, response) => store(path, response),
   /** The keys of the cached responses, for an export. */

@@ -44,7 +44,7 @@ class GlassBlock extends GlassView {
   #editMlp = el("span");
   #player = new Player();
   #attention = el("div", { class: "flow-of-block" });
-  #embedding = el("div", { hidden: true });
+  #embedding = el("div", { class: "beginning", hidden: true });
   /** @type {HeadSteps | null} */ #head = null;
   /** @type {MlpSteps | null} */ #mlp = null;
   /** @type {ScoreMatrices | null} */ #matrices = null;
@@ -269,7 +269,7 @@ class GlassBlock extends GlassView {
       return el("li", {},
         el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`), el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`), editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),
         el("div", { class: "fired", role: "group", "aria-label": "where it fires" }, fires),
-        el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads), el("span", { class: "quiet" }, "writes"), tokens(writes)));
+        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads), el("span", { class: "quiet" }, "writes"), tokens(writes)));
     }));
     if (grown && ["mlp", "neurons"].includes(store.get().part)) this.#goTo(store.get().part); // now there is room to scroll
   }

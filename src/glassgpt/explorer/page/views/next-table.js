@@ -59,6 +59,11 @@ export class FromVector {
     const tokens = Array.from({ length: count }, (_, rank) => `token=${sampler.order[rank]}`).join("&");
     const path = `/trace/${store.trace?.id}/final?position=${store.cursor.token}&${tokens}`;
     if (path === this.#asked) return this.#multiply();
+    if (api.offline && !api.known(path)) {
+      // An exported file has the rows of some positions only.
+      for (const vector of this.#vectors) vector.hidden = true;
+      return put(this.#says, "The rows of the token table at this position are not in the file.");
+    }
     void this.load(api.get(path, { slot: "final" }), (found) => {
       [this.#found, this.#asked] = [found, path];
       this.#multiply();

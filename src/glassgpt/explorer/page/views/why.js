@@ -88,7 +88,7 @@ class GlassWhy extends Panel {
     const most = Math.max(...scores.map(Math.abs)) || 1;
     exchange(this.#tokens, trace.tokens.slice(0, token + 1).map(({ text }, place) => {
       const { fill, ink } = diverging(scores[place], most);
-      return el("button", { type: "button", "data-token": place, "aria-label": `${visible(text)}: ${format(scores[place], 3)}`, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
+      return el("button", { type: "button", "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
     }));
   }
 
@@ -109,7 +109,7 @@ class GlassWhy extends Panel {
     const drawn = rows.map(({ name, value, go }, i) => {
       const long = Math.max(1, (Math.abs(value) / most) * room);
       const y = i * 20;
-      const row = svg("g", go ? { class: "part", tabindex: 0, role: "button", "aria-label": `${name}: ${format(value, 2)}; open it` } : {},
+      const row = svg("g", go ? { class: "part", tabindex: 0, role: "button" } : {},
         svg("rect", { x: 0, y, width, height: 19, fill: "transparent" }),
         label(84, y + 13, name, { "text-anchor": "end", "font-size": 12, fill: colour("ink") }),
         svg("rect", { x: value < 0 ? zero - long : zero, y: y + 3, width: long, height: 12, rx: 2, fill: diverging(value, Math.abs(value) || 1).fill }),
