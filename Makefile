@@ -1,5 +1,6 @@
-# make run   installs into .venv and generates text with the shipped model
-# make test  style, types and all tests
+# make run   installs the light package, without PyTorch, into .venv and generates text with the shipped model
+# make full  installs PyTorch too: for training, tuning, GPUs and attribution by gradients
+# make test  installs everything: style, types and all tests
 # Also: `make quick` (without the slow tests), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
 
 PYTHON ?= python3
@@ -15,10 +16,12 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run test quick style page-tools chromium licences bench docs clean
+.PHONY: run full test quick style page-tools chromium licences bench docs clean
 
 run: .venv/installed
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
+
+full: .venv/installed-full
 
 test: style chromium
 	$(PYTEST)
@@ -64,7 +67,7 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/generate.py
 
-docs: .venv/installed
+docs: .venv/installed-full
 	$(PIP) -e '.[docs]'
 	$(BIN)/sphinx-build -W --keep-going -q docs site
 	@echo "the documentation is in site/index.html"
@@ -75,10 +78,15 @@ clean:
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
-	@echo "installing into .venv (torch is large: this may take a few minutes)"
+	@echo "installing into .venv"
+	$(PIP) -e '.[serve]'
+	@touch $@
+
+.venv/installed-full: .venv/installed
+	@echo "installing PyTorch into .venv (it is large: this may take a few minutes)"
 	$(PIP) -e '.[torch,serve]'
 	@touch $@
 
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: .venv/installed-full
 	$(PIP) -e '.[torch,serve,dev]'
 	@touch $@

@@ -13,8 +13,12 @@ from glassgpt import backend as registry
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend, cuda_graphs
+from glassgpt.model import GPT2, NumpyGPT2, TorchBackend, cuda_graphs
+from glassgpt.model.numpy_backend import NumpyBackend
 from glassgpt.model.torch_backend import arrange_for_gpu
+from glassgpt.native import NativeBackend, is_available
+from glassgpt.native.backend import Weights
+from glassgpt.weights import Checkpoint
 from tests.backend_conformance import BackendConformance, Make
 from tests.generate.tiny import TINY, TinyBackend
 from tests.model.conftest import noisy
@@ -26,6 +30,10 @@ SMALL = Config(vocab_size=101, n_positions=48, n_embd=32, n_layer=3, n_head=4)
 def small_model(**changes: object) -> GPT2:
     torch.manual_seed(4)
     return noisy(GPT2(dataclasses.replace(SMALL, **changes))).requires_grad_(False)
+
+
+def numpy_twin(model: GPT2) -> NumpyGPT2:
+    return NumpyGPT2(model.config, {name: values.numpy() for name, values in model.state_dict().items()})
 
 
 class TestTorch(BackendConformance):
@@ -53,7 +61,33 @@ class TestTorchOfAnotherModel(BackendConformance):
         return lambda rows: TorchBackend(model, rows=rows)
 
 
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built")
+class TestNative(BackendConformance):
+    @pytest.fixture(params=["float32", "int8", "int4"])
+    def make(self, request: pytest.FixtureRequest) -> Make:
+        model = small_model()
+        tensors = {name: values.numpy() for name, values in model.state_dict().items()}
+        weights = Weights(Checkpoint(model.config, tensors), dtype=request.param)
+        return lambda rows: NativeBackend(weights, rows=rows)
+
+
 class TestNumpy(BackendConformance):
+    @pytest.fixture
+    def make(self) -> Make:
+        model = numpy_twin(small_model())
+        return lambda rows: NumpyBackend(model, rows=rows)
+
+
+class TestNumpyInFloat64(BackendConformance):
+    tolerance = 2e-6  # logits leave in float32
+
+    @pytest.fixture
+    def make(self) -> Make:
+        model = numpy_twin(small_model().double())
+        return lambda rows: NumpyBackend(model, rows=rows)
+
+
+class TestStandIn(BackendConformance):
     """The stand-in that the engine's tests run on."""
 
     @pytest.fixture
@@ -125,13 +159,30 @@ class TestCuda(GraphConformance):
 
 
 class TestRegistry:
-    def test_torch_is_the_default(self) -> None:
-        for name in (None, "torch"):
-            assert isinstance(glassgpt.load("tiny", device="cpu", backend=name).backend, TorchBackend)
+    def test_on_a_cpu_native_is_the_default_where_it_was_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kind = NativeBackend if is_available() else TorchBackend
+        assert type(glassgpt.load("tiny", device="cpu").backend) is kind
+        monkeypatch.setattr("glassgpt.native.backend.is_available", lambda: False)
+        assert type(glassgpt.load("tiny", device="cpu").backend) is TorchBackend
 
-    @pytest.mark.parametrize("name", ["native", "abacus", ""])
+    @pytest.mark.parametrize(
+        ("changes", "device", "dtype"),
+        [({"attention": "local"}, "cpu", None), ({}, "cuda", None), ({}, "cpu", "float64")],
+    )
+    def test_torch_does_what_native_cannot(
+        self, changes: dict[str, object], device: str, dtype: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("glassgpt.config.ATTENTIONS", ["causal", "local"])
+        config = dataclasses.replace(SMALL, **changes)
+        assert registry.default_backend(config, device, dtype) == "torch"
+
+    def test_torch_is_the_default_where_a_gpu_may_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registry, "may_have_gpu", lambda: True)
+        assert registry.default_backend(SMALL) == "torch"
+
+    @pytest.mark.parametrize("name", ["abacus", ""])
     def test_an_unknown_name_is_refused_with_the_list(self, name: str) -> None:
-        with pytest.raises(SettingError, match=rf"backend '{name}' is not one of torch\."):
+        with pytest.raises(SettingError, match=rf"backend '{name}' is not one of native, torch, numpy\."):
             glassgpt.load("tiny", backend=name)
 
     def test_one_that_is_not_installed_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,5 +199,5 @@ class TestRegistry:
         monkeypatch.setitem(registry.BACKENDS, "tiny", "tests.generate.tiny:TinyBackend")
         backend = registry.load_backend(None, "tiny")  # type: ignore[arg-type]
         assert isinstance(backend, TinyBackend)
-        with pytest.raises(UserError, match="only the torch backend shows its steps"):
+        with pytest.raises(UserError, match="this backend does not show its steps"):
             GPT(backend).torch_model  # noqa: B018

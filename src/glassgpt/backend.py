@@ -1,4 +1,5 @@
-"""The protocol between the engine and whatever computes: torch on any device, or a native engine for CPUs.
+"""The protocol between the engine and whatever computes: a native engine for CPUs, torch on any device,
+or numpy where there is neither.
 
 A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
 belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
@@ -6,14 +7,19 @@ belongs to which sequence, and how long each is, is the caller's business and is
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -21,6 +27,16 @@ if TYPE_CHECKING:
 # A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
 Array = Any
 WantedLogits = Literal["last", "all", "none"]
+
+
+def array_namespace(*arrays: Array) -> Any:
+    """The functions of the array API for these arrays. numpy has them itself: importing array_api_compat's
+    for numpy would take a seventh of the time to the first token."""
+    if isinstance(arrays[0], np.ndarray):
+        return np
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*arrays)
 
 
 class ScoreRequest(NamedTuple):
@@ -44,6 +60,9 @@ ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 
 
 class Backend(Protocol):
+    """A backend may also say `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at
+    least (64 otherwise). Prompts are cut at multiples of it, and begin alike only in whole chunks."""
+
     config: Config
     rows: int  # how many sequences the cache holds side by side
     context: int  # how many positions a row holds, at most config.n_positions
@@ -120,15 +139,50 @@ class Backend(Protocol):
 
 
 # Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
-BACKENDS = {"torch": "glassgpt.model.torch_backend:TorchBackend"}
-DEFAULT_BACKEND = "torch"
+BACKENDS = {
+    "native": "glassgpt.native.backend:NativeBackend",
+    "torch": "glassgpt.model.torch_backend:TorchBackend",
+    "numpy": "glassgpt.model.numpy_backend:NumpyBackend",
+}
 
 
 def check_backend(name: str) -> None:
     if name not in BACKENDS:
         raise SettingError(
-            f"backend {name!r} is not one of {', '.join(BACKENDS)}. Leave it out to use torch."
+            f"backend {name!r} is not one of {', '.join(BACKENDS)}. Leave it out to use the best available."
         )
+
+
+def default_backend(config: Config, device: str | None = None, dtype: str | None = None) -> str:
+    """The best backend of this machine for such a model: native on CPUs, torch where a GPU may be."""
+    if not (device is None and may_have_gpu() and is_torch_installed()) and can_run_natively(
+        config, device, dtype
+    ):
+        return "native"
+    return "torch" if is_torch_installed() else "numpy"
+
+
+def can_run_natively(config: Config, device: str | None = None, dtype: str | None = None) -> bool:
+    """Whether the native engine was built here, and has all that the model and the settings ask for."""
+    native = import_module("glassgpt.native.backend")
+    return native.is_available() and native.why_not(config, device, dtype) is None
+
+
+def may_have_gpu() -> bool:
+    """Whether torch might find a device that is not the CPU: a driver is there. Asking torch takes a second."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    if sys.platform == "win32":
+        return (Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "nvcuda.dll").exists()
+    return any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))
+
+
+def is_torch_installed() -> bool:
+    """Without importing it, which takes a second."""
+    try:
+        return find_spec("torch") is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def load_backend(
@@ -139,7 +193,7 @@ def load_backend(
     dtype: str | None = None,
 ) -> Backend:
     """The backend of that name with a checkpoint's weights."""
-    name = DEFAULT_BACKEND if name is None else name
+    name = default_backend(checkpoint.config, device, dtype) if name is None else name
     check_backend(name)
     module, cls = BACKENDS[name].split(":")
     try:
@@ -147,8 +201,20 @@ def load_backend(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "glassgpt":
             raise
+        if error.name.split(".")[0] == "torch":
+            raise UserError(f"the torch backend {NEEDS_TORCH}") from None
         raise UserError(
             f"running a model needs {error.name}. Install it with: pip install 'glassgpt[{name}]'"
         ) from None
     loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype)
+    return loaded
+
+
+def load_like(backend: Backend, checkpoint: Checkpoint) -> Backend:
+    """A checkpoint's weights behind the same kind of backend, on the same device and in the same dtype."""
+    options = {name: getattr(backend, name, None) for name in ("device", "dtype")}
+    named = {
+        name: None if value is None else str(value).removeprefix("torch.") for name, value in options.items()
+    }
+    loaded: Backend = type(backend).load(checkpoint, **named)  # type: ignore[attr-defined]
     return loaded

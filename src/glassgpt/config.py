@@ -19,8 +19,24 @@ from glassgpt.files import read_json
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish", "tanh")
 
-# Names of attention classes; "causal" is the published one. `model.attention.register_attention` adds others.
-ATTENTIONS = ["causal"]
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What a config has to know about an attention; the classes are in `model/`, each with its paper."""
+
+    settings: tuple[str, ...] = ()  # the fields of Config that only this attention reads
+    shapes: Callable[[Config, int], dict[str, tuple[int, ...]]] = lambda config, layer: {}  # its own tensors
+    is_causal: bool = True  # no token sees a later one, so that the model can continue a text
+
+
+# "causal" is the published one. `model.attention.register_attention` adds others.
+ATTENTIONS: dict[str, AttentionKind] = {
+    "causal": AttentionKind(),
+    "relative": AttentionKind(
+        settings=("relative_distance", "absolute_positions"),
+        shapes=lambda config, layer: {"wre.weight": (config.n_distances, config.n_embd)},
+    ),
+}
 
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
 LARGEST_COUNT = 2**40
@@ -38,6 +54,9 @@ class Config:
     n_inner: int | None = None  # width of the MLP; None means 4 * n_embd
     activation_function: str = "gelu_new"  # the tanh form
     attention: str = "causal"  # not in config.json unless it is another: only GlassGPT reads it
+    # Settings of some attentions (`ATTENTIONS`), in config.json only with them.
+    relative_distance: int | None = None  # relative: further distances share one row; None means n_positions
+    absolute_positions: bool = True  # relative: whether wpe is kept beside it
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     embd_pdrop: float = 0.1
@@ -72,6 +91,7 @@ class Config:
             raise ConfigError(
                 f"attention {short_repr(self.attention)} is not one of {', '.join(ATTENTIONS)}."
             )
+        self._check_attention_settings()
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             if not (_is_number(getattr(self, name)) and 0 <= getattr(self, name) < 1):
                 raise ConfigError(f"{name} {short_repr(getattr(self, name))} is not a probability in [0, 1).")
@@ -89,6 +109,28 @@ class Config:
         for value in self.also_eos:
             _check_token_id("eos_token_id", value)
 
+    def _check_attention_settings(self) -> None:
+        for owner, kind in ATTENTIONS.items():
+            for name in kind.settings:
+                value = getattr(self, name)
+                if name not in ATTENTIONS[self.attention].settings and value != getattr(Config, name):
+                    raise ConfigError(
+                        f"{name} {short_repr(value)} is a setting of attention {owner!r}, and this model's "
+                        f"is {self.attention!r}. Leave one of the two out."
+                    )
+        if self.relative_distance is not None:
+            _check_count("relative_distance", self.relative_distance)
+
+    @property
+    def n_distances(self) -> int:
+        """How many distances between two tokens relative attention tells apart."""
+        return self.n_positions if self.relative_distance is None else self.relative_distance
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no token sees a later one: if not, the model cannot continue a text."""
+        return ATTENTIONS[self.attention].is_causal
+
     @property
     def d_head(self) -> int:
         return self.n_embd // self.n_head
@@ -100,10 +142,10 @@ class Config:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor of the model in the order data meets it, with its shape. Matrices are (in, out)."""
         C, M = self.n_embd, self.d_mlp
-        shapes: dict[str, tuple[int, ...]] = {
-            "wte.weight": (self.vocab_size, C),
-            "wpe.weight": (self.n_positions, C),
-        }
+        shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocab_size, C)}
+        if self.absolute_positions:
+            shapes["wpe.weight"] = (self.n_positions, C)
+        kind = ATTENTIONS[self.attention]
         for i in range(self.n_layer):
             shapes |= {
                 f"h.{i}.ln_1.weight": (C,),
@@ -112,6 +154,7 @@ class Config:
                 f"h.{i}.attn.c_attn.bias": (3 * C,),
                 f"h.{i}.attn.c_proj.weight": (C, C),
                 f"h.{i}.attn.c_proj.bias": (C,),
+                **{f"h.{i}.attn.{name}": shape for name, shape in kind.shapes(self, i).items()},
                 f"h.{i}.ln_2.weight": (C,),
                 f"h.{i}.ln_2.bias": (C,),
                 f"h.{i}.mlp.c_fc.weight": (C, M),
@@ -197,9 +240,11 @@ class Config:
 
         One with another attention, which `transformers` does not know, is not exported.
         """
-        names = [each.name for each in dataclasses.fields(self) if each.name not in ("also_eos", "kept")]
+        left_out = {"also_eos", "kept"}.union(*(kind.settings for kind in ATTENTIONS.values()))
+        left_out -= set(ATTENTIONS[self.attention].settings)
         if self.attention == Config.attention:
-            names.remove("attention")
+            left_out.add("attention")
+        names = [each.name for each in dataclasses.fields(self) if each.name not in left_out]
         return {
             "model_type": "gpt2",
             "architectures": ["GPT2LMHeadModel"],

@@ -7,6 +7,9 @@ anything else is a bug, whose traceback goes into a file.
 import math
 import reprlib
 
+# The end of a message about something that only PyTorch can do.
+NEEDS_TORCH = "needs PyTorch, which `make full` installs, or: pip install 'glassgpt[torch]'."
+
 
 class UserError(Exception):
     """An error in the user's input, not a bug."""

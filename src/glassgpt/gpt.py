@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend, check_backend, load_backend
+from glassgpt.backend import Backend, check_backend, is_torch_installed, load_backend
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine import Engine, check_prompt
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
+from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
+from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.openmp import shorten_spin_wait
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
-    from glassgpt.model import GPT2
+    from glassgpt.model import GPT2, NumpyGPT2
+    from glassgpt.weights import Checkpoint
 
 Prompt = str | Sequence[int]
 
@@ -63,7 +64,8 @@ def load(
         for remark in checkpoint.remarks:
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
-        return GPT(loaded, checkpoint.tokenizer, name=str(name_or_path))
+        again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
+        return GPT(loaded, checkpoint.tokenizer, name=str(name_or_path), checkpoint=again)
 
 
 @contextmanager
@@ -87,7 +89,13 @@ class GPT:
     Several threads may use it: each call has an engine of its own, and their steps alternate.
     """
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer | None = None,
+        name: str = "",
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
             size = backend.config.vocab_size
             tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
@@ -99,6 +107,8 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
+        self._checkpoint = checkpoint
+        self._model: Any = None  # with taps, beside a backend that has none
         self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
         self._idle: dict[int, Engine] = {}  # by rows
         self._spare: Backend | None = backend  # while no engine has its cache
@@ -108,13 +118,29 @@ class GPT:
         return self.backend.config
 
     @property
-    def torch_model(self) -> GPT2:
-        """The torch model, which is the one whose steps can be seen and changed."""
-        from glassgpt.model import TorchBackend
+    def model(self) -> GPT2 | NumpyGPT2:
+        """The model whose steps can be seen and changed: the backend's own if it has taps, else one with the
+        same weights, in torch or (where that is not installed) in numpy."""
+        own = getattr(self.backend, "model", None)
+        if own is not None:
+            return own  # type: ignore[no-any-return]
+        if self._model is None:
+            if self._checkpoint is None:
+                raise UserError("this backend does not show its steps. Load the model with backend='torch'.")
+            name = "torch" if is_torch_installed() else "numpy"
+            self._model = load_backend(self._checkpoint, name, device="cpu").model  # type: ignore[attr-defined]
+        return self._model  # type: ignore[no-any-return]
 
-        if not isinstance(self.backend, TorchBackend):
-            raise UserError("only the torch backend shows its steps. Load the model with backend='torch'.")
-        return self.backend.model
+    @property
+    def torch_model(self) -> GPT2:
+        """The same, as a torch module."""
+        if not is_torch_installed():
+            raise UserError(f"a torch model {NEEDS_TORCH}")
+        from glassgpt.model import GPT2
+
+        if not isinstance(self.model, GPT2):
+            raise UserError("the numpy backend has no torch model. Load the model with backend='torch'.")
+        return self.model
 
     def __repr__(self) -> str:
         return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
@@ -244,6 +270,8 @@ class GPT:
         return [generations[0] for generations in found]
 
     def _search(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+        from glassgpt.generate.beam import beam_search
+
         assert settings.beams is not None
         check_whole(
             "beams", settings.beams, 1, max(1, BEAM_BYTES // self._bytes_per_row), "what memory allows here"

@@ -224,15 +224,20 @@ def test_control_c_keeps_what_was_written(tiny):
 def control_c(monkeypatch):
     """Sends the signal at the sixth decoding step; the test runner's parent may have it ignored."""
     from glassgpt.model import TorchBackend
+    from glassgpt.native import NativeBackend
 
-    original, calls = TorchBackend.decode, itertools.count(1)
+    calls = itertools.count(1)
 
-    def decode(self, rows, ids, positions):
-        if next(calls) == 6:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(self, rows, ids, positions)
+    def decode_by(original):
+        def decode(self, rows, ids, positions):
+            if next(calls) == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+            return original(self, rows, ids, positions)
 
-    monkeypatch.setattr(TorchBackend, "decode", decode)
+        return decode
+
+    for backend in (TorchBackend, NativeBackend):  # whichever is the default here
+        monkeypatch.setattr(backend, "decode", decode_by(backend.decode))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

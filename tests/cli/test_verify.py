@@ -19,13 +19,19 @@ from .conftest import random_checkpoint
 def test_everything_agrees_on_this_machine(glassgpt, tiny):
     answer = glassgpt("verify", tiny, "--device", "cpu")
     assert answer.code == 0, answer
-    assert answer.out.count(" ok\n") == 3 * len(verify.CHECKS)
+    planned = verify.plan(verify.backends(), ["cpu"], list(verify.EPS))
+    expected = sum(len(verify.checks_of(backend)) for backend, _, _ in planned)
+    assert expected > 3 * len(verify.CHECKS), "torch in three dtypes, and other backends"
+    assert answer.out.count(" ok\n") == expected
+    assert "cpu, numpy" in answer.out
     assert "FAIL" not in answer.out
-    assert f"all {3 * len(verify.CHECKS)} checks agree" in answer.err
+    assert f"all {expected} checks agree" in answer.err
 
 
 def test_json(glassgpt, tiny):
-    found = json.loads(glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json").out)
+    found = json.loads(
+        glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch", "--json").out
+    )
     assert found["ok"] is True
     assert {check["mode"] for check in found["checks"]} == set(verify.CHECKS)
     assert all(check["deviation"] <= check["tolerance"] for check in found["checks"])
@@ -35,9 +41,9 @@ def test_json(glassgpt, tiny):
 
 def test_what_is_allowed_comes_from_the_rounding_of_the_reference():
     checkpoint = random_checkpoint()
-    reference = verify.make_reference(checkpoint, verify.sample_texts(checkpoint), tuple(verify.DTYPES))
-    largest = max(one["logits"].abs().max().item() for one in reference.seen)
-    tolerance = {dtype: reference.tolerance("logits", dtype) for dtype in verify.DTYPES}
+    reference = verify.make_reference(checkpoint, verify.sample_texts(checkpoint), tuple(verify.EPS))
+    largest = max(abs(one["logits"]).max() for one in reference.seen)
+    tolerance = {dtype: reference.tolerance("logits", dtype) for dtype in verify.EPS}
     assert 0 < tolerance["float32"] < 1e-4 * largest, "a tolerance that would hide a wrong digit is none"
     assert (
         tolerance["float16"] < tolerance["bfloat16"] <= 2**16 * tolerance["float32"]
@@ -55,7 +61,7 @@ def test_a_fault_in_the_padding_is_found(glassgpt, tiny, monkeypatch):
         return right(self, ids, positions, cache, tap)
 
     monkeypatch.setattr(GPT2, "hidden", blind_to_padding)
-    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch", "--json")
     found = json.loads(answer.out)
     assert answer.code == 1
     assert [check["mode"] for check in found["checks"] if not check["ok"]] == [
@@ -74,7 +80,7 @@ def test_a_fault_in_the_cache_is_found_in_its_layer(glassgpt, tiny, monkeypatch)
         return layer._replace(kv=layer.kv * 1.01) if i == 1 else layer  # a copy: what is kept there is lost
 
     monkeypatch.setattr(Cache, "layer", forgets_in_layer_1)
-    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch", "--json")
     failed = [check for check in json.loads(answer.out)["checks"] if not check["ok"]]
     assert answer.code == 1
     assert {check["mode"] for check in failed} == {
@@ -95,7 +101,7 @@ def test_numbers_that_are_none_fail(glassgpt, tiny, monkeypatch):
         return x * float("nan") if x.dtype == torch.float16 else x
 
     monkeypatch.setattr(GPT2, "embed", broken)
-    answer = glassgpt("verify", tiny, "--device", "cpu")
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--backend", "torch")
     assert answer.code == 1
     assert answer.out.count("FAIL") == len(verify.CHECKS)
     assert "inf" in answer.out
@@ -106,7 +112,7 @@ def test_a_check_that_fails_says_why(glassgpt, tiny, monkeypatch):
         raise RuntimeError("CUDA error: operation not supported\nand much more")
 
     monkeypatch.setitem(verify.CHECKS, "left padding", breaks)
-    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32")
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch")
     assert answer.code == 1
     assert answer.out.count("FAIL") == 1
     assert "failed: CUDA error" in " ".join(answer.out.split())
@@ -116,7 +122,7 @@ def test_a_check_that_fails_says_why(glassgpt, tiny, monkeypatch):
         raise RuntimeError("\"addmm\" not implemented for 'Half'")
 
     monkeypatch.setitem(verify.CHECKS, "left padding", has_no_kernel)
-    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32")
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch")
     assert answer.code == 0
     assert "torch has no such kernel here" in answer.out
 
@@ -161,3 +167,21 @@ def test_mistakes(glassgpt, tiny, tmp_path):
     assert glassgpt("verify", tiny, "--device", "abacus").is_one_line_error("abacus")
     assert glassgpt("verify", tmp_path / "missing").is_one_line_error("missing")
     assert glassgpt("verify", tiny, "--dtype", "float7").is_one_line_error("float7")
+    assert glassgpt("verify", tiny, "--backend", "abacus").is_one_line_error("abacus")
+    assert glassgpt("verify", tiny, "--backend", "numpy", "--dtype", "float16").is_one_line_error("numpy")
+
+
+def test_a_fault_in_another_backend_is_found(glassgpt, tiny, monkeypatch):
+    from glassgpt.model.numpy_backend import NumpyBackend
+
+    right = NumpyBackend.decode
+
+    def forgets_the_last_token(self, rows, ids, positions):
+        return right(self, rows, ids, [max(0, position - 1) for position in positions])
+
+    monkeypatch.setattr(NumpyBackend, "decode", forgets_the_last_token)
+    answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--json")
+    failed = [check for check in json.loads(answer.out)["checks"] if not check["ok"]]
+    assert answer.code == 1
+    assert {check["backend"] for check in failed} == {"numpy"}
+    assert {check["mode"] for check in failed} == {"engine, unequal lengths", "engine, twice the rows"}

@@ -25,7 +25,7 @@ API = "/api/v1"
 
 @pytest.fixture(scope="session")
 def gpt() -> GPT:
-    return glassgpt.load(SHIPPED, device="cpu", dtype="float32")
+    return glassgpt.load(SHIPPED, device="cpu", dtype="float32", backend="torch")
 
 
 @pytest.fixture(scope="session")

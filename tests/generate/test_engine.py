@@ -15,7 +15,7 @@ import pytest
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate import Engine, Settings
-from glassgpt.generate.engine import fit_length
+from glassgpt.generate.prompt import fit_length
 from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend, finished, run
 
 TOKENIZER = LetterTokenizer()
@@ -277,7 +277,7 @@ class TestComingAndGoing:
             results[second, 0].tokens
             == alone([6], Settings(seed=2, max_new_tokens=5, ignore_eot=True)).tokens
         )
-        assert sorted(engine._free) == [0]
+        assert sorted(engine._rows.free) == [0]
 
     def test_cancelling_a_waiting_or_unknown_request(self, device):
         engine = engine_of(1, device)
@@ -304,7 +304,7 @@ class TestComingAndGoing:
                 engine.cancel(rng.choice(numbers)[0])
             events += engine.step()
         events += run(engine)
-        assert sorted(engine._free) == [0, 1, 2]
+        assert sorted(engine._rows.free) == [0, 1, 2]
         assert not engine._in_flight
         assert sorted(finished(events)) == sorted((n, i) for n, samples in numbers for i in range(samples))
         assert len([e for e in events if e.generation]) == sum(samples for _, samples in numbers)
@@ -323,7 +323,7 @@ class TestComingAndGoing:
         again = engine.add([5], Settings(seed=1, max_new_tokens=9))
         expected = alone([5], Settings(seed=1, max_new_tokens=9))
         assert finished(run(engine))[again, 0].tokens == expected.tokens
-        assert sorted(engine._free) == [0, 1]
+        assert sorted(engine._rows.free) == [0, 1]
 
 
 def raises(error):

@@ -39,4 +39,4 @@ def gpt() -> GPT:
 def shipped() -> GPT:
     import glassgpt
 
-    return glassgpt.load(SHIPPED, device="cpu", dtype="float32")
+    return glassgpt.load(SHIPPED, device="cpu", dtype="float32", backend="torch")

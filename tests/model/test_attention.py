@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from glassgpt import config as config_module
-from glassgpt.config import Config
+from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend, attention, load_model
@@ -23,11 +22,11 @@ from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
 
 WINDOW = 4
-SMALL = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4, "attention": "local"}
+SMALL = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4, "attention": "window"}
 NEAR = {"atol": 5e-5, "rtol": 0}  # some float32 roundings of logits of order 10, three blocks deep
 
 
-class LocalAttention(Attention):
+class WindowAttention(Attention):
     """Each token sees the WINDOW tokens that end with itself."""
 
     def attend(self, q, k, v, mask, positions, past, tap) -> Tensor:
@@ -38,12 +37,11 @@ class LocalAttention(Attention):
 
 
 @pytest.fixture(autouse=True)
-def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(attention, "_CLASSES", dict(attention._CLASSES))
-    before = list(config_module.ATTENTIONS)
-    register_attention("local")(LocalAttention)
+    register_attention("window")(WindowAttention)
     yield
-    config_module.ATTENTIONS[:] = before
+    del ATTENTIONS["window"]
 
 
 @pytest.fixture
@@ -53,12 +51,13 @@ def model() -> GPT2:
 
 
 def test_the_config_names_the_class_of_every_block(model: GPT2) -> None:
-    assert all(type(block.attn) is LocalAttention for block in model.h)
+    assert all(type(block.attn) is WindowAttention for block in model.h)
     assert type(GPT2(Config(**{**SMALL, "attention": "causal"})).h[0].attn) is Attention
-    with pytest.raises(ConfigError, match=r"attention 'sparse' is not one of causal, local\."):
+    with pytest.raises(ConfigError, match=r"attention 'sparse' is not one of causal, .*, window\."):
         Config(attention="sparse")
-    with pytest.raises(ValueError, match="registered already, as LocalAttention"):
-        register_attention("local")(LocalAttention)
+    for name, cls in ("window", "WindowAttention"), ("relative", "RelativeAttention"):
+        with pytest.raises(ValueError, match=f"registered already, as {cls}"):
+            register_attention(name)(WindowAttention)
 
 
 def test_config_json_has_it_only_where_it_is_another() -> None:
@@ -130,11 +129,11 @@ def test_it_is_saved_and_loaded_and_no_other_program_is_given_it(model: GPT2, tm
     save_checkpoint(checkpoint, tmp_path / "packed", format="packed")
     again = load_model(load_checkpoint(tmp_path / "packed"), device="cpu")
     assert again.config == model.config
-    assert type(again.h[0].attn) is LocalAttention
+    assert type(again.h[0].attn) is WindowAttention
     for name, target in {
         "hf": "out", "gguf": "out.gguf", "openai": "out", "nanogpt": "out.pt", "llmc": "out.bin"
     }.items():  # fmt: skip
-        with pytest.raises(ConfigError, match="no attention 'local'") as caught:
+        with pytest.raises(ConfigError, match="no attention 'window'") as caught:
             save_checkpoint(checkpoint, tmp_path / name / target, format=name)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / name).exists()

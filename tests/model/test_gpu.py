@@ -170,3 +170,29 @@ def test_many_threads_write_and_look_inside_at_the_same_time() -> None:
 
     alone = [question() for question in questions(GPT(TorchBackend(fast)))]
     assert together(questions(GPT(TorchBackend(fast)))) == alone
+
+
+@pytest.mark.parametrize(("length", "clip"), [(70, 70), (200, 64), (128, 300)])
+def test_the_kernel_of_relative_attention_is_its_definition(length: int, clip: int) -> None:
+    from glassgpt.model.relative_kernel import relative_attention
+
+    torch.manual_seed(0)
+    inputs = [torch.randn(3, length, 2, 32, device="cuda").transpose(1, 2) for _ in range(3)]
+    inputs.append(torch.randn(2, clip, 32, device="cuda"))
+    exact = [x.double().requires_grad_() for x in inputs]
+    inputs = [x.requires_grad_() for x in inputs]
+    q, k, v, table = exact
+    position = torch.arange(length, device="cuda")
+    distance = position[:, None] - position
+    rows = table[:, distance.clamp(0, clip - 1)]  # (H, T, T, D)
+    scores = (q @ k.mT + torch.einsum("bhtd,htsd->bhts", q, rows)) * 32**-0.5
+    expected = scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
+    out = relative_attention(*inputs)
+    weight = torch.randn_like(out)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
+    for got, want in zip(
+        torch.autograd.grad(out, inputs, weight),
+        torch.autograd.grad(expected, exact, weight.double()),
+        strict=True,
+    ):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
@@ -158,6 +159,8 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_midi_file_of_a_performance_is_for_a_piano() -> None:
-    track = to_midi(ARTICLE).tracks[0]
+    track = mido.MidiFile(file=io.BytesIO(to_midi(ARTICLE))).tracks[0]
     assert [m.program for m in track if m.type == "program_change"] == [0]
     assert track[-1].type == "end_of_track"
+    assert mido.MidiFile(file=io.BytesIO(to_midi(ARTICLE))).length == pytest.approx(3.0)
+    assert mido.MidiFile(file=io.BytesIO(to_midi(ARTICLE, seconds=7.5))).length == pytest.approx(7.5)

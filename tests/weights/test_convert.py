@@ -18,7 +18,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
 from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights import Checkpoint, convert, load_checkpoint, safetensors_file, save_checkpoint
-from glassgpt.weights.convert import max_abs_error
+from glassgpt.weights.conversion import max_abs_error
 from glassgpt.weights.registry import format_for
 from tests.weights.conftest import assert_same, random_checkpoint
 

@@ -76,7 +76,7 @@ def test_only_the_files_needed_are_fetched(server: Hub, cache: Path, model: dict
 def hub_is_here(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for a model by name asks the stand-in."""
     ask_it = functools.partial(hub.fetch, endpoint=server.url, cache=cache)
-    monkeypatch.setattr(registry, "fetch", ask_it)
+    monkeypatch.setattr(hub, "fetch", ask_it)
 
 
 def fetched(server: Hub, model: dict[str, bytes]) -> set[str]:

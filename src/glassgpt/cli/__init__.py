@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glassgpt.errors import UserError
+from glassgpt.errors import NEEDS_TORCH, UserError
 from glassgpt.openmp import shorten_spin_wait
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def describe_error(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return 'this needs PyTorch, which is not installed. Type: pip install "glassgpt[torch]"'
+        return f"this {NEEDS_TORCH}"
     if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
         return "out of memory. Try a smaller model, fewer samples, or --dtype bfloat16."
     if "TORCHELASTIC_RUN_ID" in os.environ and _is_lost_peer(error):

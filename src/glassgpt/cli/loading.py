@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import glassgpt
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import flag
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT

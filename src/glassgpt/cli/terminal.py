@@ -7,10 +7,12 @@ not with NO_COLOR); what goes to a pipe or a file is plain, aligned and never tr
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 1000  # nothing is wrapped or truncated in a pipe
 MIN_WIDTH = 20  # COLUMNS may be 1 or 0
 BAR_WIDTH = 24
+SPINNER_DELAY = 0.3  # seconds: what takes less needs no spinner, and should not wait for one to be drawn
 
 STYLES = {
     "title": "bold",
@@ -92,9 +95,11 @@ def show(*items: RenderableType, stream: TextIO | None = None) -> None:
 
 def note(message: str) -> None:
     """Print a line to stderr: the seed, the speed, a warning."""
-    target = console(sys.stderr)
     with ignore_write_errors():
-        target.print(message, style="quiet", soft_wrap=not is_terminal(sys.stderr))
+        if is_terminal(sys.stderr):
+            console(sys.stderr).print(message, style="quiet")
+        else:
+            print(message, file=sys.stderr)
 
 
 @contextmanager
@@ -137,7 +142,9 @@ def make_wrapper() -> WordWrap | NoWrap:
     """Wraps streamed text between words on a terminal; leaves it alone in a pipe."""
     from glassgpt.cli.wrap import NoWrap, WordWrap
 
-    return WordWrap(console().width) if is_terminal(sys.stdout) else NoWrap()
+    if not is_terminal(sys.stdout):
+        return NoWrap()
+    return WordWrap(min(PIPE_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size().columns)))
 
 
 def sanitize(text: str, stream: TextIO | None = None) -> str:
@@ -214,8 +221,24 @@ def spinner(description: str) -> Iterator[None]:
     if not is_terminal(sys.stderr):
         yield
         return
-    with console(sys.stderr).status(description, spinner_style="accent"):
+    stack, lock, done = ExitStack(), threading.Lock(), False
+
+    def start() -> None:
+        status = console(sys.stderr).status(description, spinner_style="accent")
+        with lock:
+            if not done:
+                stack.enter_context(status)
+
+    timer = threading.Timer(SPINNER_DELAY, start)
+    timer.daemon = True
+    timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
+        with lock:
+            done = True
+        stack.close()
 
 
 def prepare_streams() -> None:

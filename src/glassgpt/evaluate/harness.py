@@ -23,7 +23,8 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate.score_cache import ScoreCache
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Group, continuation_windows
-from glassgpt.generate.engine import Engine, end_of_text
+from glassgpt.generate.engine import Engine
+from glassgpt.generate.prompt import end_of_text
 from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT, load
 from glassgpt.model.torch_backend import choose_device

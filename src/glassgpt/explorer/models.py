@@ -11,7 +11,7 @@ from typing import Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.generate.engine import usable_vocab_size
+from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
@@ -119,8 +119,7 @@ class Models:
 
     def _open(self, name: str) -> Model:
         if name not in self._opened:
-            device = str(getattr(self.all[0].gpt.backend, "device", "cpu"))
-            self._opened[name] = Model(load(name, device=device))
+            self._opened[name] = Model(load(name))
         return self._opened[name]
 
     def describe(self) -> list[dict[str, Any]]:
@@ -153,13 +152,11 @@ def find_checkpoints(name: str) -> dict[int, Path]:
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     """The same model with the weights of a checkpoint."""
-    from glassgpt.model import TorchBackend, load_model
+    from glassgpt.backend import load_like
     from glassgpt.weights import load_checkpoint
 
     checkpoint = load_checkpoint(folder)
     if checkpoint.config != gpt.config:
         raise FileFormatError(f"{folder} is not a checkpoint of {gpt.name}.")
-    weight = gpt.torch_model.wte.weight
-    dtype = str(weight.dtype).removeprefix("torch.")
-    model = load_model(checkpoint, device=str(weight.device), dtype=dtype)
-    return GPT(TorchBackend(model), gpt.tokenizer, name=f"{gpt.name} at {folder.name}")
+    backend = load_like(gpt.backend, checkpoint)
+    return GPT(backend, gpt.tokenizer, name=f"{gpt.name} at {folder.name}", checkpoint=checkpoint)

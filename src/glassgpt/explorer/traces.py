@@ -221,4 +221,6 @@ def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], lis
 
 def attention_scale(gpt: GPT, layer: int) -> float:
     """The factor of a block's attention scores: 1 / sqrt(d_head) for most models."""
-    return float(gpt.torch_model.h[layer].attn.scale)  # type: ignore[union-attr, arg-type]
+    from glassgpt.inspect.forward import make_forward
+
+    return make_forward(gpt.model).attention_scale(layer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -177,7 +176,7 @@ def remove(path: Path) -> None:
 
 
 def _temporary_path(path: Path, suffix: str) -> Path:
-    return path.parent / f".{path.name}.{secrets.token_hex(4)}.{suffix}"
+    return path.parent / f".{path.name}.{os.urandom(4).hex()}.{suffix}"
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.engine import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
 from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases, collect_edits
+from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.sampling import apply_edits, logsumexp, rank_tokens
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
@@ -203,14 +203,16 @@ class _Search:
         return self.backend.extend([h.row for h in beams], [text[-length:] for text in texts]), length
 
     def _logits_processor(self, hypothesis: Hypothesis) -> LogitsProcessor:
-        processor = LogitsProcessor(self.settings, self.prompt, self.word_biases, self.vocab_size)
+        processor = LogitsProcessor(
+            self.settings, self.prompt, self.word_biases, self.vocab_size, self.stop_tokens
+        )
         if processor.any:
             for token in hypothesis.tokens:
                 processor.push(token)
         return processor
 
     def _text(self, hypothesis: Hypothesis) -> tuple[str, bool]:
-        out = TextOut(self.tokenizer, self.settings.stop)
+        out = TextOut(self.tokenizer, self.settings.stop, self.settings.min_new_tokens)
         for token in hypothesis.tokens[: len(hypothesis.tokens) - hypothesis.ended]:
             if out.push(token)[1]:
                 return out.text, True

@@ -5,37 +5,51 @@
     while engine.busy:
         for event in engine.step(): ...
 
-What a request gets does not depend on its neighbours: its prompt is read alone, its random numbers follow
-from its own seed, and the sampler treats sequences separately.
+A step is three things: a token for every running sequence (`_decode`), a few chunks of the prompts that came
+in meanwhile (`_read_prompts`), so that a long prompt does not make the others wait, and the events that the
+host has learned of (`_collect`).
+
+What a request gets does not depend on its neighbours: its prompt is read by itself, in chunks that depend on
+the prompt alone, its random numbers follow from its own seed, and the sampler treats sequences separately.
 
 On a GPU the loop is a pipeline. A step is queued on the device with the tokens of the previous step still
 there; only then does the host read those tokens, while the device computes. A sequence that turns out to
-have ended has computed one token in vain. Where the next step needs the host to have read the text
-(penalties, n-grams, a context window that must slide), it waits for the previous one.
+have ended has computed one token in vain. Where the draw needs the host to have read the text (penalties,
+n-grams), it waits for the previous step; where the computation itself does (a context window that must
+slide), that waits.
 """
 
 from __future__ import annotations
 
-import heapq
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
-from glassgpt.backend import Array, Backend
+from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.generation import Event
+from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import WordBiases, collect_edits
-from glassgpt.generate.request import Request, Sample
-from glassgpt.generate.sampling import NOTHING, LogitEdits, SamplingParams, draw_tokens, stack_params
+from glassgpt.generate.prefix_cache import PrefixCache
+from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
+from glassgpt.generate.request import Prefill, Request, Sample, unpack_scores
+from glassgpt.generate.sampling import (
+    NOTHING,
+    LogitEdits,
+    SamplingParams,
+    draw_tokens,
+    score_tokens,
+    stack_params,
+)  # fmt: skip
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
+CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
+CHUNKS_PER_STEP = 4
 RANDOM_AHEAD = 64  # steps for which random numbers are moved to the device together
 
 
@@ -61,16 +75,46 @@ class SamplingState:
     used: int = 0
 
 
+@dataclass
+class Stats:
+    """What an engine has done so far; the numbers only grow."""
+
+    requests: int = 0
+    prompt_tokens: int = 0  # of the prompts that were read
+    cached_tokens: int = 0  # of these, found in the prefix cache
+    generated_tokens: int = 0
+
+
 class Engine:
-    def __init__(self, backend: Backend, tokenizer: Tokenizer | None = None) -> None:
+    """Use it from one thread at a time.
+
+    `step_tokens` bounds the tokens of prompts that are read in one step, to the next whole chunk. Without
+    `prefix_cache` every prompt is read from its beginning.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer | None = None,
+        *,
+        prefix_cache: bool = True,
+        step_tokens: int | None = None,
+    ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
         self.vocab_size = usable_vocab_size(backend, tokenizer)
+        # In a cache for one sequence nobody waits and nothing can be shared: its prompt is read at once.
+        self.chunk = backend.context if backend.rows == 1 else getattr(backend, "prefill_chunk", CHUNK)
+        if step_tokens is not None:
+            check_whole("step_tokens", step_tokens, 1)
+        self.step_tokens = CHUNKS_PER_STEP * self.chunk if step_tokens is None else step_tokens
+        self.stats = Stats()
         self._last_request = 0
         self._step = 0
         self._waiting: deque[Sample] = deque()
+        self._reading: deque[Prefill] = deque()
         self._running: list[Sample] = []
-        self._free = list(range(backend.rows))  # a heap: low rows first keeps the batch compact
+        self._rows = PrefixCache(backend.rows, self.chunk, prefix_cache)
         self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
         self._sampling: SamplingState | None = None
@@ -78,7 +122,22 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._running or self._events)
+        return bool(self._waiting or self._reading or self._running or self._events)
+
+    @property
+    def running(self) -> int:
+        """How many sequences have a row, for generating or for reading their prompt."""
+        return len(self._samples_with_rows())
+
+    @property
+    def waiting(self) -> int:
+        """How many sequences wait for a row."""
+        return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """How many tokens the prompts have for which no row was free yet."""
+        return sum(len(request.prompt) for request in {sample.request for sample in self._waiting})
 
     def add(self, prompt: Sequence[int], settings: Settings | None = None) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
@@ -107,21 +166,27 @@ class Engine:
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
         request.samples = samples
         self._waiting.extend(samples)
+        self.stats.requests += 1
         return request.number
 
     def cancel(self, number: int) -> None:
         """End a request; its texts so far come with the next step's events."""
-        for sample in [s for s in (*self._running, *self._waiting) if s.request.number == number]:
-            self._finish(sample, "cancelled")
+        for sample in [*self._samples_with_rows(), *self._waiting]:
+            if sample.request.number == number:
+                self._finish(sample, "cancelled")
 
     def clear(self) -> None:
-        """Drop every request and all pending events."""
+        """Drop every request, all pending events and what the prefix cache holds."""
         self._waiting.clear()
+        self._reading.clear()
         self._running.clear()
         self._in_flight.clear()
         self._events.clear()
         self._sampling = None
-        self._free = list(range(self.backend.rows))
+        self._rows.clear()
+
+    def _samples_with_rows(self) -> list[Sample]:
+        return [*self._running, *(sample for prefill in self._reading for sample in prefill.samples)]
 
     def step(self) -> list[Event]:
         """One token for every running sequence; the events that the host has learned of."""
@@ -130,93 +195,45 @@ class Engine:
         except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are freed
             self._in_flight.clear()
             self._sampling = None
-            for sample in [*self._running, *self._waiting]:
+            for sample in [*self._samples_with_rows(), *self._waiting]:
                 self._finish(sample, "cancelled")
-            self._free = list(range(self.backend.rows))
+            self._rows.clear()
             raise
         events, self._events = self._events, []
         return events
 
     def _advance(self) -> None:
         self._step += 1
-        if any(s.must_be_read(self.backend.context) for s in self._running):
+        full = [s for s in self._running if s.unfinished and s.length == self.backend.context]
+        if full:
             self._collect(self._step)
-        drawn = False
-        for sample in [s for s in self._running if s.unfinished and s.length == self.backend.context]:
-            self._slide(sample)
-            drawn = True
-        due = [s for s in self._running if s.unfinished and s.step < self._step]
-        if due:
-            logits = self.backend.decode(
-                [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
-            )
-            for sample in due:
-                sample.length += 1
-            self._sample(due, logits)  # (B, V)
-            drawn = True
-        drawn = self._admit() or drawn
+            for sample in full:
+                if sample.unfinished:
+                    self._slide(sample)
+        drawn = self._decode()
+        self._admit()
+        drawn = self._read_prompts() or drawn
         pipelined = bool(self._in_flight) and not isinstance(self._in_flight[-1].tokens, np.ndarray)
         self._collect(self._step - 1 if drawn and pipelined else self._step)
 
-    def _admit(self) -> bool:
-        """Give waiting sequences a row and their first token; samples of one prompt share its prefill."""
-        groups: list[list[Sample]] = []
-        while self._waiting and (self._free or self._waiting[0].limit == 0):
-            first = self._waiting.popleft()
-            if first.limit == 0:
-                self._finish(first, "length")
-                continue
-            group = [first]
-            while (
-                self._waiting and self._waiting[0].request is first.request and len(group) < len(self._free)
-            ):
-                group.append(self._waiting.popleft())
-            self._running += group
-            for sample in group:
-                sample.row = heapq.heappop(self._free)
-                sample.started = time.perf_counter()
-            groups.append(group)
-        if groups:
-            self._prefill(groups)
-        return bool(groups)
-
-    def _prefill(self, groups: list[list[Sample]]) -> None:
-        lengths = [self._prompt_length(group[0]) for group in groups]
-        sources = [next((s for s in g[0].request.samples if s.holds_prompt), None) for g in groups]
-        unread = [i for i, source in enumerate(sources) if source is None]
-        if unread:
-            logits = self.backend.extend(
-                [groups[i][0].row for i in unread],
-                [groups[i][0].request.prompt[-lengths[i] :] for i in unread],
-            )  # (unread, V)
-            for i, after_prompt in zip(unread, logits, strict=True):
-                groups[i][0].request.logits = after_prompt  # (V,)
-        for group, length, source in zip(groups, lengths, sources, strict=True):
-            rest = group[1:] if source is None else group
-            if rest:
-                self.backend.copy((group[0] if source is None else source).row, [s.row for s in rest], length)
-            for sample in group:
-                sample.length = length
-                sample.holds_prompt = True
-        samples = [sample for group in groups for sample in group]
-        firsts = [sample.request.logits for sample in samples]
-        self._sample(samples, array_api_compat.array_namespace(firsts[0]).stack(firsts))  # (samples, V)
-        for group in groups:
-            if group[-1] is group[-1].request.samples[-1]:
-                group[-1].request.logits = None
-
-    def _prompt_length(self, sample: Sample) -> int:
-        """How much of a prompt is read; truncation is noted once."""
-        request = sample.request
-        length = fit_length(len(request.prompt), sample.limit, self.backend.context)
-        if length < len(request.prompt) and not request.cut_noted:
-            request.cut_noted = True
-            sample.note(
-                f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
-                f"at a time: it saw the last {length}"
-            )
-            self._events.append(Event(request.number, sample.index, note=sample.notes[-1]))
-        return length
+    def _decode(self) -> bool:
+        """One more token for every running sequence; whether there was any."""
+        due = [sample for sample in self._running if sample.unfinished]
+        if not due:
+            return False
+        logits = self.backend.decode(
+            [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
+        )  # (B, V)
+        for sample in due:
+            sample.length += 1
+        if not all(sample.logits_processor.fixed for sample in due):
+            self._collect(self._step)  # while a device computes, the host reads what the draw depends on
+            left = [i for i, sample in enumerate(due) if not sample.finished]
+            if len(left) < len(due):
+                due, logits = [due[i] for i in left], logits[self.backend.array(np.array(left, np.int64))]
+        if due:
+            self._sample(due, logits)
+        return bool(due)
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -236,9 +253,157 @@ class Engine:
             )
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
-        logits = self.backend.extend([sample.row], [text[-length:]])  # (1, V)
-        sample.length = length
-        self._sample([sample], logits)
+        self._running.remove(sample)
+        self._reading.appendleft(Prefill([sample], text[-length:]))
+
+    def _admit(self) -> None:
+        """Give waiting sequences a row; samples of one prompt share its prefill."""
+        while self._waiting and (self._rows.free or self._waiting[0].wants_nothing):
+            first = self._waiting.popleft()
+            if first.wants_nothing:
+                self._finish(first, "length")
+                continue
+            request, group = first.request, [first]
+            while self._waiting and self._waiting[0].request is request and len(group) < len(self._rows.free):
+                group.append(self._waiting.popleft())
+            ids = request.prompt[-self._prompt_length(first) :]
+            for sample in group:
+                sample.row = self._rows.take(ids)
+                sample.started = time.perf_counter()
+            prefill = Prefill(group, ids)
+            source = next((s for s in request.samples if s.holds_prompt), None)
+            if source is not None:  # another sample has read it
+                self._copy(source.row, group, ids)
+                prefill.done, prefill.logits = len(ids), request.logits
+            elif request.settings.prompt_logprobs is not None and request.prompt_scores is None:
+                unseen = len(request.prompt) - len(ids) + 1
+                prefill.scores = request.prompt_scores = PromptLogprobs([None] * unseen, [None] * unseen)
+            self._reading.append(prefill)
+
+    def _prompt_length(self, sample: Sample) -> int:
+        """How much of a prompt is read; truncation is noted once."""
+        request = sample.request
+        length = fit_length(len(request.prompt), sample.limit, self.backend.context)
+        if length < len(request.prompt) and not request.cut_noted:
+            request.cut_noted = True
+            sample.note(
+                f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
+                f"at a time: it saw the last {length}"
+            )
+            self._events.append(Event(request.number, sample.index, note=sample.notes[-1]))
+        return length
+
+    def _read_prompts(self) -> bool:
+        """Read some chunks of the texts that wait for it; whether any was read to its end.
+
+        What another row holds of a text is copied. That is looked up before every chunk, so that of many
+        prompts that begin alike and come together, one reads and the others copy.
+        """
+        budget, ready = self.step_tokens, []
+        while self._reading and budget > 0:
+            prefill = self._reading[0]
+            self._reuse(prefill)
+            budget -= min(len(prefill.rest), self.chunk)
+            if len(prefill.rest) > self.chunk:
+                self._read_chunk(prefill)
+            else:
+                ready.append(self._reading.popleft())
+        if ready:
+            self._start(ready)
+        return bool(ready)
+
+    def _reuse(self, prefill: Prefill) -> None:
+        """Copy what another row holds of a text, beyond what its own does."""
+        if prefill.scores is not None:  # all of its logits are wanted
+            return
+        row, length = self._rows.find(prefill.ids)
+        if length <= prefill.done:
+            return
+        if row != prefill.row:
+            self.backend.copy(row, [prefill.row], length)
+        self._rows.keep(prefill.row, prefill.ids[:length])
+        if not prefill.request.read:
+            prefill.request.cached_tokens += length - prefill.done
+        prefill.done = length
+
+    def _read_chunk(self, prefill: Prefill) -> None:
+        """Read one whole chunk, after which others may copy it."""
+        chunk = prefill.rest[: self.chunk]
+        if prefill.scores is None:
+            self.backend.extend([prefill.row], [chunk], [prefill.done], "none")
+            self._rows.keep(prefill.row, prefill.ids[: prefill.done + len(chunk)])
+        else:
+            self._score_chunk(prefill, chunk)
+        prefill.done += len(chunk)
+
+    def _score_chunk(self, prefill: Prefill, chunk: list[int]) -> Array:
+        """Read a chunk, and score the tokens that follow each of its own; the last logits, (V,)."""
+        wanted, scores = prefill.request.settings.prompt_logprobs, prefill.scores
+        assert wanted is not None
+        assert scores is not None
+        # The computation may not be that of other prefills (on a GPU): not for others to copy.
+        self._rows.keep(prefill.row, [])
+        logits = self.backend.extend([prefill.row], [chunk], [prefill.done], "all")  # (T, V)
+        targets = prefill.ids[prefill.done + 1 : prefill.done + 1 + len(chunk)]
+        if targets:
+            known = logits[: len(targets), : self.vocab_size]
+            tokens = self.backend.array(np.minimum(targets, self.vocab_size - 1))
+            report = self.backend.fetch(score_tokens(known, tokens, min(wanted, self.vocab_size)))()
+            for target, values in zip(targets, report.tolist(), strict=True):
+                logprob, alternatives = unpack_scores(values, wanted)
+                scores.logprobs.append(logprob if target < self.vocab_size else None)  # else: padding
+                scores.alternatives.append(alternatives)
+        return logits[len(chunk) - 1]
+
+    def _start(self, ready: list[Prefill]) -> None:
+        """Read the last chunks, and draw the next token of every sample."""
+        self._read_last(ready)
+        for prefill in ready:
+            request = prefill.request
+            if prefill.rest:
+                self._copy(prefill.row, prefill.samples[1:], prefill.ids)
+            for sample in prefill.samples:
+                sample.length = len(prefill.ids)
+                sample.holds_prompt = not sample.slid
+            self._running += prefill.samples
+            if not request.read:
+                request.read = True
+                self.stats.prompt_tokens += len(request.prompt)
+                self.stats.cached_tokens += request.cached_tokens
+            if prefill.scores is not None:
+                self._events.append(Event(request.number, prefill.samples[0].index, prompt=prefill.scores))
+            if prefill.samples[-1].holds_prompt:  # samples that still wait for a row start from here, too
+                request.logits = prefill.logits if request.samples[-1].row < 0 else None
+        drawing = []
+        for prefill in ready:
+            for sample in list(prefill.samples):
+                if sample.unfinished:
+                    drawing.append((sample, prefill.logits))
+                else:
+                    self._finish(sample, "length")
+        if drawing:
+            samples, firsts = zip(*drawing, strict=True)
+            self._sample(list(samples), array_namespace(firsts[0]).stack(firsts))
+
+    def _read_last(self, ready: list[Prefill]) -> None:
+        """Read what is left of each text, together: at most a chunk; nothing where all was copied."""
+        together = [prefill for prefill in ready if prefill.rest and prefill.scores is None]
+        if together:
+            logits = self.backend.extend(
+                [p.row for p in together], [p.rest for p in together], [p.done for p in together]
+            )  # (prefills, V)
+            for prefill, after in zip(together, logits, strict=True):
+                prefill.logits = after
+                self._rows.keep(prefill.row, prefill.ids)
+        for prefill in ready:
+            if prefill.rest and prefill.scores is not None:
+                prefill.logits = self._score_chunk(prefill, prefill.rest)
+
+    def _copy(self, source: int, samples: list[Sample], ids: list[int]) -> None:
+        if samples:
+            self.backend.copy(source, [sample.row for sample in samples], len(ids))
+            for sample in samples:
+                self._rows.keep_like(sample.row, source)
 
     def _latest_tokens(self, samples: list[Sample]) -> Array:
         """The last token of each sequence, (B,), without waiting for the device."""
@@ -254,7 +419,7 @@ class Engine:
             parts.append(
                 in_flight.tokens if full else in_flight.tokens[self.backend.array(np.array(indices))]
             )
-        return parts[0] if len(parts) == 1 else array_api_compat.array_namespace(*parts).concat(parts)
+        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def _sample(self, samples: list[Sample], logits: Array) -> None:
         state = self._sampling_state(samples)
@@ -312,6 +477,7 @@ class Engine:
         if token in request.stop_tokens:
             self._finish(sample, "stop")
             return
+        self.stats.generated_tokens += 1
         text, stopped = sample.push(token, logprob, alternatives)
         if stopped or len(sample.tokens) == sample.limit:
             reason = "stop" if stopped else "length"
@@ -325,11 +491,10 @@ class Engine:
         self, sample: Sample, reason: str, last: Event | None = None, error: UserError | None = None
     ) -> None:
         generation, rest = sample.close(reason)
-        if sample in self._running:
-            self._running.remove(sample)
-            heapq.heappush(self._free, sample.row)
-        elif sample in self._waiting:
+        if sample in self._waiting:
             self._waiting.remove(sample)
+        elif sample.row >= 0:
+            self._leave_row(sample)
         last = Event(sample.request.number, sample.index) if last is None else last
         self._events.append(
             Event(
@@ -338,58 +503,15 @@ class Engine:
             )
         )  # fmt: skip
 
-
-def fit_length(length: int, remaining: int, context: int) -> int:
-    """How many of the last tokens to read, so that `remaining` more can be drawn, at best without sliding."""
-    if length <= context and length + remaining - 1 <= context:
-        return length
-    least = context - context // 4
-    return min(length, max(least, min(context, context - (remaining - 1))))
-
-
-def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
-    """The ids to start from; none at all means the beginning of a document."""
-    vocab_size = backend.config.vocab_size
-    ids = [int(token) for token in prompt]
-    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
-    if wrong is not None:
-        raise SettingError(f"token id {wrong} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
-    if ids:
-        return ids
-    start = end_of_text(backend, tokenizer)
-    if start is None:
-        start = backend.config.bos_token_id
-    if start is None or not 0 <= start < vocab_size:
-        raise SettingError(
-            "an empty prompt needs an end-of-text token, which this model lacks. Write a prompt."
-        )
-    return [start]
-
-
-def usable_vocab_size(backend: Backend, tokenizer: Tokenizer | None) -> int:
-    """How many of the logits stand for tokens.
-
-    A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). What lies beyond the
-    tokenizer's ids cannot be written, so it is never drawn, listed or counted as probability.
-    """
-    size = backend.config.vocab_size
-    return size if tokenizer is None else min(size, tokenizer.vocab_size)
-
-
-def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
-    eot = None if tokenizer is None else tokenizer.eot_id
-    # One that was added to the tokenizer alone lies above the embeddings: the model never learned it.
-    return backend.config.eos_token_id if eot is None or eot >= backend.config.vocab_size else eot
-
-
-def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
-    """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
-    for token in settings.stop_tokens:
-        check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
-    if settings.ignore_eot:
-        return frozenset(settings.stop_tokens)
-    eot = end_of_text(backend, tokenizer)
-    return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))
+    def _leave_row(self, sample: Sample) -> None:
+        self._rows.release(sample.row)
+        if sample in self._running:
+            self._running.remove(sample)
+            return
+        for prefill in [prefill for prefill in self._reading if sample in prefill.samples]:
+            prefill.samples.remove(sample)  # all samples of a request are cancelled together
+            if not prefill.samples:
+                self._reading.remove(prefill)
 
 
 def _no_token_error(settings: Settings) -> UserError:

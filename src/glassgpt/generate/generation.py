@@ -11,6 +11,13 @@ from glassgpt.errors import UserError
 Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
 
 
+class PromptLogprobs(NamedTuple):
+    """What the model says about a prompt's tokens; None where nothing stands before one that it could see."""
+
+    logprobs: list[float | None]
+    alternatives: list[Alternatives | None]
+
+
 @dataclass
 class Generation:
     """One continuation of a prompt. `str()` of it is the text."""
@@ -22,6 +29,8 @@ class Generation:
     prompt_tokens: int = 0  # how many the prompt had
     logprobs: list[float] | None = None  # of each token, as the model said it before any setting
     alternatives: list[Alternatives] | None = None  # of each token, where asked for
+    prompt_logprobs: list[float | None] | None = None  # of each token of the prompt, where asked for
+    prompt_alternatives: list[Alternatives | None] | None = None  # likewise
     seed: int | None = None  # repeats this text; None where nothing was drawn
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # by which best_of or a beam search ranked it
@@ -29,6 +38,9 @@ class Generation:
         default_factory=list
     )  # what the user should know, such as a context window that slid
     seconds: float = 0.0  # from the first token's computation on
+    cached_tokens: int = field(default=0, compare=False)  # of the prompt: copied, not read again
+    queue_s: float = field(default=0.0, compare=False)  # until there was a row for it
+    first_token_s: float | None = field(default=None, compare=False)  # until the first token, queue included
     samples: list[Generation] = field(default_factory=list, repr=False)  # all of this prompt, best first
 
     @property
@@ -63,6 +75,7 @@ class Event(NamedTuple):
     alternatives: Alternatives | None = None
     note: str | None = None
     generation: Generation | None = None  # the whole, with the last event of a sequence
+    prompt: PromptLogprobs | None = None  # where asked for: once for a request, before its first token
     error: UserError | None = None  # why the sequence ended early, likewise
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -28,9 +28,17 @@ class LogitsProcessor:
     """The changes to the logits of one sequence; `push` appends a generated token."""
 
     def __init__(
-        self, settings: Settings, prompt: Sequence[int], word_biases: WordBiases, vocab_size: int
+        self,
+        settings: Settings,
+        prompt: Sequence[int],
+        word_biases: WordBiases,
+        vocab_size: int,
+        stop_tokens: Iterable[int] = (),
     ) -> None:
         self._settings = settings
+        # Those that end a text must not come before `min_new_tokens` others have.
+        self._too_early = [token for token in stop_tokens if token < vocab_size]
+        self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
         self._fixed: dict[int, float] = defaultdict(float)
         for token, bias in settings.logit_bias.items():
             if token >= vocab_size:
@@ -59,7 +67,9 @@ class LogitsProcessor:
         penalties = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.no_repeat_ngram)
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
-        self.fixed = not self._longer and all(setting is None for setting in penalties)
+        self.fixed = (
+            not self._longer and self._until <= len(prompt) and all(setting is None for setting in penalties)
+        )
         self.any = bool(self._fixed) or not self.fixed
 
     def push(self, token: int) -> None:
@@ -91,6 +101,8 @@ class LogitsProcessor:
         if n is not None and len(self._text) >= n - 1:
             recent = tuple(self._text[len(self._text) - n + 1 :])
             shift.update(dict.fromkeys(self._followers.get(recent, ()), -math.inf))
+        if len(self._text) < self._until:
+            shift.update(dict.fromkeys(self._too_early, -math.inf))
         scale = 1.0 if s.repetition_penalty is None else s.repetition_penalty
         changes: dict[int, Change] = {token: (1.0, value) for token, value in shift.items()}
         if scale != 1.0:

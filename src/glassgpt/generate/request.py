@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from glassgpt.backend import Array
-from glassgpt.generate.generation import Alternatives, Generation
+from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
 from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
 from glassgpt.generate.rng import UniformRNG
 from glassgpt.generate.settings import Settings
@@ -25,6 +25,10 @@ class Request:
     samples: list[Sample] = field(default_factory=list)
     logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
     cut_noted: bool = False
+    added: float = field(default_factory=time.perf_counter)
+    cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    read: bool = False  # the prompt was, for at least one sample
+    prompt_scores: PromptLogprobs | None = None
 
 
 class Sample:
@@ -43,16 +47,17 @@ class Sample:
         self.slid = False
         self.finished = False
         self.started = 0.0
+        self.first_token = 0.0
         self.notes: list[str] = []
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.alternatives: list[Alternatives] = []
         self.rng = UniformRNG(request.seed, index)
         self.logits_processor = LogitsProcessor(
-            request.settings, request.prompt, request.word_biases, vocab_size
+            request.settings, request.prompt, request.word_biases, vocab_size, request.stop_tokens
         )
         self._tokenizer = tokenizer
-        self._out = TextOut(tokenizer, request.settings.stop)
+        self._out = TextOut(tokenizer, request.settings.stop, request.settings.min_new_tokens)
         self._stopped = False
 
     @property
@@ -61,31 +66,26 @@ class Sample:
         return not self.finished and self.drawn < self.limit
 
     @property
+    def wants_nothing(self) -> bool:
+        """Not even the prompt has to be read."""
+        return self.limit == 0 and self.request.settings.prompt_logprobs is None
+
+    @property
     def history(self) -> list[int]:
         return self.request.prompt + self.tokens
-
-    def must_be_read(self, context: int) -> bool:
-        """Whether the next token depends on something that only the host can see."""
-        return self.unfinished and (self.length == context or not self.logits_processor.fixed)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def unpack(self, values: list[float]) -> tuple[float | None, Alternatives | None]:
-        """The log-probability and the alternatives in a sampler's report."""
+        """The log-probability and the alternatives in a sampler's report, whose first value is the token."""
         wanted = self.request.settings.logprobs
-        if wanted is None:
-            return None, None
-        if wanted == 0:
-            return values[1], None
-        n = (len(values) - 2) // 2  # as many as the neighbour that wanted most
-        ids, logprobs = values[2 : 2 + n], values[2 + n :]
-        return values[1], [
-            (int(token), logprob) for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)
-        ]
+        return (None, None) if wanted is None else unpack_scores(values[1:], wanted)
 
     def push(self, token: int, logprob: float | None, alternatives: Alternatives | None) -> tuple[str, bool]:
         """Append a token; the text that became certain, and whether a stop string was completed."""
+        if not self.tokens:
+            self.first_token = time.perf_counter()
         self.tokens.append(token)
         if logprob is not None:
             self.logprobs.append(logprob)
@@ -101,7 +101,9 @@ class Sample:
         self.finished = True
         self.holds_prompt = False
         rest = "" if self._stopped else self._out.finish()
-        settings = self.request.settings
+        settings, scores = self.request.settings, self.request.prompt_scores
+        if not self.request.read:  # cancelled before
+            scores = None
         text = self._out.text
         kept = len(self.tokens)
         if self._stopped and self._tokenizer is not None:
@@ -114,9 +116,48 @@ class Sample:
             prompt_tokens=len(self.request.prompt),
             logprobs=None if settings.logprobs is None else self.logprobs[:kept],
             alternatives=self.alternatives[:kept] if settings.logprobs else None,
+            prompt_logprobs=None if scores is None else scores.logprobs,
+            prompt_alternatives=scores.alternatives if scores and settings.prompt_logprobs else None,
             seed=None if settings.greedy else self.request.seed,
             sample=self.index,
             notes=self.notes,
             seconds=time.perf_counter() - self.started if self.started else 0.0,
+            cached_tokens=self.request.cached_tokens,
+            queue_s=(self.started if self.started else time.perf_counter()) - self.request.added,
+            first_token_s=self.first_token - self.request.added if self.first_token else None,
         )
         return generation, rest
+
+
+@dataclass(eq=False)
+class Prefill:
+    """A text on its way into the cache, chunk by chunk: a prompt, or one whose context window slid."""
+
+    samples: list[Sample]  # the first one's row is read into; the others get a copy
+    ids: list[int]
+    done: int = 0  # positions that the row holds
+    logits: Array | None = None  # (V,) after the last token
+    scores: PromptLogprobs | None = None  # of the tokens read so far, if the request wants them
+
+    @property
+    def row(self) -> int:
+        return self.samples[0].row
+
+    @property
+    def rest(self) -> list[int]:
+        return self.ids[self.done :]
+
+    @property
+    def request(self) -> Request:
+        return self.samples[0].request
+
+
+def unpack_scores(values: list[float], wanted: int) -> tuple[float, Alternatives | None]:
+    """The log-probability and the alternatives in a row of `sampling.score_tokens`."""
+    if wanted == 0:
+        return values[0], None
+    n = (len(values) - 1) // 2  # as many as the neighbour that wanted most
+    ids, logprobs = values[1 : 1 + n], values[1 + n :]
+    return values[0], [
+        (int(token), logprob) for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)
+    ]

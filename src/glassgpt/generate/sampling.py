@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import array_api_compat
 import numpy as np
 
-from glassgpt.backend import Array
+from glassgpt.backend import Array, array_namespace
 from glassgpt.generate.settings import Settings
 
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
@@ -88,7 +87,7 @@ def draw_tokens(
     logits: Array, params: SamplingParams, uniform: Array, edits: LogitEdits | None = None
 ) -> Draw:
     """Draw one token per row of `logits` (B, V); `uniform` (B,) holds a number in [0, 1) for each."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     scores = logits if edits is None else apply_edits(logits, edits)
     best = xp.max(scores, axis=-1)  # (B,): NaN if any is, -inf if every token is banned
     healthy = xp.isfinite(best)
@@ -98,19 +97,25 @@ def draw_tokens(
         with np.errstate(all="ignore"):  # rows that are not finite are reported below, not warned of
             tokens = _draw_each(scores, params, uniform)
     columns = [xp.astype(xp.where(healthy, tokens, NOTHING), xp.float64)[:, None]]
-    if params.alternatives is not None:
-        total = logsumexp(logits)[:, None]  # (B, 1), of the model's own logits, before any setting
-        chosen = _take(xp, logits, tokens[:, None])
-        columns.append(xp.astype(chosen, xp.float64) - total)
-        if params.alternatives > 0:
-            values, ids = rank_tokens(logits, params.alternatives)
-            columns += [xp.astype(ids, xp.float64), xp.astype(values, xp.float64) - total]
+    if params.alternatives is not None:  # of the model's own logits, before any setting
+        columns.append(score_tokens(logits, tokens, params.alternatives))
     return Draw(tokens, xp.concat(columns, axis=1) if len(columns) > 1 else columns[0])
+
+
+def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:
+    """(B, 1 + 2n) float64: a token's log-probability in each row (B, V), the n best ids, and theirs."""
+    xp = array_namespace(logits)
+    total = logsumexp(logits)[:, None]  # (B, 1)
+    columns = [xp.astype(_take(xp, logits, tokens[:, None]), xp.float64) - total]
+    if alternatives > 0:
+        values, ids = rank_tokens(logits, alternatives)
+        columns += [xp.astype(ids, xp.float64), xp.astype(values, xp.float64) - total]
+    return xp.concat(columns, axis=1)
 
 
 def apply_edits(logits: Array, edits: LogitEdits) -> Array:
     """A copy of the logits (B, V) with the changes made."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     old = _take(xp, logits, edits.ids)  # (B, M)
     new = xp.where(old > 0, old / edits.scale, old * edits.scale) + edits.shift
     return _put(logits, edits.ids, new)
@@ -118,7 +123,7 @@ def apply_edits(logits: Array, edits: LogitEdits) -> Array:
 
 def logsumexp(logits: Array) -> Array:
     """log(sum(exp(l))) of each row (B, V), summed in float64."""
-    xp = array_api_compat.array_namespace(logits)
+    xp = array_namespace(logits)
     best = xp.max(logits, axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         total = xp.sum(xp.exp(logits - best), axis=-1, dtype=xp.float64)
@@ -127,7 +132,7 @@ def logsumexp(logits: Array) -> Array:
 
 def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
     """A token for each row of the scores (B, V)."""
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     vocab_size = scores.shape[1]
     full, widths = None, [params.width]
     if isinstance(scores, np.ndarray) and params.width == vocab_size and params.typical_p is None:
@@ -164,9 +169,9 @@ def _draw_rank(
 
     `whole` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
-    xp = array_api_compat.array_namespace(values)
+    xp = array_namespace(values)
     values = xp.astype(values, xp.float64)
-    rank = xp.arange(values.shape[1], device=array_api_compat.device(values))[None, :]
+    rank = xp.arange(values.shape[1], device=values.device)[None, :]
     keep = (rank < params.top_k) & (values > -xp.inf)
     # The best is subtracted first, so that a temperature near 0 cannot overflow.
     scaled = (values - values[:, :1]) / params.temperature  # (B, K)
@@ -201,7 +206,7 @@ def _draw_rank(
 
 def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Array:
     """Tokens whose -log p is nearest to the entropy, until they hold `mass` (arXiv:2202.00666)."""
-    xp = array_api_compat.array_namespace(scaled)
+    xp = array_namespace(scaled)
     _, total = _cumulative(weight)
     nll = xp.log(total) - scaled  # -log p
     terms = weight / total * xp.where(weight > 0, nll, 0.0)  # 0 log 0 is 0
@@ -214,7 +219,7 @@ def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Arr
 
 def _cumulative(weight: Array) -> tuple[Array, Array]:
     """The sum of what stands before each place (B, K), and of everything (B, 1)."""
-    xp = array_api_compat.array_namespace(weight)
+    xp = array_namespace(weight)
     up_to = xp.cumulative_sum(weight, axis=-1)
     return xp.concat([xp.zeros_like(up_to[:, :1]), up_to[:, :-1]], axis=1), up_to[:, -1:]
 
@@ -238,7 +243,7 @@ def rank_tokens(scores: Array, width: int) -> tuple[Array, Array]:
         rows = [_rank_row(row, width) for row in scores]
         ids = np.stack(rows)
         return np.take_along_axis(scores, ids, axis=1), ids
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     keys = _sort_keys(scores)
     if width < scores.shape[1]:
         best = xp.topk(keys, width, dim=1).values  # sorted; no ties are left for it to break its own way
@@ -270,8 +275,8 @@ def _rank_row(row: np.ndarray, width: int) -> np.ndarray:
 
 def _sort_keys(scores: Array) -> Array:
     """One int64 per float32 logit: larger for larger logits, and among equal logits for lower ids."""
-    xp = array_api_compat.array_namespace(scores)
+    xp = array_namespace(scores)
     bits = (scores + 0.0).view(xp.int32)  # adding 0 makes -0.0 equal to 0.0
     ordered = xp.astype(bits ^ ((bits >> 31) & 0x7FFFFFFF), xp.int64)  # IEEE floats sort like these integers
-    ids = xp.arange(scores.shape[1], dtype=xp.int64, device=array_api_compat.device(scores))
+    ids = xp.arange(scores.shape[1], dtype=xp.int64, device=scores.device)
     return (ordered << 32) + (0xFFFFFFFF - ids)

@@ -29,6 +29,7 @@ class Settings:
     """How to choose the next token, how often, and when to stop. `None` switches a thing off."""
 
     max_new_tokens: int = 100  # end after this many
+    min_new_tokens: int = 0  # do not end before this many
     temperature: float = 0.8  # 0 takes the most probable token every time
     top_k: int | None = 40  # draw among the k most probable tokens
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
@@ -51,6 +52,7 @@ class Settings:
     beams: int | None = None  # beam search of this width instead of drawing
     length_penalty: float = 1.0  # beams are ranked by log-probability / length ** length_penalty
     logprobs: int | None = 0  # how many alternatives to report per token; None reports nothing at all
+    prompt_logprobs: int | None = None  # likewise for each token of the prompt, given those before it
 
     def __post_init__(self) -> None:
         for name in ("stop", "banned_words", "required_words"):
@@ -61,6 +63,7 @@ class Settings:
             raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
 
         check_whole("max_new_tokens", self.max_new_tokens, 0, MAX_TOKENS)
+        check_whole("min_new_tokens", self.min_new_tokens, 0, self.max_new_tokens, "at most max_new_tokens")
         check_whole("samples", self.samples, 1, MAX_SAMPLES)
         check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
         shift = MAX_LOGIT_BIAS
@@ -88,10 +91,11 @@ class Settings:
             check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MAX_TOKENS, "None switches it off")
         if self.seed is not None:
             check_whole("seed", self.seed, 0, SEEDS)
-        if self.logprobs is not None:
-            check_whole(
-                "logprobs", self.logprobs, 0, MAX_TOP_K, "0 reports the chosen token alone, None nothing"
-            )
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                check_whole(
+                    name, getattr(self, name), 0, MAX_TOP_K, "0 reports the token alone, None nothing"
+                )
         for token, bias in self.logit_bias.items():
             check_whole("a token id in logit_bias", token, 0)
             if (
@@ -128,7 +132,9 @@ class Settings:
                 f"as it has beams. Write beams {self.samples} or more."
             )
         drawing = [
-            name for name in ("top_p", "min_p", "typical_p", "best_of") if getattr(self, name) is not None
+            name
+            for name in ("top_p", "min_p", "typical_p", "best_of", "prompt_logprobs")
+            if getattr(self, name) is not None
         ]
         drawing += [
             name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])

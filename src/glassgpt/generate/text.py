@@ -51,9 +51,10 @@ class Ids:
 class TextOut:
     """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str], min_tokens: int = 0) -> None:
         self._stream: Stream = Ids() if tokenizer is None else tokenizer.stream()
         self._stops = stops
+        self._unstoppable = min_tokens  # so many more tokens must come before a stop string counts
         self._held = ""
         self._pieces: list[str] = []
 
@@ -64,7 +65,12 @@ class TextOut:
 
     def push(self, token: int) -> tuple[str, bool]:
         """The text that is certain now, and whether a stop string was completed."""
-        return self._scan(self._stream.push(token))
+        piece = self._stream.push(token)
+        if self._unstoppable:
+            self._unstoppable -= 1
+            self._held += piece
+            return self._give(len(self._held)), False
+        return self._scan(piece)
 
     def finish(self) -> str:
         """The rest, when no more tokens come."""

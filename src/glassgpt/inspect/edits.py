@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError
+from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
+from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import check_index, dims_of
 from glassgpt.inspect.trace import Trace
-from glassgpt.model.gpt2 import GPT2, Tap
 
 How = Literal["zero", "mean"]
-Hook = Callable[[Tensor], Tensor]  # of a step's tensor, with its batch dimension
+Hook = Callable[[AnyArray], AnyArray]  # of a step's tensor, with its batch dimension
 
 PYTHON_ONLY = {"python_only": True}  # metadata of a field that has no JSON form
 
@@ -33,13 +32,13 @@ PYTHON_ONLY = {"python_only": True}  # metadata of a field that has no JSON form
 class EditContext:
     """The model and the text that an edit is bound to."""
 
-    model: GPT2
+    forward: Forward
     tokens: Sequence[int]
     trace: Callable[[Any], Trace]  # of a text, of token ids, or of a trace
 
     @property
     def config(self) -> Config:
-        return self.model.config
+        return self.forward.config
 
 
 class Edit(ABC):
@@ -85,9 +84,9 @@ class StepSlice:
         return tuple(index)
 
 
-def replace_part(x: Tensor, index: tuple[Any, ...], value: Tensor | float) -> Tensor:
+def replace_part(x: AnyArray, index: tuple[Any, ...], value: AnyArray | float) -> AnyArray:
     """A copy with that part replaced: a tap's tensor may be in use elsewhere."""
-    x = x.clone()
+    x = copy(x)
     x[index] = value
     return x
 
@@ -101,10 +100,14 @@ def make_ablation(part: StepSlice, how: How, reference: Any, context: EditContex
     if how == "zero":
         return lambda x: replace_part(x, index, 0.0)
     if reference is None:
-        return lambda x: replace_part(x, index, x[all_positions].mean(dim=-2, keepdim=True))
+        return lambda x: replace_part(x, index, mean_over_positions(x[all_positions]))
     other = context.trace(reference).tensors([part.step])[part.step][None]
-    mean = other[all_positions].mean(dim=-2, keepdim=True)
-    return lambda x: replace_part(x, index, mean.to(x))
+    mean = mean_over_positions(other[all_positions])
+    return lambda x: replace_part(x, index, like(mean, x))
+
+
+def mean_over_positions(x: AnyArray) -> AnyArray:
+    return x.mean(-2, keepdims=True)  # torch takes numpy's name for it
 
 
 @dataclass(frozen=True)
@@ -220,14 +223,14 @@ class Patch(Edit):
         there = StepSlice(self.step, self.head, positions=positions).index(context.config, len(source))
         value = source.tensors([self.step])[self.step][None][there]
 
-        def hook(x: Tensor) -> Tensor:
+        def hook(x: AnyArray) -> AnyArray:
             shape = x[index].shape
             if shape != value.shape:
                 raise SettingError(
                     f"a patch of {tuple(value.shape[1:])} does not fit {self.step}, {tuple(shape[1:])}. "
                     "Pass as many positions as source_positions, and for attention texts of the same length."
                 )
-            return replace_part(x, index, value.to(x))
+            return replace_part(x, index, like(value, x))
 
         return {self.step: hook}
 
@@ -248,7 +251,7 @@ class Steer(Edit):
 
     def bind(self, context: EditContext) -> dict[str, Hook]:
         index = StepSlice(self.step, positions=self.positions).index(context.config, len(context.tokens))
-        vector = torch.as_tensor(np.asarray(self.vector, dtype=np.float32))
+        vector = np.asarray(self.vector, dtype=np.float32)
         width = {"C": context.config.n_embd, "M": context.config.d_mlp}.get(
             dims_of(context.config, self.step)[-1]
         )
@@ -258,7 +261,7 @@ class Steer(Edit):
                 f"Use {context.config.n_embd} values at a step such as h.0.resid_post."
             )
         added = check_finite("strength", self.strength) * vector
-        return {self.step: lambda x: replace_part(x, index, x[index] + added.to(x))}
+        return {self.step: lambda x: replace_part(x, index, x[index] + like(added, x))}
 
     def describe(self) -> str:
         return f"{self.step} + {self.strength:g} × vector"
@@ -284,13 +287,12 @@ class SteerToken(Edit):
         strength = check_finite("strength", self.strength)
         step = f"h.{layer}.resid_post"
         index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
-        head = context.model.wte if context.model.lm_head is None else context.model.lm_head
-        direction = head.weight[token].detach().float()
-        direction = direction / direction.norm().clamp(min=1e-12)
+        row = at_least_float32(context.forward.head_row(token))
+        direction = row / max(float(norm(row)), 1e-12)
 
-        def hook(x: Tensor) -> Tensor:
-            size = strength * x.float().norm(dim=-1).mean()
-            return replace_part(x, index, x[index] + (size * direction).to(x))
+        def hook(x: AnyArray) -> AnyArray:
+            size = strength * norm(x).mean()
+            return replace_part(x, index, x[index] + like(size * direction, x))
 
         return {step: hook}
 
@@ -311,7 +313,7 @@ def compose(edits: Sequence[Edit], context: EditContext) -> tuple[Tap, set[str]]
         for step, hook in edit.bind(context).items():
             hooks.setdefault(step, []).append(hook)
 
-    def tap(name: str, x: Tensor) -> Tensor:
+    def tap(name: str, x: AnyArray) -> AnyArray:
         for hook in hooks.get(name, ()):
             x = hook(x)
         return x

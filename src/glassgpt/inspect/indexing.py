@@ -10,12 +10,14 @@ import numpy as np
 from glassgpt.config import Config
 from glassgpt.errors import StepIndexError
 from glassgpt.inspect.display import Displayable
-from glassgpt.inspect.taps import BLOCK_STEPS, check_index
+from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, check_index
 
 if TYPE_CHECKING:
     from glassgpt.inspect.svg import Figure
 
 Array = np.ndarray
+# The dimensions of every step that a block of some model has.
+DIMS = BLOCK_STEPS | {step: dims for own in ATTENTION_STEPS.values() for step, dims in own.items()}
 
 
 class Readable(Protocol):
@@ -84,7 +86,7 @@ class Heads(Layers, Displayable):
         return plot_heads(self)
 
     def __repr__(self) -> str:
-        size = ", ".join(BLOCK_STEPS[self.step][1:])
+        size = ", ".join(DIMS[self.step][1:])
         n_head = self.trace.config.n_head
         return f"<{self.step}[layer, head] -> ({size}): {self.n_layers} layers, {n_head} heads>"
 
@@ -109,7 +111,7 @@ class BlockStep(Generic[L]):
     """A descriptor: an attribute of a trace, or of its `attn` or `mlp`, for one step of the blocks."""
 
     def __init__(self, index: type[L], step: str) -> None:
-        assert step in BLOCK_STEPS
+        assert step in DIMS
         self.index = index
         self.step = step
 
@@ -128,6 +130,9 @@ class AttentionSteps:
     q = BlockStep(Heads, "attn.q")  # (T, D): queries
     k = BlockStep(Heads, "attn.k")  # (T, D): keys
     v = BlockStep(Heads, "attn.v")  # (T, D): values
+    relative = BlockStep(
+        Heads, "attn.relative"
+    )  # (T, T): of relative attention: every query times a distance
     scores = BlockStep(Heads, "attn.scores")  # (T, T): every query times every key
     scaled = BlockStep(Heads, "attn.scaled")  # (T, T): divided by the square root of D
     masked = BlockStep(Heads, "attn.masked")  # (T, T): -inf at later positions

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.inspect.arrays import kl_divergence, to_numpy
 from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.edit_data import edit_from_dict
 from glassgpt.inspect.edits import Edit, EditContext, compose
+from glassgpt.inspect.forward import make_forward
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.lens import Lens
 from glassgpt.inspect.taps import check_index, split_name
 from glassgpt.inspect.trace import Trace
-from glassgpt.model.divergence import kl_divergence
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -109,10 +110,9 @@ class Intervention(Displayable):
 
 def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
     """See `GPT.intervene`."""
-    model = gpt.torch_model
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
-    context = EditContext(model, before.tokens, lambda source: as_trace(gpt, source))
+    context = EditContext(make_forward(gpt.model), before.tokens, lambda source: as_trace(gpt, source))
     tap, steps = compose(parsed, context)
     after = Trace.from_tokens(gpt, before.tokens, tap)
     after.reuse_residuals(before, first_changed_layer(steps, gpt.config.n_layer))
@@ -122,7 +122,7 @@ def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -
 def kl_per_token(one: Trace, other: Trace) -> Array:
     """KL(one || other) of the next-token distributions at every position, (T,), in nats."""
     chunks = zip(one.log_probs(), other.log_probs(), strict=True)
-    return np.concatenate([kl_divergence(p, q.to(p.device)).float().cpu().numpy() for p, q in chunks])
+    return np.concatenate([to_numpy(kl_divergence(p, q)) for p, q in chunks])
 
 
 def log_softmax(logits: Array) -> Array:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from glassgpt.backend import array_namespace
+from glassgpt.inspect.arrays import AnyArray, to_numpy
 from glassgpt.inspect.indexing import Array
 
 
@@ -44,20 +44,24 @@ def concat_top_k(one: TopK, other: TopK, axis: int) -> TopK:
     return np.concatenate([one[0], other[0]], axis), np.concatenate([one[1], other[1]], axis)
 
 
-def compute_token_loss(log_ps: Iterable[Tensor], tokens: Sequence[int]) -> Array:
+def compute_token_loss(log_ps: Iterable[AnyArray], tokens: Sequence[int]) -> Array:
     """The fields of `TokenLoss`, (3, tokens), from the log-probabilities before each token, in chunks."""
     found = np.full((3, len(tokens)), np.nan, np.float32)
     start = 0
     for log_p in log_ps:
         log_p = log_p[: len(tokens) - start]  # nothing follows the last position
+        xp = array_namespace(log_p)
         part = slice(start, start + len(log_p))
-        targets = torch.tensor(tokens[part], dtype=torch.long, device=log_p.device)[:, None]  # (chunk, 1)
+        targets = np.array(tokens[part], np.int64)  # (chunk,)
         # An id beyond the tokenizer's has no probability; it can only come from ids given by hand.
         known = targets < log_p.shape[1]
-        own = log_p.gather(1, targets.clamp(max=log_p.shape[1] - 1)).masked_fill(~known, -torch.inf)
-        found[0, part] = own[:, 0].exp().cpu().numpy()
-        found[1, part] = 1 + (log_p > own).sum(dim=1).cpu().numpy()
-        found[2, part] = torch.special.entr(log_p.exp()).sum(dim=1).cpu().numpy()
+        own = log_p[np.arange(len(log_p)), np.where(known, targets, 0)][:, None]  # (chunk, 1)
+        found[0, part] = np.where(known, to_numpy(xp.exp(own))[:, 0], 0.0)
+        larger = to_numpy(xp.sum(xp.astype(log_p > own, xp.int64), axis=1))
+        found[1, part] = 1 + np.where(known, larger, log_p.shape[1])
+        p = xp.exp(log_p)
+        with np.errstate(invalid="ignore"):  # 0 times infinity, which is not taken
+            found[2, part] = to_numpy(-xp.sum(xp.where(p > 0, p * log_p, xp.zeros_like(p)), axis=1))
         start += len(log_p)
     return found
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.inspect.indexing import Array
+from glassgpt.inspect.indexing import DIMS, Array
 from glassgpt.inspect.svg import CHAR_WIDTH, MAX_OPACITY, Figure, visible
-from glassgpt.inspect.taps import BLOCK_STEPS
 
 if TYPE_CHECKING:
     from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
@@ -112,7 +111,7 @@ def plot_heads(heads: Heads) -> Figure:
         0,
         f"{heads.step} of every head, {plural(T, 'token')}",
     )
-    is_attention = BLOCK_STEPS[heads.step].endswith("TT")
+    is_attention = DIMS[heads.step].endswith("TT")
     rows = "rows: queries, columns: keys" if is_attention else "rows: tokens"
     y = (
         add_heading(figure, f"{heads.step}: {config.n_layer} layers of {plural(config.n_head, 'head')}", rows)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glassgpt.errors import UserError
+from glassgpt.inspect.arrays import to_numpy
 from glassgpt.inspect.indexing import Array
+from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -26,11 +28,11 @@ class NeuronTokens(NamedTuple):
 
 def parameter(gpt: GPT, name: str) -> Array:
     """A tensor of the model by OpenAI's name, such as `h.0.mlp.c_fc.weight`, in float32."""
-    found = gpt.torch_model.state_dict().get(name)
-    if found is None:
+    model: Any = gpt.model
+    weights = model.weights if isinstance(model, NumpyGPT2) else model.state_dict()
+    if name not in weights:
         raise UserError(f"{gpt.name} has no tensor {name}: this part of it is not GPT-2's.")
-    values: Array = found.detach().float().cpu().numpy()
-    return values
+    return to_numpy(weights[name])
 
 
 def head_weight(gpt: GPT) -> Array:

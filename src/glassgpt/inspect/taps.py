@@ -31,6 +31,8 @@ BLOCK_STEPS = {
     "mlp.proj": "TC",
     "resid_post": "TC",
 }
+# Steps that only the blocks of some attentions have, before their attn.scores.
+ATTENTION_STEPS = {"relative": {"attn.relative": "HTT"}}
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 
@@ -43,14 +45,23 @@ def split_name(name: str) -> tuple[int | None, str]:
     return None, name
 
 
+def block_steps(config: Config) -> dict[str, str]:
+    """The steps of this model's blocks, with their dimensions."""
+    own = ATTENTION_STEPS.get(config.attention, {})
+    before = list(BLOCK_STEPS).index("attn.scores")
+    steps = list(BLOCK_STEPS.items())
+    return dict([*steps[:before], *own.items(), *steps[before:]])
+
+
 def dims_of(config: Config, name: str) -> str:
     """The dimensions of a step, such as "HTD". Raises StepIndexError if this model has no such step."""
     layer, step = split_name(name)
-    dims = BLOCK_STEPS.get(step) if layer is not None else (EMBEDDING_STEPS | FINAL_STEPS).get(step)
+    steps = block_steps(config)
+    dims = steps.get(step) if layer is not None else (EMBEDDING_STEPS | FINAL_STEPS).get(step)
     if dims is None:
         raise StepIndexError(
             f"{name!r} is not a step of the model. Steps are {', '.join(EMBEDDING_STEPS | FINAL_STEPS)} and, "
-            f"with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(BLOCK_STEPS)}."
+            f"with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(steps)}."
         )
     if layer is not None:
         check_index("layer", layer, config.n_layer)
@@ -72,7 +83,7 @@ def shape_of(config: Config, name: str, n_tokens: int) -> tuple[int, ...]:
 
 def list_steps(config: Config) -> list[str]:
     """Every step's name, in the order of computation."""
-    blocks = [f"h.{layer}.{step}" for layer in range(config.n_layer) for step in BLOCK_STEPS]
+    blocks = [f"h.{layer}.{step}" for layer in range(config.n_layer) for step in block_steps(config)]
     return [*EMBEDDING_STEPS, *blocks, *FINAL_STEPS]
 
 

@@ -9,13 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.inspect.activations import CHUNK, Activations
+from glassgpt.inspect.arrays import (
+    AnyArray,
+    concat,
+    double,
+    log_softmax,
+    norm,
+    split,
+    to_host,
+    to_numpy,
+    top_k,
+)
 from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.forward import Tap, make_forward
 from glassgpt.inspect.indexing import (
     Array,
     AttentionSteps,
@@ -27,7 +37,6 @@ from glassgpt.inspect.indexing import (
 )
 from glassgpt.inspect.lens import Lens, TokenLoss, TopK, Vocabulary, compute_token_loss, concat_top_k
 from glassgpt.inspect.taps import check_index, dims_of
-from glassgpt.model.gpt2 import Tap
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -61,15 +70,15 @@ class Trace(Displayable):
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
-        self._last_chunk: tuple[int, Tensor] | None = None  # of `logits_at`: neighbours are asked for next
+        self._last_chunk: tuple[int, AnyArray] | None = None  # of `logits_at`: neighbours are asked for next
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
     def from_tokens(cls, gpt: GPT, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
         """The trace of token ids; `tap` may replace any activation (see `gpt.intervene`)."""
-        from glassgpt.generate.engine import check_prompt, usable_vocab_size
+        from glassgpt.generate.prompt import check_prompt, usable_vocab_size
 
-        model = gpt.torch_model
+        model = gpt.model
         ids = check_prompt(tokens, gpt.backend, gpt.tokenizer)
         if len(ids) > gpt.config.n_positions:
             raise SettingError(
@@ -78,7 +87,7 @@ class Trace(Displayable):
             )
         vocabulary = Vocabulary(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
         texts = [vocabulary.text(token) for token in ids]
-        activations = Activations(model, ids, tap)
+        activations = Activations(make_forward(model), ids, tap)
         return cls(gpt.config, ids, texts, name=gpt.name, vocabulary=vocabulary, activations=activations)
 
     def __len__(self) -> int:
@@ -105,11 +114,11 @@ class Trace(Displayable):
     def read(self, *names: str) -> dict[str, Array]:
         """Several steps in one call: a block is run once for all of its steps."""
         missing = [name for name in names if name not in self._saved]
-        found = {name: _to_numpy(values) for name, values in self.tensors(missing).items()} if missing else {}
+        found = {name: to_numpy(values) for name, values in self.tensors(missing).items()} if missing else {}
         return {name: found[name] if name in found else np.asarray(self._saved[name]) for name in names}
 
-    def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """The same as tensors, in the model's dtype and on its device."""
+    def tensors(self, names: Sequence[str]) -> dict[str, AnyArray]:
+        """The same as the model has them: its kind of array, in its dtype and on its device."""
         if self._activations is not None:
             return self._activations.read(names)
         for name in names:
@@ -118,7 +127,7 @@ class Trace(Displayable):
                 raise UserError(
                     f"{name} is not in this file. Pass the model, Trace.load(path, gpt), or save more steps."
                 )
-        return {name: torch.from_numpy(np.array(self._saved[name])) for name in names}
+        return {name: np.array(self._saved[name]) for name in names}
 
     # By layer and head, by the names of inspect/taps.py.
 
@@ -165,11 +174,11 @@ class Trace(Displayable):
         if last is None or last[0] != chunk:
             (logits_of_chunk,) = self._activations.final_logits(slice(chunk, chunk + 1))
             self._last_chunk = last = chunk, logits_of_chunk
-        return _to_numpy(last[1][position % CHUNK])
+        return to_numpy(last[1][position % CHUNK])
 
     def p_at(self, position: int = -1) -> Array:
         """The next-token probabilities at a position, of the ids that stand for text."""
-        return _to_numpy(self._log_softmax(torch.from_numpy(self.logits_at(position))).exp())
+        return np.asarray(np.exp(self._log_softmax(self.logits_at(position))))
 
     @cached_property
     def token_loss(self) -> TokenLoss:
@@ -224,11 +233,11 @@ class Trace(Displayable):
         self._lenses[k] = found
         return found
 
-    def _top_k(self, chunks: Iterable[Tensor], n_layers: int, k: int) -> TopK:
+    def _top_k(self, chunks: Iterable[AnyArray], n_layers: int, k: int) -> TopK:
         """The k most likely ids and their probabilities, (n_layers, positions, k) each."""
-        tops = [self._log_softmax(chunk).topk(k, dim=-1) for chunk in chunks]
-        ids = torch.cat([top.indices for top in tops]).view(n_layers, -1, k).cpu().numpy()
-        return ids, _to_numpy(torch.cat([top.values for top in tops]).view(n_layers, -1, k).exp())
+        tops = [top_k(self._log_softmax(chunk), k) for chunk in chunks]
+        log_p, ids = (to_host(concat(parts)).reshape(n_layers, -1, k) for parts in zip(*tops, strict=True))
+        return ids, np.exp(log_p.astype(np.float32, copy=False))
 
     @cached_property
     def norms(self) -> Array:
@@ -236,7 +245,7 @@ class Trace(Displayable):
         if "norms" in self._saved:
             return np.asarray(self._saved["norms"])
         if self._activations is not None:
-            return _to_numpy(self._activations.residuals().float().norm(dim=-1))
+            return to_numpy(norm(self._activations.residuals()))
         return np.stack([np.linalg.norm(residual, axis=-1) for residual in self.residual])
 
     def append(self, token: int) -> Trace:
@@ -284,18 +293,16 @@ class Trace(Displayable):
 
         return load(path, gpt)
 
-    def log_probs(self) -> Iterator[Tensor]:
+    def log_probs(self) -> Iterator[AnyArray]:
         """The next-token log-probabilities of every position, (at most CHUNK, V) at a time, in float64."""
-        return (
-            self._log_softmax(chunk if chunk.is_mps else chunk.double()) for chunk in self._final_logits()
-        )
+        return (self._log_softmax(double(chunk)) for chunk in self._final_logits())
 
     def is_unmodified_pass_of(self, gpt: GPT) -> bool:
         """Whether its residuals come, or will come, from one pass of this very model, without edits."""
         found = self._activations
         if found is None or found.incremental or found.tap is not None or self._saved:
             return False
-        return found.model is getattr(gpt.backend, "model", None)
+        return found.forward.model is gpt.model
 
     def reuse_residuals(self, other: Trace, first: int | None) -> None:
         """Take the residuals of another trace of the same text, up to the input of block `first`."""
@@ -303,17 +310,12 @@ class Trace(Displayable):
             self._activations.first_residuals = other._activations.residuals()[: first + 1]
             self._same_residuals = other, first + 1
 
-    def _final_logits(self, start: int = 0) -> Iterable[Tensor]:
+    def _final_logits(self, start: int = 0) -> Iterable[AnyArray]:
         """The logits from a position on, in chunks."""
         if self._activations is not None:
             return self._activations.final_logits(start=start)
-        return torch.split(torch.from_numpy(np.array(self.logits[start:])), CHUNK)
+        return split(self.logits[start:], CHUNK)
 
-    def _log_softmax(self, logits: Tensor) -> Tensor:
+    def _log_softmax(self, logits: AnyArray) -> AnyArray:
         """Log-probabilities of the ids that stand for text: a padded vocabulary has more ids than tokens."""
-        logits = logits[..., : self.vocabulary.size]
-        return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(dim=-1)
-
-
-def _to_numpy(values: Tensor) -> Array:
-    return values.detach().float().cpu().numpy()
+        return log_softmax(logits[..., : self.vocabulary.size])

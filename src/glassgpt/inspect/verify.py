@@ -7,24 +7,31 @@ but never more than the float32 error scaled by how much coarser the dtype is. S
 the model at hand, place by place, and not chosen.
 
 Most checks speak to the protocol of `backend.py`, so any backend can be put to them, and see logits. Those in
-`LAYER_CHECKS` look into the torch model and name the block where a fault begins.
+`LAYER_CHECKS` look into the torch model and name the block where a fault begins (verify_layers.py). Without
+torch, the reference is the numpy model's.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from glassgpt.backend import DEFAULT_BACKEND, Backend, ScoreRequest, load_backend
-from glassgpt.model import GPT2, Cache, TorchBackend, load_model
+from glassgpt.backend import (
+    BACKENDS,
+    Backend,
+    ScoreRequest,
+    is_torch_installed,
+    load_backend,
+)
+from glassgpt.errors import NEEDS_TORCH, SettingError
+from glassgpt.inspect.arrays import log_softmax, to_float64
+from glassgpt.model.numpy_backend import load_numpy_model
+from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -33,18 +40,21 @@ if TYPE_CHECKING:
 # rounds differently: one row times a 768-wide matrix was measured to deviate by 4.4 e from many rows.
 TIMES_ROUNDING = 8
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+# The dtypes that each backend is checked in.
+DTYPES = {"native": tuple(EPS), "torch": tuple(EPS), "numpy": ("float32",)}
 LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
 CUDA_LENGTH = 160  # there long prompts are read by another graph than short ones (cuda_graphs.LONG_PROMPT)
 STEPS = 6  # how many of them are decoded one by one where the cache is checked
 CHUNK = 5  # tokens per call where a prompt is read in chunks
 LENGTHS = (1.0, 0.7, 0.4, 0.15)  # of the texts that share a batch, as fractions of the longest
 
-# A place (`h.3.resid_post`, `logits`) -> its values for one text, (T, C) or (T, V), in float64 on the CPU.
+# A place (`h.3.resid_post`, `logits`) -> its values for one text, (T, C) or (T, V), in float64 on the host.
 # With fewer than T rows they are the last ones.
-Values = Mapping[str, Tensor]
+Values = Mapping[str, np.ndarray]
 Texts = Sequence[Sequence[int]]
-Run = Callable[[Backend, Texts], list[dict[str, Tensor]]]
+Plan = tuple[str, str, str]  # backend, device, dtype
+Run = Callable[[Backend, Texts], list[Values]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Check:
     same_tokens: int | None = None  # positions at which the likeliest next token is the reference's
     n_tokens: int | None = None
     note: str = ""
-    backend: str = DEFAULT_BACKEND
+    backend: str = "torch"
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,10 @@ class Reference:
 def devices() -> list[str]:
     """Every device of this machine, the CPU first."""
     found = ["cpu"]
+    if not is_torch_installed():
+        return found
+    import torch
+
     if torch.cuda.is_available():
         found += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
@@ -84,48 +98,81 @@ def devices() -> list[str]:
     return found
 
 
-@torch.inference_mode()
+def backends() -> list[str]:
+    """The backends that are installed, torch first: its checks look into every layer."""
+    from glassgpt.native import is_available
+
+    installed = {"torch": is_torch_installed(), "native": is_available()}
+    return [name for name in sorted(BACKENDS, key=lambda name: name != "torch") if installed.get(name, True)]
+
+
+def check_devices(names: Sequence[str]) -> None:
+    """Refuse names of devices that are not on this machine."""
+    if is_torch_installed():
+        from glassgpt.model.torch_backend import choose_device
+
+        for name in names:
+            choose_device(name)
+        return
+    for name in names:
+        if name != "cpu":
+            raise SettingError(f"device {name!r} {NEEDS_TORCH}")
+
+
 def verify(
-    checkpoint: Checkpoint,
-    texts: Texts | None = None,
-    names: Sequence[str] | None = None,
-    dtypes: Sequence[str] = tuple(DTYPES),
-    backend: str = DEFAULT_BACKEND,
+    checkpoint: Checkpoint, planned: Sequence[Plan] | None = None, texts: Texts | None = None
 ) -> Iterator[Check]:
-    """Run every check on every device in every dtype; each result as soon as it is known."""
-    names = devices() if names is None else names
+    """Run all checks that are planned, by default all there are; each result as soon as it is known."""
+    planned = list(plan(backends(), devices(), list(EPS))) if planned is None else planned
     if texts is None:
-        on_cuda = any(name.startswith("cuda") for name in names)
+        on_cuda = any(device.startswith("cuda") for _, device, _ in planned)
         texts = sample_texts(checkpoint, CUDA_LENGTH if on_cuda else LENGTH)
-    reference = make_reference(checkpoint, texts, dtypes)
-    for device in names:
-        for dtype in dtypes:
-            # Ordinary tensors, as in ordinary use: the compiler of captured steps minds the difference.
-            with torch.inference_mode(False):
-                loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
-            for name, run in CHECKS.items():
-                if name not in LAYER_CHECKS or isinstance(loaded, TorchBackend):
-                    check = run_check(loaded, device, dtype, name, run, reference)
-                    yield dataclasses.replace(check, backend=backend)
-            del loaded
-            gc.collect()  # a captured step and its buffers refer to each other; GPU memory waits for neither
+    reference = make_reference(checkpoint, texts, list(dict.fromkeys(dtype for _, _, dtype in planned)))
+    for backend, device, dtype in planned:
+        loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
+        for name in checks_of(backend):
+            check = run_check(loaded, device, dtype, name, CHECKS[name], reference)
+            yield replace(check, backend=backend)
+        del loaded
+        gc.collect()  # a captured step and its buffers refer to each other; GPU memory waits for neither
+
+
+def plan(wanted: Sequence[str], names: Sequence[str], dtypes: Sequence[str]) -> Iterator[Plan]:
+    """What there is to check of these backends, devices and dtypes. All but torch run on the CPU only."""
+    for backend in wanted:
+        for device in names:
+            for dtype in dtypes:
+                if (backend == "torch" or device == "cpu") and dtype in DTYPES[backend]:
+                    yield backend, device, dtype
+
+
+def checks_of(backend: str) -> list[str]:
+    return [name for name in CHECKS if backend == "torch" or name not in LAYER_CHECKS]
 
 
 def run_check(backend: Backend, device: str, dtype: str, name: str, run: Run, reference: Reference) -> Check:
     """Run the model in one mode. A device that cannot do it at all is a result too."""
     try:
         # Streams, graphs and kernels go to the current device, which is otherwise the first of several.
-        with torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext():
+        with current_device(device):
             seen = run(backend, reference.texts)
-    except torch.OutOfMemoryError:
-        raise
     except RuntimeError as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's
+            raise
         if is_missing_kernel(error):
             return Check(device, dtype, name, ok=True, note="torch has no such kernel here")
         lines = str(error).strip().splitlines()
         reason = lines[0][:200] if lines else type(error).__name__
         return Check(device, dtype, name, ok=False, note=f"failed: {reason}")
     return compare(device, dtype, name, seen, reference)
+
+
+def current_device(name: str) -> AbstractContextManager[None]:
+    if not name.startswith("cuda"):
+        return nullcontext()
+    import torch
+
+    return torch.cuda.device(name)
 
 
 def sample_texts(checkpoint: Checkpoint, longest: int = LENGTH) -> Texts:
@@ -139,35 +186,46 @@ def sample_texts(checkpoint: Checkpoint, longest: int = LENGTH) -> Texts:
 
 def make_reference(checkpoint: Checkpoint, texts: Texts, dtypes: Sequence[str]) -> Reference:
     # float64 is computed and freed first: the two models are never in memory together.
-    exact = plain_pass(load_model(checkpoint, device="cpu", dtype="float64").eval(), texts)
-    seen = plain_pass(load_model(checkpoint, device="cpu", dtype="float32").eval(), texts)
-    fine = max_errors(seen, exact, torch.float32)
+    exact = plain_pass(checkpoint, texts, "float64")
+    seen = plain_pass(checkpoint, texts, "float32")
+    fine = max_errors(seen, exact, "float32")
     rounding = {"float32": fine}
     for name in dtypes:
         if name == "float32":
             continue
-        dtype = DTYPES[name]
-        coarser = torch.finfo(dtype).eps / torch.finfo(torch.float32).eps
+        coarser = EPS[name] / EPS["float32"]
         rounding[name] = {place: error * coarser for place, error in fine.items()}
+        if not is_torch_installed():
+            continue
         try:
-            plain = plain_pass(load_model(checkpoint, device="cpu", dtype=name).eval(), texts)
+            plain = plain_pass(checkpoint, texts, name)
         except RuntimeError as error:
             if not is_missing_kernel(error):
                 raise
             continue
-        for place, found in max_errors(plain, seen, dtype).items():
+        for place, found in max_errors(plain, seen, name).items():
             rounding[name][place] = min(rounding[name][place], found)
     return Reference(texts, list(seen), rounding)
 
 
-def max_errors(seen: Sequence[Values], truths: Sequence[Values], dtype: torch.dtype) -> dict[str, float]:
+def plain_pass(checkpoint: Checkpoint, texts: Texts, dtype: str) -> list[Values]:
+    """Each text by itself, without a cache, on the CPU: by torch, or where it is not installed by numpy."""
+    if not is_torch_installed():
+        return numpy_pass(load_numpy_model(checkpoint, dtype), texts)
+    from glassgpt.inspect import verify_layers
+    from glassgpt.model import load_model
+
+    return verify_layers.plain_pass(load_model(checkpoint, device="cpu", dtype=dtype).eval(), texts)
+
+
+def max_errors(seen: Sequence[Values], truths: Sequence[Values], dtype: str) -> dict[str, float]:
     """The largest error at each place, of all texts."""
     found: dict[str, float] = {}
     for one, truth in zip(seen, truths, strict=True):
         for place, values in one.items():
             # Never less than one rounding of the largest number there: a tiny model may be lucky everywhere.
-            least = torch.finfo(dtype).eps * truth[place].abs().max().item()
-            error = (values - truth[place]).abs().nan_to_num(float("inf")).max().item()
+            least = EPS[dtype] * float(np.abs(truth[place]).max())
+            error = float(np.nan_to_num(np.abs(values - truth[place]), nan=np.inf).max())
             found[place] = max(found.get(place, 0.0), error, least)
     return found
 
@@ -183,159 +241,102 @@ def is_missing_kernel(error: RuntimeError) -> bool:
 # The modes of running a model. Each returns, for every text, the values at every place it can see.
 
 
-def plain_pass(model: GPT2, texts: Texts) -> list[dict[str, Tensor]]:
-    """Each text by itself, without a cache, by the fused attention kernel."""
-    seen = []
+def numpy_pass(model: NumpyGPT2, texts: Texts) -> list[Values]:
+    """The plain pass of the numpy model: each text by itself, without a cache."""
+    seen: list[Values] = []
     for text in texts:
-        values = unpadded(watched(model, ids_of(model, [text])), [slice(None)])[0]
+        values: dict[str, np.ndarray] = {}
+
+        def catch(name: str, x: np.ndarray, values: dict[str, np.ndarray] = values) -> np.ndarray:
+            if name.endswith("resid_post") or name == "logits":
+                values[name] = to_float64(x[0])
+            return x
+
+        model(np.array([text]), tap=catch)
         if len(text) > 1:
             values["logprobs"] = next_logprobs(values["logits"], text)
         seen.append(values)
     return seen
 
 
-def next_logprobs(logits: Tensor, text: Sequence[int]) -> Tensor:
+def next_logprobs(logits: np.ndarray, text: Sequence[int]) -> np.ndarray:
     """The log-probability of each token but the first, (T - 1, 1)."""
-    return logits[:-1].log_softmax(dim=-1).gather(1, torch.tensor(text[1:])[:, None])
+    return np.take_along_axis(log_softmax(logits[:-1]), np.array(text[1:])[:, None], 1)
 
 
-def torch_model(backend: Backend) -> GPT2:
-    assert isinstance(backend, TorchBackend)
-    return backend.model
-
-
-def alone(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """The plain pass, block by block."""
-    return plain_pass(torch_model(backend), texts)
-
-
-def explicit(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """The same with a tap: scores, mask, softmax and weighted sum one after another."""
-    model, seen = torch_model(backend), []
-    for text in texts:
-        caught: dict[str, Tensor] = {}
-
-        def catch(name: str, values: Tensor, caught: dict[str, Tensor] = caught) -> Tensor:
-            if name.endswith("resid_post") or name == "logits":
-                caught[name] = values
-            return values
-
-        model(ids_of(model, [text]), tap=catch)
-        seen.append(unpadded(caught, [slice(None)])[0])
-    return seen
-
-
-def cached(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """Most of a text in one pass, then token by token, looking back through the cache."""
-    model, seen = torch_model(backend), []
-    for text in texts:
-        cache = Cache.empty(model.config, 1, len(text), model.wte.weight.device, model.wte.weight.dtype)
-        first = max(1, len(text) - STEPS)
-        pieces = [watched(model, ids_of(model, [text[:first]]), cache=cache)]
-        for position in range(first, len(text)):
-            where = torch.tensor([[position]], device=model.wte.weight.device)
-            pieces.append(watched(model, ids_of(model, [text[position : position + 1]]), where, cache))
-        joined = {place: torch.cat([piece[place] for piece in pieces], dim=1) for place in pieces[0]}
-        seen.append(unpadded(joined, [slice(None)])[0])
-    return seen
-
-
-def batched(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """The longest text four times over in one batch; all rows must come out the same."""
-    model = torch_model(backend)
-    longest = max(texts, key=len)
-    rows = unpadded(watched(model, ids_of(model, [longest] * len(texts))), [slice(None)] * len(texts))
-    by_itself = plain_pass(model, [text for text in texts if text is not longest])
-    together = {place: torch.stack([row[place] for row in rows]) for place in rows[0]}  # (rows, T, C)
-    return [together if text is longest else by_itself.pop(0) for text in texts]
-
-
-def left_padded(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """Texts of unequal lengths in one batch, all ending together."""
-    return padded(torch_model(backend), texts, left=True)
-
-
-def right_padded(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
-    """Texts of unequal lengths in one batch, all beginning together."""
-    return padded(torch_model(backend), texts, left=False)
-
-
-def padded(model: GPT2, texts: Texts, left: bool) -> list[dict[str, Tensor]]:
-    longest = max(map(len, texts))
-    ids = np.zeros((len(texts), longest), np.int64)
-    positions = np.full((len(texts), longest), -1, np.int64)
-    parts = []
-    for row, text in enumerate(texts):
-        part = slice(longest - len(text), longest) if left else slice(0, len(text))
-        ids[row, part], positions[row, part] = text, np.arange(len(text))
-        parts.append(part)
-    device = model.wte.weight.device
-    caught = watched(model, torch.from_numpy(ids).to(device), torch.from_numpy(positions).to(device))
-    return unpadded(caught, parts)
-
-
-def ragged_logits(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+def ragged_logits(backend: Backend, texts: Texts) -> list[Values]:
     """All logits of texts of unequal lengths in one call."""
     every = backend.logits(texts)  # (B, longest, V)
-    return [{"logits": as_double(logits[: len(text)])} for logits, text in zip(every, texts, strict=True)]
+    return [{"logits": to_float64(logits[: len(text)])} for logits, text in zip(every, texts, strict=True)]
 
 
-def chunked_prefill(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+def chunked_prefill(backend: Backend, texts: Texts) -> list[Values]:
     """Every text read into its row a few tokens at a time, the rows at different positions."""
-    with torch.inference_mode(False):
-        cached = backend.with_rows(len(texts))
+    cached = backend.with_rows(len(texts))
     read = [0] * len(texts)
-    out: list[list[Tensor]] = [[] for _ in texts]
+    out: list[list[np.ndarray]] = [[] for _ in texts]
     while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
         tokens = [texts[row][read[row] : read[row] + CHUNK + row] for row in rows]
         logits = cached.extend(rows, tokens, [read[row] for row in rows], "all")
-        for row, values in zip(rows, torch.split(as_double(logits), list(map(len, tokens))), strict=True):
+        ends = np.cumsum([len(some) for some in tokens])[:-1]
+        for row, values in zip(rows, np.split(to_float64(logits), ends), strict=True):
             out[row].append(values)
             read[row] += len(values)
-    return [{"logits": torch.cat(parts)} for parts in out]
+    return [{"logits": np.concatenate(parts)} for parts in out]
 
 
-def scored(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+def scored(backend: Backend, texts: Texts) -> list[Values]:
     """The log-probability of every token but the first, as evaluation computes it."""
     long = [i for i, text in enumerate(texts) if len(text) > 1]
     groups = [[ScoreRequest(np.array(texts[i], np.int64), 1)] for i in long]
-    seen: list[dict[str, Tensor]] = [{} for _ in texts]
+    seen: list[dict[str, np.ndarray]] = [{} for _ in texts]
     for keys, scores in backend.score(groups):
         for (group, _), found in zip(keys, scores, strict=True):
-            seen[long[group]]["logprobs"] = as_double(found.logprobs)[:, None]  # (T - 1, 1)
-    return seen
+            seen[long[group]]["logprobs"] = to_float64(found.logprobs)[:, None]  # (T - 1, 1)
+    return list(seen)
 
 
-def many_rows(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+def many_rows(backend: Backend, texts: Texts) -> list[Values]:
     """The engine with every text in two rows: on a GPU more than a few rows take another captured step."""
     twice = through_engine(backend, [*texts, *texts])
     both = zip(twice[: len(texts)], twice[len(texts) :], strict=True)
-    return [{"logits": torch.stack([one["logits"], other["logits"]])} for one, other in both]  # (2, T, V)
+    return [{"logits": np.stack([one["logits"], other["logits"]])} for one, other in both]  # (2, T, V)
 
 
-def through_engine(backend: Backend, texts: Texts) -> list[dict[str, Tensor]]:
+def through_engine(backend: Backend, texts: Texts) -> list[Values]:
     """As the engine does it: read all but the end of each text, then decode all of them together."""
-    with torch.inference_mode(False):
-        cached = backend.with_rows(len(texts))
+    cached = backend.with_rows(len(texts))
     read = [max(1, len(text) - STEPS) for text in texts]
     first = cached.extend(range(len(texts)), [text[:n] for text, n in zip(texts, read, strict=True)])
-    out = [[as_double(logits)] for logits in first]  # for each text a list of (V,)
+    out = [[to_float64(logits)] for logits in first]  # for each text a list of (V,)
     while rows := [row for row, text in enumerate(texts) if read[row] < len(text)]:
         new = np.array([texts[row][read[row]] for row in rows])
         logits = cached.decode(rows, cached.array(new), [read[row] for row in rows])  # (rows, V)
         for row, values in zip(rows, logits, strict=True):
-            out[row].append(as_double(values))
+            out[row].append(to_float64(values))
             read[row] += 1
-    return [{"logits": torch.stack(rows)} for rows in out]
+    return [{"logits": np.stack(rows)} for rows in out]
+
+
+def layer_check(name: str) -> Run:
+    """A check of verify_layers.py, which needs torch."""
+
+    def run(backend: Backend, texts: Texts) -> list[Values]:
+        from glassgpt.inspect import verify_layers
+
+        found: list[Values] = getattr(verify_layers, name)(backend, texts)
+        return found
+
+    return run
 
 
 LAYER_CHECKS: dict[str, Run] = {
-    "each text alone": alone,
-    "attention step by step": explicit,
-    "prefill, then decode": cached,
-    "batch of equals": batched,
-    "left padding": left_padded,
-    "right padding": right_padded,
+    "each text alone": layer_check("alone"),
+    "attention step by step": layer_check("explicit"),
+    "prefill, then decode": layer_check("cached"),
+    "batch of equals": layer_check("batched"),
+    "left padding": layer_check("left_padded"),
+    "right padding": layer_check("right_padded"),
 }
 CHECKS: dict[str, Run] = {
     **LAYER_CHECKS,
@@ -347,42 +348,10 @@ CHECKS: dict[str, Run] = {
 }  # for each device and dtype
 
 
-# Watching and comparing.
+# Comparing.
 
 
-def watched(
-    model: GPT2, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None
-) -> dict[str, Tensor]:
-    """Run the model and catch the output of each block. Hooks, not taps: a tap would switch the kernel."""
-    caught: dict[str, Tensor] = {}
-
-    def keep(place: str) -> Callable[[object, object, Tensor], None]:
-        return lambda module, args, output: caught.__setitem__(place, output)
-
-    hooks = [block.register_forward_hook(keep(f"h.{i}.resid_post")) for i, block in enumerate(model.h)]
-    try:
-        caught["logits"] = model(ids, positions, cache)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return caught
-
-
-def ids_of(model: GPT2, rows: Texts) -> Tensor:
-    return torch.tensor([list(row) for row in rows], device=model.wte.weight.device)
-
-
-def as_double(values: object) -> Tensor:
-    return torch.as_tensor(values).detach().cpu().double()
-
-
-def unpadded(caught: Mapping[str, Tensor], parts: Sequence[slice]) -> list[dict[str, Tensor]]:
-    """Take each row's own tokens out of a batch: one dict of (T, C) for each row."""
-    host = {place: as_double(values) for place, values in caught.items()}
-    return [{place: values[row, part] for place, values in host.items()} for row, part in enumerate(parts)]
-
-
-def compare(device: str, dtype: str, mode: str, seen: list[dict[str, Tensor]], reference: Reference) -> Check:
+def compare(device: str, dtype: str, mode: str, seen: list[Values], reference: Reference) -> Check:
     """Find the place and position with the largest deviation in proportion to what is tolerance there."""
     worst, deviation, tolerance, place = -1.0, 0.0, 0.0, ""
     same = total = 0
@@ -391,15 +360,16 @@ def compare(device: str, dtype: str, mode: str, seen: list[dict[str, Tensor]], r
             first = len(truth[name]) - values.shape[-2]  # the position of the first row given
             known = truth[name][first:]  # (T, C)
             values = values.reshape(-1, *known.shape)  # (rows, T, C)
-            gaps = (values - known).abs().amax(dim=(0, 2)).nan_to_num(float("inf"), float("inf"))  # (T,)
+            gaps = np.nan_to_num(np.abs(values - known).max(axis=(0, 2)), nan=np.inf)  # (T,)
             if name == "logits":
-                agree = (values.argmax(dim=-1) == known.argmax(dim=-1)).all(dim=0)  # (T,)
+                agree = (values.argmax(-1) == known.argmax(-1)).all(axis=0)  # (T,)
                 same, total = same + int(agree.sum()), total + len(agree)
             limit = reference.tolerance(name, dtype)
-            gap, where = (found.item() for found in gaps.max(dim=0))
+            where = int(gaps.argmax())
+            gap = float(gaps[where])
             if gap / limit > worst:
                 worst, deviation, tolerance = gap / limit, gap, limit
-                place = f"{name}, position {first + int(where)}"
+                place = f"{name}, position {first + where}"
     counts = (same, total) if total else (None, None)  # scores alone do not say which token is the likeliest
     return Check(device, dtype, mode, worst <= 1, deviation, tolerance, place, *counts)
 
@@ -415,17 +385,14 @@ def is_published_small(checkpoint: Checkpoint) -> bool:
     return sizes == (12, 768, 12, 50257) and tokenizer is not None and tokenizer.eot_id is not None
 
 
-@torch.inference_mode()
 def check_known_answers(checkpoint: Checkpoint) -> Check:
     """The published weights must give the published probabilities."""
-    assert checkpoint.tokenizer is not None
-    model = load_model(checkpoint, device="cpu", dtype="float32").eval()
-    start = torch.tensor([[checkpoint.tokenizer.eot_id]])  # (1, 1)
-    chances = model(start)[0, -1].double().softmax(dim=-1)  # (V,)
-    gaps = {
-        text: abs(chances[checkpoint.tokenizer.encode(text)[0]].item() - p)
-        for text, p in KNOWN_ANSWERS.items()
-    }
+    tokenizer = checkpoint.tokenizer
+    assert tokenizer is not None
+    assert tokenizer.eot_id is not None
+    logits = plain_pass(checkpoint, [[tokenizer.eot_id]], "float32")[0]["logits"][-1]  # (V,)
+    chances = np.exp(log_softmax(logits))
+    gaps = {text: abs(float(chances[tokenizer.encode(text)[0]]) - p) for text, p in KNOWN_ANSWERS.items()}
     text = max(gaps, key=lambda text: gaps[text])
     place = f"probability of {text!r} after <|endoftext|>"
     ok = gaps[text] <= KNOWN_TO

@@ -1,22 +1,27 @@
 """The registry of attention classes: `Config.attention` names one of them.
 
-    @register_attention("local")
-    class LocalAttention(Attention):
+    @register_attention("window")
+    class WindowAttention(Attention):
         def attend(self, q, k, v, mask, positions, past, tap): ...
 
 A variant is a subclass of `gpt2.Attention` that overrides `attend`. The fast paths leave it alone
-(`fast_path.py`), so it trains, decodes, is scored and traced by the plain forward pass.
+(`fast_path.py`), so it trains, decodes, is scored and traced by the plain forward pass. Those of this package
+(`BUILT_IN`) are imported when a model is built with them; docs/attention.md presents them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from glassgpt.config import ATTENTIONS
+from glassgpt.config import ATTENTIONS, AttentionKind
 
 if TYPE_CHECKING:
     from glassgpt.model.gpt2 import Attention
+
+# Name -> the module that registers it.
+BUILT_IN = {"relative": "glassgpt.model.relative"}
 
 _CLASSES: dict[str, type[Attention]] = {}
 Class = TypeVar("Class", bound="type[Attention]")
@@ -26,15 +31,18 @@ def register_attention(name: str) -> Callable[[Class], Class]:
     """Let `Config(attention=name)` build its blocks with the decorated class."""
 
     def register(cls: Class) -> Class:
-        if name in _CLASSES:
-            raise ValueError(f"attention {name!r} is registered already, as {_CLASSES[name].__name__}.")
+        if name in _CLASSES or BUILT_IN.get(name, cls.__module__) != cls.__module__:
+            raise ValueError(
+                f"attention {name!r} is registered already, as {attention_class(name).__name__}."
+            )
         _CLASSES[name] = cls
-        if name not in ATTENTIONS:
-            ATTENTIONS.append(name)
+        ATTENTIONS.setdefault(name, AttentionKind())
         return cls
 
     return register
 
 
 def attention_class(name: str) -> type[Attention]:
+    if name not in _CLASSES:
+        import_module(BUILT_IN[name])
     return _CLASSES[name]

@@ -46,7 +46,9 @@ class GPT2(nn.Module):
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)  # one row for each token
-        self.wpe = nn.Embedding(config.n_positions, config.n_embd)  # one row for each position
+        self.wpe = None  # only a model with relative positions can do without
+        if config.absolute_positions:
+            self.wpe = nn.Embedding(config.n_positions, config.n_embd)  # one row for each position
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         # The head of the published models is wte itself: a token's score is how well the final vector
@@ -84,8 +86,8 @@ class GPT2(nn.Module):
         """What each token means plus where it stands: (B, T) -> (B, T, C)."""
         where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
         tokens = show(tap, "wte", self.wte(ids))  # (B, T, C)
-        positional = show(tap, "wpe", self.wpe(where.clamp(min=0)))  # (B or 1, T, C)
-        x = tokens + positional  # (B, T, C)
+        positional = torch.zeros_like(tokens) if self.wpe is None else self.wpe(where.clamp(min=0))
+        x = tokens + show(tap, "wpe", positional)  # (B or 1, T, C) each
         x = F.dropout(x, self.config.embd_pdrop, self.training)
         return show(tap, "embedding", x)
 
@@ -201,13 +203,21 @@ class Attention(nn.Module):
         return x.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
 
     def step_by_step(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, tap: Tap
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        dropout: float,
+        tap: Tap,
+        relative: Tensor | float = 0.0,
     ) -> Tensor:
         """What the fused kernel does, one named step at a time.
 
         Scores are kept in float32, as the fused kernels keep them (and as `reorder_and_upcast_attn` asks).
+        `relative` (B, H, T, L) is what a variant adds to them.
         """
-        scores = q.float() @ k.float().transpose(2, 3)  # (B, H, T, L)
+        scores = q.float() @ k.float().transpose(2, 3) + relative  # (B, H, T, L)
         scores = tap("scores", scores)
         scaled = tap("scaled", scores * self.scale)
         if mask is None:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from glassgpt.backend import Array, ScoredBatch, ScoreRequest, WantedLogits
 from glassgpt.errors import SettingError
 from glassgpt.model.cache import Cache
-from glassgpt.model.cuda_graphs import CapturedFunction, GraphRunner, on_device
+from glassgpt.model.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
 from glassgpt.model.decode import attend_each_row, decode_hidden
 from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.model.gpt2 import GPT2, Projection
@@ -52,6 +52,7 @@ class TorchBackend:
         self.score_limits: BatchLimits | None = None
         captured = self.device.type == "cuda" and can_capture(model)
         self.graphs = GraphRunner(model, self.cache) if captured else None
+        self.prefill_chunk = 64 if self.graphs is None else LONG[1]  # a graph reads fewer in the same time
 
     @classmethod
     def load(

@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from glassgpt.errors import SettingError
-from glassgpt.music.events import (
+from glassgpt.music.performance import Performance
+from glassgpt.tokenizer.events import (
     MAX_SHIFT,
     STEPS_PER_SECOND,
     VELOCITIES_PER_BIN,
     EventVocabulary,
     find_vocabulary,
 )
-from glassgpt.music.performance import Performance
 
 Ids = npt.NDArray[np.int64]
 
@@ -93,31 +93,54 @@ class PerformanceTokenizer:
         A NOTE_OFF of a silent pitch is ignored, notes that still sound end with the last event, and a
         NOTE_ON before any VELOCITY is played at 64.
         """
-        events = self.vocabulary
-        sounding: dict[int, deque[tuple[int, int]]] = {}
-        notes: list[tuple[int, int, int, int]] = []
-        now, velocity = 0, 64
+        player = Player(self.vocabulary)
         for id in ids:
-            if not 0 <= id < events.size:
-                raise SettingError(f"{id} is not the id of an event: they go from 0 to {events.size - 1}.")
-            if id >= events.velocity:
-                velocity = 1 + VELOCITIES_PER_BIN * (id - events.velocity)
-            elif id >= events.time_shift:
-                now += id - events.time_shift + 1
-            elif id >= events.note_off:
-                pitch = id - events.note_off + events.lowest
-                if sounding.get(pitch):
-                    notes.append((*sounding[pitch].popleft(), pitch, now))
-            elif id >= events.note_on:
-                sounding.setdefault(id - events.note_on + events.lowest, deque()).append((now, velocity))
-        for pitch, open_notes in sounding.items():
-            notes += [(*note, pitch, now) for note in open_notes]
-        table = np.array(notes, np.int64).reshape(-1, 4)
-        start, velocities, pitches, end = table.T
-        audible = end > start  # a note that ends when it begins is none
+            player.push(int(id))
+        return player.performance()
+
+
+class Player:
+    """Plays events one by one: what time it is, which notes sound, which have ended.
+
+    `now` is in steps of 10 ms. Notes may sound already: `hold` says so.
+    """
+
+    def __init__(self, vocabulary: EventVocabulary, now: int = 0) -> None:
+        self.vocabulary = vocabulary
+        self.now = now
+        self.velocity = 64
+        self.sounding: dict[int, deque[tuple[int, int]]] = {}  # pitch -> (onset, velocity) of its notes
+        self.notes: list[tuple[int, int, int, int]] = []  # that have ended: onset, velocity, pitch, end
+
+    def hold(self, pitch: int, start: int, velocity: int) -> None:
+        self.sounding.setdefault(pitch, deque()).append((start, velocity))
+
+    def push(self, id: int) -> None:
+        events = self.vocabulary
+        if not 0 <= id < events.size:
+            raise SettingError(f"{id} is not the id of an event: they go from 0 to {events.size - 1}.")
+        if id >= events.velocity:
+            self.velocity = 1 + VELOCITIES_PER_BIN * (id - events.velocity)
+        elif id >= events.time_shift:
+            self.now += id - events.time_shift + 1
+        elif id >= events.note_off:
+            pitch = id - events.note_off + events.lowest
+            notes = self.sounding.get(pitch)
+            if notes:
+                self.notes.append((*notes.popleft(), pitch, self.now))
+                if not notes:
+                    del self.sounding[pitch]
+        elif id >= events.note_on:
+            self.hold(id - events.note_on + events.lowest, self.now, self.velocity)
+
+    def performance(self) -> Performance:
+        """All notes so far; those that still sound end now. A note that ends when it begins is none."""
+        still = [(*note, pitch, self.now) for pitch, notes in self.sounding.items() for note in notes]
+        start, velocity, pitch, end = np.array(self.notes + still, np.int64).reshape(-1, 4).T
+        audible = end > start
         return Performance.from_notes(
             start[audible] / STEPS_PER_SECOND,
             end[audible] / STEPS_PER_SECOND,
-            pitches[audible],
-            velocities[audible],
+            pitch[audible],
+            velocity[audible],
         )

@@ -59,3 +59,10 @@ class Performance:
     def scale_time(self, factor: float) -> Performance:
         """Slower (factor above 1) or faster."""
         return Performance(self.start * factor, self.end * factor, self.pitch, self.velocity)
+
+    def merge(self, other: Performance) -> Performance:
+        """The notes of both."""
+        pairs = (
+            (getattr(self, name), getattr(other, name)) for name in ("start", "end", "pitch", "velocity")
+        )
+        return Performance.from_notes(*(np.concatenate(pair) for pair in pairs))

@@ -51,12 +51,7 @@ class Vocabulary:
     @property
     def byte_ids(self) -> list[int]:
         """The id of each of the 256 bytes."""
-        ids = {
-            token: i
-            for i, token in reversed(list(enumerate(self.tokens)))
-            if token is not None and len(token) == 1
-        }
-        return [ids[bytes([byte])] for byte in range(256)]
+        return [self.tokens.index(bytes([byte])) for byte in range(256)]
 
 
 class BPETokenizer(Tokenizer):

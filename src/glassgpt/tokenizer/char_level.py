@@ -157,4 +157,6 @@ def read_char_level(path: Path, data: dict[str, Any]) -> Tokenizer:
                 f"{path}: characters must be a string of different characters in code point order"
             )
         return CharTokenizer(replace_surrogates(characters))
-    raise FileFormatError(f"{path}: {OUR_KEY} is {short_repr(kind)}; known are 'byte' and 'char'")
+    raise FileFormatError(
+        f"{path}: {OUR_KEY} is {short_repr(kind)}; known are 'byte', 'char', 'performance' and 'chorale'"
+    )

@@ -46,12 +46,14 @@ def build(
 ) -> Vocabulary:
     """A vocabulary from byte-encoded tokens; `merges` as (line, left, right), `place` for errors."""
     by_id: dict[int, bytes] = {}
-    for name, token_id in {**ids, **special, **added}.items():
-        data = name.encode() if name in special or name in added else _token_bytes(path, name)
+    named = special.keys() | added.keys()
+    encoded = {name: token_id for name, token_id in ids.items() if name not in named}
+    for (name, token_id), data in zip(encoded.items(), _bytes_of_tokens(path, list(encoded)), strict=True):
         if by_id.setdefault(token_id, data) != data:
-            raise FileFormatError(
-                f"{path}: id {token_id} is assigned to two tokens; {short_repr(name)} is the second"
-            )
+            raise _assigned_twice(path, name, token_id)
+    for name, token_id in {**special, **added}.items():
+        if by_id.setdefault(token_id, name.encode()) != name.encode():
+            raise _assigned_twice(path, name, token_id)
     missing = [byte for byte, char in enumerate(to_visible(bytes(range(256)))) if char not in ids]
     if missing:
         raise FileFormatError(
@@ -59,24 +61,39 @@ def build(
             "it is not a byte-level vocabulary"
         )
     tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
+    pairs = _merged_pairs(ids, merges, place)
+    return Vocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
+
+
+def _assigned_twice(path: Path, name: str, token_id: int) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: id {token_id} is assigned to two tokens; {short_repr(name)} is the second"
+    )
+
+
+def _merged_pairs(
+    ids: Mapping[str, int], merges: Iterable[tuple[int, str, str]], place: str
+) -> dict[Pair, int]:
+    """The id that each pair of ids becomes, by rank; the parts of a merge must be made by earlier ones."""
     pairs: dict[Pair, int] = {}
     reachable = {ids[char] for char in unicode_to_bytes()}
     for number, left, right in merges:
         pair = (ids[left], ids[right])
-        for part, token_id in ((left, pair[0]), (right, pair[1])):
-            if token_id not in reachable:
-                raise FileFormatError(
-                    f"{place} {number}: no earlier merge makes {short_repr(part)}; "
-                    "the merges are out of order"
-                )
+        if pair[0] not in reachable or pair[1] not in reachable:
+            part = left if pair[0] not in reachable else right
+            raise FileFormatError(
+                f"{place} {number}: no earlier merge makes {short_repr(part)}; the merges are out of order"
+            )
         made = ids[left + right]
         reachable.add(made)
         pairs.setdefault(pair, made)
-    return Vocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
+    return pairs
 
 
 def check_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
     """Token -> id, each id a sensible integer."""
+    if _all_sensible(data):  # in a few calls, because start-up waits for it
+        return dict(data)
     for name, token_id in data.items():
         if type(token_id) is not int or not 0 <= token_id < HIGHEST_ID:
             raise FileFormatError(
@@ -86,6 +103,16 @@ def check_ids(path: Path, data: Mapping[str, Any]) -> dict[str, int]:
         if any("\ud800" <= char <= "\udfff" for char in name):
             raise FileFormatError(f"{path}: the token {short_repr(name)} contains a lone surrogate")
     return dict(data)
+
+
+def _all_sensible(data: Mapping[str, Any]) -> bool:
+    if not data or set(map(type, data.values())) != {int}:
+        return False
+    try:
+        "".join(data).encode()  # fails for a lone surrogate
+    except UnicodeEncodeError:
+        return False
+    return bool(min(data.values()) >= 0 and max(data.values()) < HIGHEST_ID)
 
 
 def check_merges(
@@ -99,11 +126,11 @@ def check_merges(
             raise FileFormatError(
                 f"{place} {number}: a merge is two tokens with one space between, not {line[:80]!r}"
             )
-        for token in (left, right, left + right):
-            if token not in ids:
-                raise FileFormatError(
-                    f"{place} {number}: {short_repr(token)} is not in the vocabulary of {path.parent}"
-                )
+        if left not in ids or right not in ids or left + right not in ids:
+            token = next(token for token in (left, right, left + right) if token not in ids)
+            raise FileFormatError(
+                f"{place} {number}: {short_repr(token)} is not in the vocabulary of {path.parent}"
+            )
         merges.append((number, left, right))
     return merges
 
@@ -119,6 +146,16 @@ def _is_name(token: str) -> bool:
     """Whether a token that no merge makes is a name, not encoded bytes."""
     alphabet = unicode_to_bytes()
     return token not in alphabet and (token.isascii() or any(char not in alphabet for char in token))
+
+
+def _bytes_of_tokens(path: Path, names: list[str]) -> list[bytes]:
+    """The bytes of byte-encoded tokens: all in one call, which is ten times as fast as one by one."""
+    joined = "\n".join(names)
+    if not set(joined) - {"\n"} <= unicode_to_bytes().keys() or joined.count("\n") >= max(1, len(names)):
+        return [_token_bytes(path, name) for name in names]
+    separator = "\u0100"  # not a byte
+    table = {ord(char): byte for char, byte in unicode_to_bytes().items()} | {ord("\n"): separator}
+    return [part.encode("latin-1") for part in joined.translate(table).split(separator)] if names else []
 
 
 def _token_bytes(path: Path, name: str) -> bytes:

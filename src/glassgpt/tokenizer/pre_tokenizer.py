@@ -38,9 +38,17 @@ def _word_pattern() -> re.Pattern[str]:
     return re.compile(_ASCII_FIRST.replace("@", r"[^\x00-\x7f]") + pattern)
 
 
+@cache
+def _ascii_word_pattern() -> re.Pattern[str]:
+    """The same for text of ASCII alone. Compiling the tables of Unicode takes longer than a prompt needs."""
+    pattern = PATTERN.replace(r"\p{L}", "[A-Za-z]").replace(r"\p{N}", "[0-9]")
+    pattern = pattern.replace(r"[^\s[A-Za-z][0-9]]", r"[^\t-\r 0-9A-Za-z]")
+    return re.compile(pattern.replace(r"\s", r"[\t-\r ]").replace(r"\S", r"[^\t-\r ]"))
+
+
 def split_words(text: str) -> list[str]:
     """Split a text into words, within which merges happen; concatenated they are the text again."""
-    return _word_pattern().findall(text)
+    return (_ascii_word_pattern() if text.isascii() else _word_pattern()).findall(text)
 
 
 @cache

@@ -1,4 +1,5 @@
-"""Hugging Face's tokenizer.json, for the byte-level BPE that GPT-2 is, and ours for characters and bytes.
+"""Hugging Face's tokenizer.json, for the byte-level BPE that GPT-2 is, and ours for characters,
+bytes and music.
 
 Parts of a tokenizer.json that would change the ids in a way we do not have are refused by name.
 """
@@ -15,6 +16,8 @@ from glassgpt.files import read_json
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
 from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
+from glassgpt.tokenizer.events import KINDS as EVENT_KINDS
+from glassgpt.tokenizer.events import read_events
 from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import build, check_ids, check_merges, visible_merges, visible_tokens
 from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
@@ -24,7 +27,7 @@ def read(path: Path) -> Tokenizer:
     """Open a tokenizer.json: Hugging Face's or ours."""
     data = read_json(path, LARGEST_FILE)
     if OUR_KEY in data:
-        return read_char_level(path, data)
+        return (read_events if data[OUR_KEY] in EVENT_KINDS else read_char_level)(path, data)
     return BPETokenizer(_read_bpe(path, data))
 
 
@@ -83,8 +86,8 @@ def _kind(part: object) -> str:
 
 def _read_merge_lines(place: str, merges: list[Any]) -> Iterable[tuple[int, str]]:
     for number, merge in enumerate(merges, start=1):
-        if isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge):
-            yield number, " ".join(merge)
+        if type(merge) is list and len(merge) == 2 and type(merge[0]) is type(merge[1]) is str:
+            yield number, f"{merge[0]} {merge[1]}"
         elif isinstance(merge, str):
             yield number, merge
         else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
@@ -64,6 +65,11 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
             )
         if tokenizer is not None:
             check_vocabulary(tokenizer, checkpoint, asked.init_from)
+        for name, value, of_model in differing_attention(asked, checkpoint.config):
+            raise SettingError(
+                f"{name} {value} differs from {of_model} of {asked.init_from}. "
+                f"Leave out --{name.replace('_', '-')} or --init-from."
+            )
         config = dataclasses.replace(
             checkpoint.config, embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout
         )
@@ -76,6 +82,7 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
         parse_shape(shape), vocab_size=vocab_size,
         n_positions=max(asked.settings.context, published_positions(shape)),
         embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
+        **attention_settings(asked),
     )  # fmt: skip
     weights, memory = 4 * config.n_parameters, total_memory()
     if weights > memory:
@@ -85,6 +92,22 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
             "memory. Choose a smaller --shape or --context."
         )
     return GPT2(config)
+
+
+ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions")  # of RunConfig and Config
+
+
+def attention_settings(asked: RunConfig) -> dict[str, Any]:
+    """Those that were given."""
+    given = {name: getattr(asked, name) for name in ATTENTION_SETTINGS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def differing_attention(asked: RunConfig, config: Config) -> Iterator[tuple[str, Any, Any]]:
+    """The name of each setting of the attention that was given and is another in the config; both values."""
+    for name, value in attention_settings(asked).items():
+        if value != getattr(config, name):
+            yield name, value, getattr(config, name)
 
 
 def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, model: str) -> None:

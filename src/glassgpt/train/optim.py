@@ -19,11 +19,12 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
     With Muon, the blocks' matrices are updated by orthogonalized momentum (K. Jordan, 2024) and the rest by
     AdamW: embeddings are lookup tables, not linear maps, and gain nothing from it.
     """
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     matrices, tables, vectors = {}, [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
             vectors.append(parameter)
-        elif settings.optimizer == "muon" and name.startswith("h."):
+        elif settings.optimizer == "muon" and name.startswith("h.") and id(parameter) not in embeddings:
             matrices[name] = parameter
         else:
             tables.append(parameter)

@@ -48,6 +48,7 @@ class TrainSettings:
     activation_checkpointing: bool = False  # recompute activations in the backward pass to save memory
     z_loss: float = 0.0  # weight of the z-loss (PaLM: 1e-4); not part of the reported loss
     label_smoothing: float = 0.0  # label smoothing; not part of the reported loss
+    transpose: int = 0  # music: move each sequence by up to N semitones, up or down, at random
     seed: int = 0  # seed of the initial weights, the data order and dropout
     eval_every: int = 200  # evaluate every N steps
     eval_batches: int = 4  # validation batches per evaluation, always the same ones
@@ -76,6 +77,7 @@ class TrainSettings:
                     f"micro_batch_size {wanted} does not divide batch_size {self.batch_size}. "
                     f"Choose one of {', '.join(map(str, near))}."
                 )
+        check_whole("transpose", self.transpose, 0, 12, "3 is the Music Transformer's")
         check_whole("seed", self.seed, 0, TRAINING_SEEDS)
         check_number("lr", self.lr, 0, 1000, "1e-3 is usual", above=True)
         if self.matrix_lr is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -25,6 +26,7 @@ from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.tokenizer.events import NamedTokenizer
 from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import (
@@ -38,7 +40,14 @@ from glassgpt.train.distributed.parallelize import check_mode
 from glassgpt.train.distributed.process_group import data_parallel, init_distributed
 from glassgpt.train.environment import pick_precision, write_environment
 from glassgpt.train.estimate import Estimate, estimate_training
-from glassgpt.train.init_model import format_shape, init_model, parse_shape, sides
+from glassgpt.train.init_model import (
+    attention_settings,
+    differing_attention,
+    format_shape,
+    init_model,
+    parse_shape,
+    sides,
+)
 from glassgpt.train.interrupt import StopRequested, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.memory import micro_batch_size
@@ -76,6 +85,9 @@ class RunConfig:
     init_from: str | None = None
     dropout: float | None = None  # 0.1
     attention_dropout: float | None = None  # as dropout
+    attention: str | None = None  # causal
+    relative_distance: int | None = None  # the context; of attention relative, as is the next
+    absolute_positions: bool | None = None  # True
     device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None
@@ -92,6 +104,7 @@ class RunConfig:
             check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
             parse_shape(self.shape)
+        Config(**attention_settings(self))  # raises if they do not belong together
 
 
 def train(
@@ -226,7 +239,10 @@ class Trainer:
         for part in (shards, held_out):
             part.check_ids(model.config.vocab_size, progress)
         self.model = model.to(device)
-        self.loader = Loader(shards, settings.context, settings.batch_size, settings.seed)
+        self.loader = Loader(
+            shards, settings.context, settings.batch_size, settings.seed,
+            variants=transpositions(self.tokenizer, settings.transpose),
+        )  # fmt: skip
         self.held_out = held_out_batches(held_out, settings)
         # What settings.json records beside the settings.
         self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
@@ -401,6 +417,8 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
     ):
         if dropout is not None and dropout != of_run:
             raise conflict(name, dropout, of_run)
+    for name, value, attention_of_run in differing_attention(asked, config):
+        raise conflict(name, value, attention_of_run)
     if asked.init_from is None:
         return
     origin = read_settings(asked.out)[1]
@@ -419,6 +437,18 @@ def is_same_path(one: str, other: str) -> bool:
 
 def data_tokenizer(data: str) -> Tokenizer | None:
     return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
+
+
+def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | None:
+    """What each id becomes in the other keys, (2 * semitones + 1, V); None if music stays as it is."""
+    if semitones == 0:
+        return None
+    if not isinstance(tokenizer, NamedTokenizer):
+        raise SettingError(
+            f"transpose {semitones} is for music, and this data is text. Leave out --transpose, or prepare "
+            "MIDI files with glassgpt music prepare."
+        )
+    return tokenizer.transpositions(semitones)
 
 
 def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:

@@ -47,6 +47,10 @@ class Checkpoint:
         """The int8 values and scales of a tensor stored that way in its file, else None."""
         return self.tensors.packed(name) if isinstance(self.tensors, LazyTensors) else None
 
+    def stored_dtype(self, name: str) -> str:
+        """The name of the dtype in which the file stores a tensor."""
+        return storage_dtype(self.tensors, name)
+
     @property
     def remarks(self) -> list[str]:
         """What whoever runs the model should know of its files, a line each."""

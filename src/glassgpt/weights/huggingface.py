@@ -17,7 +17,7 @@ import numpy as np
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, short_repr
 from glassgpt.files import atomic_write, parse_json, path_inside, read_json
-from glassgpt.weights import pickled, safetensors_file
+from glassgpt.weights import safetensors_file
 from glassgpt.weights.checkpoint import (
     Array,
     Checkpoint,
@@ -46,6 +46,8 @@ def detect(path: str | Path) -> bool:
     path = Path(path)
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHT_FILES)
+    from glassgpt.weights import pickled
+
     return (
         path.name.endswith(".index.json")
         or safetensors_file.has_signature(path)
@@ -188,6 +190,8 @@ def _read_entries(file: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         return _read_shards(file), {}
     if file.suffix == ".safetensors" or safetensors_file.has_signature(file):
         return safetensors_file.open_tensors(file)
+    from glassgpt.weights import pickled
+
     if pickled.has_signature(file):
         return pickled.lazy_tensors(found := pickled.load_pickled(file), found.values), {}
     raise FileFormatError(f"{file} is neither safetensors nor a file of torch.save. Download the file again.")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError, FileFormatError, UserError
+from glassgpt.errors import NEEDS_TORCH, ConfigError, FileFormatError, UserError
 from glassgpt.files import atomic_write
 from glassgpt.weights import pickled
 from glassgpt.weights.checkpoint import (
@@ -78,7 +78,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     try:
         import torch
     except ImportError:
-        raise UserError("writing a nanoGPT file needs torch: pip install 'glassgpt[torch]'.") from None
+        raise UserError(f"writing a nanoGPT file {NEEDS_TORCH}") from None
     state = {f"transformer.{name}": _torch(tensors, name, dtype) for name in config.shapes()}
     state["lm_head.weight"] = state["transformer.wte.weight"]  # tied: one storage under two names
     values = {

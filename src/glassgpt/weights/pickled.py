@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from glassgpt.errors import FileFormatError, UserError
+from glassgpt.errors import NEEDS_TORCH, FileFormatError, UserError
 from glassgpt.files import file_size
 from glassgpt.files.byte_reader import ByteReader
 from glassgpt.weights.checkpoint import Array, LazyTensor
@@ -64,8 +64,8 @@ def load_pickled(path: str | Path) -> Pickled:
         import torch
     except ImportError:
         raise UserError(
-            f"{path} was made by torch.save and needs torch to be read: pip install 'glassgpt[torch]', "
-            "or use the .safetensors file of the same model."
+            f"{path} was made by torch.save: reading it {NEEDS_TORCH} "
+            "Or use the .safetensors file of the same model."
         ) from None
     addresses: list[int] = []
 

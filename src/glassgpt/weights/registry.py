@@ -6,7 +6,6 @@ imported when needed.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,10 +16,7 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
 from glassgpt.files import check_not_device
 from glassgpt.progress import Progress, no_progress
-from glassgpt.weights import run_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
-from glassgpt.weights.hub import KNOWN, PARTS, fetch, is_hub_name
-from glassgpt.weights.huggingface import read_config
 from glassgpt.weights.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
@@ -66,6 +62,8 @@ def load_config(name_or_path: str | Path, *, offline: bool = False) -> Config:
     path, _ = resolve_model(name_or_path, ("config",), offline=offline)
     with _readable(path):
         if not contains_weights(path) and (path / "config.json").is_file():
+            from glassgpt.weights.huggingface import read_config
+
             return read_config(path / "config.json")
         module = _module(detect_format(path))
         config: Config = (
@@ -81,8 +79,9 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
 
     found: Tokenizer | None
     with _readable(path):
-        if run_checkpoint.detect(path):
-            path = run_checkpoint.run_folder(path)
+        run = _module("run")
+        if run.detect(path):
+            path = run.run_folder(path)
         if path.is_dir() or path.suffix.lower() in _TOKENIZER_SUFFIXES:
             return Tokenizer.load(path)
         if detect_format(path) == "gguf":
@@ -100,12 +99,13 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
 
 def resolve_model(
     name_or_path: str | Path,
-    parts: Collection[str] = PARTS,
+    parts: Collection[str] | None = None,
     *,
     offline: bool = False,
     progress: Progress = no_progress,
 ) -> tuple[Path, str]:
-    """The path of a model, with these parts downloaded from the hub if necessary, and its display name."""
+    """The path of a model, with these parts (all of them: None) downloaded from the hub if necessary, and its
+    display name."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in shipped_names():
         return DATA / name, name
@@ -119,9 +119,11 @@ def resolve_model(
         return path, str(path)
     if isinstance(name_or_path, Path) or _looks_like_a_path(name):
         raise ModelNotFoundError(f"{path} does not exist. Check the path.")
-    if not is_hub_name(name):
-        raise ModelNotFoundError(_unknown(name, [*shipped_names(), *KNOWN]))
-    return fetch(name, parts, offline=offline, progress=progress), name
+    from glassgpt.weights import hub
+
+    if not hub.is_hub_name(name):
+        raise ModelNotFoundError(_unknown(name, [*shipped_names(), *hub.KNOWN]))
+    return hub.fetch(name, hub.PARTS if parts is None else parts, offline=offline, progress=progress), name
 
 
 def contains_weights(path: Path) -> bool:
@@ -243,6 +245,8 @@ def _looks_like_a_path(name: str) -> bool:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(known)}."
     return f"no model, file or folder is called {name!r}.{hint} Or give owner/name or a path."

@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import waiting_for
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.errors import SettingError, UserError
 from glassgpt.ranges import check_whole
 

@@ -7,11 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import read_prompt
 from glassgpt.errors import UserError
 

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
+from glassgpt.cli.parse import parse_known
 from glassgpt.cli.text import encode_prompt, read_prompt
 from glassgpt.generate.generation import Interrupted
 from glassgpt.generate.settings import Settings
@@ -193,6 +192,10 @@ def to_json(generation: Generation, prompt: str | None, model: str) -> dict[str,
     }
     if generation.alternatives is not None and any(generation.alternatives):
         result["alternatives"] = [[list(pair) for pair in pairs] for pairs in generation.alternatives]
+    if generation.prompt_logprobs is not None:
+        result["prompt_logprobs"] = generation.prompt_logprobs
+    if generation.prompt_alternatives is not None:
+        result["prompt_alternatives"] = generation.prompt_alternatives
     if generation.score is not None:
         result["score"] = generation.score
     return result

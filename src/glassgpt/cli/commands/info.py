@@ -10,11 +10,10 @@ from typing import Annotated
 
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import Positional
 
 from glassgpt.cli import terminal
 from glassgpt.cli.commands.convert import size_on_disk
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
 from glassgpt.files import read_text

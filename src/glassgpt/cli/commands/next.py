@@ -7,11 +7,9 @@ import math
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import encode_prompt, format_token, read_prompt
 from glassgpt.ranges import check_whole
 

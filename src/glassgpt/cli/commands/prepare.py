@@ -7,10 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:

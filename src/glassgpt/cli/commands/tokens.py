@@ -7,10 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import format_token, read_text
 
 if TYPE_CHECKING:

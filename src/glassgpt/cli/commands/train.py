@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes
-
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.parse import flag, parse_known
+from glassgpt.cli.options import OmitArgPrefixes, flag
+from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
 from glassgpt.progress import Advance
 from glassgpt.train.reporter import Reporter
@@ -79,6 +78,15 @@ def command(
     attention_dropout: Annotated[
         float | None, flag("dropout of attention, if different; 0 is faster", "X", default="")
     ] = None,
+    attention: Annotated[
+        str | None, flag("causal, as GPT-2's, or relative (docs/attention.md)", "NAME", default="causal")
+    ] = None,
+    relative_distance: Annotated[
+        int | None, flag("with relative: longer distances count as this many", "N", default="all positions")
+    ] = None,
+    no_absolute_positions: Annotated[
+        bool, flag("with relative: without GPT-2's position embeddings beside", default="")
+    ] = False,
     prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="")] = None,
     device: Device = None,
     parallel: Annotated[
@@ -102,7 +110,8 @@ def command(
 
     config = RunConfig(
         data=data, out=Path(out), settings=settings, shape=shape, init_from=init_from, dropout=dropout,
-        attention_dropout=attention_dropout, device=device, parallel=parallel,
+        attention_dropout=attention_dropout, attention=attention, relative_distance=relative_distance,
+        absolute_positions=False if no_absolute_positions else None, device=device, parallel=parallel,
         tensor_parallel_size=tensor_parallel_size, prompt=prompt, tensorboard=tensorboard, tracker=tracker,
         resume=resume,
     )  # fmt: skip

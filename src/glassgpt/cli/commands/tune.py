@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:

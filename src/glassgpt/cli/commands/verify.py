@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
+from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,29 +34,41 @@ def command(
         tuple[Literal["float32", "bfloat16", "float16"], ...],
         flag("check only this dtype; may be repeated", default="all three"),
     ] = (),
+    backend: Annotated[
+        tuple[str, ...], flag("check only this backend; may be repeated", "NAME", default="all installed")
+    ] = (),
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
-    """Run a model in every configuration this machine offers (each device and dtype, with and without the KV
-    cache, padded, batched, through the engine) and compare every layer with a plain float32 forward pass on
-    the CPU. The tolerance is 8 times the measured rounding error of that dtype; exit code 1 if any layer
-    exceeds it. For prepared data, compare each token file with its stored hash."""
+    """Run a model in every configuration this machine offers (each backend, device and dtype, with and
+    without the KV cache, padded, batched, through the engine) and compare every layer with a plain float32
+    forward pass on the CPU. The tolerance is 8 times the measured rounding error of that dtype; exit code 1
+    if any layer exceeds it. For prepared data, compare each token file with its stored hash."""
     from glassgpt.train.data.shards import INDEX
 
     if (Path(model).expanduser() / INDEX).is_file():
         return verify_shards(model, json)
+    from glassgpt.backend import check_backend
     from glassgpt.inspect import verify
-    from glassgpt.model.torch_backend import choose_device
     from glassgpt.weights import load_checkpoint
     from glassgpt.weights.hub import KNOWN
 
-    for name in device:
-        choose_device(name)
+    for name in backend:
+        check_backend(name)
+    verify.check_devices(device)
     names = list(device) if device else verify.devices()
-    dtypes = list(dtype) if dtype else list(verify.DTYPES)
+    dtypes = list(dtype) if dtype else list(verify.EPS)
+    backends = list(backend) if backend else verify.backends()
+    planned = list(verify.plan(backends, names, dtypes))
+    if not planned:
+        raise SettingError(
+            f"{'/'.join(backends)} does not run in {'/'.join(dtypes)} on {'/'.join(names)}. "
+            "Leave out --dtype or --device."
+        )
     checkpoint = load_checkpoint(model, progress=terminal.progress)
     checks: list[Check] = []
-    with terminal.progress(f"verifying {model}", len(names) * len(dtypes) * len(verify.CHECKS)) as advance:
-        for check in verify.verify(checkpoint, names=names, dtypes=dtypes):
+    total = sum(len(verify.checks_of(each[0])) for each in planned)
+    with terminal.progress(f"verifying {model}", total) as advance:
+        for check in verify.verify(checkpoint, planned):
             checks.append(check)
             advance(1)
         if model in ("gpt2", KNOWN["gpt2"]) and verify.is_published_small(checkpoint):
@@ -102,10 +113,11 @@ def make_table(checks: list[Check]) -> Table:
     ok, fail = ("✓ ok", "✗ FAIL") if terminal.supports_unicode(sys.stdout) else ("ok", "FAIL")
     previous = ("", "")
     for check in checks:
-        current = (check.device, check.dtype)
+        place = check.device if check.backend == "torch" else f"{check.device}, {check.backend}"
+        current = (place, check.dtype)
         ran = check.deviation is not None and check.tolerance is not None
         cells: list[Text | str] = [
-            check.device if check.device != previous[0] else "",
+            place if place != previous[0] else "",
             check.dtype if current != previous else "",
             check.mode,
             f"{check.deviation:.1e}" if ran else "",
@@ -141,7 +153,7 @@ def summarize(model: str, checks: list[Check]) -> str:
     worst = max(ran, key=fraction_of_tolerance)
     return (
         f"{model}: {verdict}; the largest deviation is {fraction_of_tolerance(worst):.2g} of the tolerance "
-        f"({worst.device} {worst.dtype}, {worst.mode}, at {worst.place})."
+        f"({worst.backend}, {worst.device} {worst.dtype}, {worst.mode}, at {worst.place})."
     )
 
 

@@ -70,9 +70,8 @@ export class GlassStages extends Drawn {
     const shown = this.#shown;
     if (!shown || !this.width) return;
     const count = shown.tokens.length;
-    const across = this.width >= 420 ? 3 : 1;
-    const room = this.width / across - 12;
-    const cell = Math.max(1, Math.min(24, (room - NAME) / count));
+    // Names stand beside the first of the three only.
+    const cell = Math.max(1, Math.min(22, (this.width - NAME - 3 * 14) / (3 * count)));
     const named = cell >= 9;
     const left = named ? NAME : 4;
     const size = count * cell;
@@ -87,15 +86,22 @@ export class GlassStages extends Drawn {
       (i) => (masked(i) ? null : colours[Math.round(255 * Math.sqrt(shown.weights[Math.floor(i / count)][i % count]))].rgb),
     ];
     this.#canvases.forEach((canvas, stage) => {
-      const context = prepare(canvas, left + size + 2, size + 2);
-      context.drawImage(pixels(count, count, paints[stage]), left, 1, size, size);
+      const start = this.#left(stage);
+      const context = prepare(canvas, start + size + 2, size + 2);
+      context.drawImage(pixels(count, count, paints[stage]), start, 1, size, size);
       this.#decorate(context, shown, stage);
     });
   }
 
+  /** Where a matrix begins in its canvas. @param {number} stage */
+  #left(stage) {
+    return stage === 0 ? this.#geometry.left : 2;
+  }
+
   /** Names, the mask's steps, the cursor's row, and the cell that is read. @param {CanvasRenderingContext2D} context @param {Stages} shown @param {number} stage */
   #decorate(context, { tokens, token, mask }, stage) {
-    const { left, cell, size } = this.#geometry;
+    const { cell, size } = this.#geometry;
+    const left = this.#left(stage);
     const count = tokens.length;
     context.strokeStyle = colour("line-strong");
     context.strokeRect(left - 0.5, 0.5, size + 1, size + 1);
@@ -107,7 +113,7 @@ export class GlassStages extends Drawn {
       }
       context.stroke();
     }
-    if (cell >= 9) {
+    if (cell >= 9 && stage === 0) {
       context.font = "11px system-ui, sans-serif";
       context.textAlign = "right";
       tokens.forEach(({ text }, place) => {
@@ -129,7 +135,8 @@ export class GlassStages extends Drawn {
   /** @param {HTMLCanvasElement} canvas @param {MouseEvent} event */
   #point(canvas, { clientX, clientY }) {
     const box = canvas.getBoundingClientRect();
-    const { left, cell } = this.#geometry;
+    const { cell } = this.#geometry;
+    const left = this.#left(this.#canvases.indexOf(canvas));
     const [query, key] = [Math.floor((clientY - box.top - 1) / cell), Math.floor((clientX - box.left - left) / cell)];
     const count = this.#shown?.tokens.length ?? 0;
     if (query < 0 || query >= count || key >= count) return hover(null);

@@ -163,10 +163,10 @@ async def call_api(app: ASGIApp, key: str) -> Any | None:
 
 def activations_json(cached: CachedTrace) -> dict[str, Any]:
     """The residual stream and the steps inside blocks, for every token."""
-    from glassgpt.model.fast_path import can_run_blocks_alone
+    from glassgpt.inspect.forward import make_forward
 
     trace, config = cached.trace, cached.gpt.config
-    if not can_run_blocks_alone(cached.gpt.torch_model):
+    if not make_forward(cached.gpt.model).runs_blocks_alone:
         raise ApiError(422, "This model's attention is not GPT-2's, so an exported page cannot compute it.")
     per_token = 9 * config.n_embd + 2 * config.d_mlp
     size = 4 * len(trace) * (config.n_layer * per_token + config.n_embd)

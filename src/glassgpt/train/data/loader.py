@@ -27,10 +27,20 @@ from glassgpt.train.data.shards import Shards, Split
 
 
 class Loader:
-    """Batches of windows. `shuffle=False` keeps the order of the data, for evaluation."""
+    """Batches of windows. `shuffle=False` keeps the order of the data, for evaluation.
+
+    `variants` (N, V) are N ways to rename the ids, of which each window gets one at random: music in another
+    key, for example.
+    """
 
     def __init__(
-        self, shards: Shards | Split, context: int, batch_size: int, seed: int = 0, shuffle: bool = True
+        self,
+        shards: Shards | Split,
+        context: int,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        variants: np.ndarray | None = None,
     ) -> None:
         if context < 1 or batch_size < 1:
             raise SettingError(f"batch size {batch_size} and context {context} must be at least 1.")
@@ -44,6 +54,7 @@ class Loader:
         self.batch_size = batch_size
         self.seed = seed
         self.shuffle = shuffle
+        self.variants = variants
         self._layout = WindowLayout(shards.document_starts, len(shards), context)
         self._ends = [0]  # epoch e is the windows ends[e] to ends[e + 1]
         self._epochs: dict[int, np.ndarray] = {}  # the window starts of the last few epochs used
@@ -69,8 +80,11 @@ class Loader:
         indices = self.batch_indices(rank, world_size)
         first = step * self.batch_size
         starts = self.window_starts(first + indices.start, first + indices.stop)
-        for sequence, start in zip(into, starts, strict=True):
+        for window, start, sequence in zip(indices, starts, into, strict=True):
             self._read(int(start), sequence)
+            if self.variants is not None:
+                variant = hash_to_int(f"{self.seed}/variant/{first + window}") % len(self.variants)
+                sequence[:] = self.variants[variant][sequence]
 
     def window_starts(self, first: int, last: int) -> np.ndarray:
         """The positions of windows number `first` to `last` (exclusive), counted over all epochs."""

@@ -153,8 +153,8 @@ function bringIntoSight(element, bottom) {
     const bar = element.closest(".player") ? 0 : (/** @type {HTMLElement | null} */ (sheet.querySelector(".player"))?.offsetHeight ?? 0); // it stays on top
     const room = window.height - bar;
     if (top < window.top + bar || top + Math.min(height, room - 12) > window.bottom + 1) sheet.scrollTop += top - window.top - bar - 8;
-  } else if (document.documentElement.scrollHeight > innerHeight + 1 && (top < 0 || top + Math.min(height, bottom - 70) > bottom)) {
-    scrollBy(0, top - 64);
+  } else if (document.documentElement.scrollHeight > innerHeight + 1 && (top < 80 || top + Math.min(height, bottom - 100) > bottom)) {
+    scrollBy(0, top - 92); // below the tabs
   }
 }
 

@@ -1,0 +1,82 @@
+"""The rows of the KV cache: which are free, and which beginnings of texts they still hold.
+
+A row that is released keeps its prompt until somebody else needs the row. A new prompt that begins like one
+of those copies that beginning instead of reading it again. This takes no memory beyond the cache itself.
+
+Only whole chunks are shared. A prompt is always read in the same chunks, cut at multiples of the chunk size,
+and the keys and values of a chunk depend on its tokens and those before it alone: so a copied beginning has,
+bit for bit, the numbers that reading it would give, and no text depends on what the cache happens to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+ROWS_TOGETHER = 4  # torch on a CPU computes rows in fours, up to the highest in use: low rows come first
+
+
+class PrefixCache:
+    def __init__(self, rows: int, chunk: int, enabled: bool = True) -> None:
+        self.chunk = chunk
+        self.enabled = enabled
+        self.free = set(range(rows))
+        self._held: list[list[int]] = [[] for _ in range(rows)]  # whole chunks, from position 0 on
+        self._used = [0] * rows  # when a row was taken last
+        self._clock = 0
+
+    def take(self, ids: Sequence[int]) -> int:
+        """A free row for a text: at best one with its beginning, otherwise the one least worth keeping."""
+        lowest = min(self.free) // ROWS_TOGETHER
+        candidates = [row for row in self.free if row // ROWS_TOGETHER == lowest]
+        row = min(candidates, key=lambda row: (*self._loss(row, ids), self._used[row], row))
+        self.free.remove(row)
+        self._clock += 1
+        self._used[row] = self._clock
+        return row
+
+    def _loss(self, row: int, ids: Sequence[int]) -> tuple[bool, int]:
+        """Whether something would be lost by writing this text there, and minus what could be kept."""
+        held = self._held[row]
+        common = self._common(held, ids)
+        elsewhere = any(
+            len(other) >= len(held) and other[: len(held)] == held
+            for i, other in enumerate(self._held)
+            if i != row
+        )
+        return common < len(held) and not elsewhere, -common
+
+    def release(self, row: int) -> None:
+        self.free.add(row)
+
+    def find(self, ids: Sequence[int]) -> tuple[int, int]:
+        """The row with the longest beginning of a text, and its length; the last token is left to be read."""
+        if not self.enabled:
+            return -1, 0
+        lengths = [self._common(held, ids[:-1]) for held in self._held]
+        length = max(lengths)
+        return lengths.index(length), length
+
+    def keep(self, row: int, ids: Sequence[int]) -> None:
+        """Note what a row holds now, from position 0 on; an unfinished chunk does not count."""
+        whole = len(ids) // self.chunk * self.chunk if self.enabled else 0
+        self._held[row] = list(ids[:whole])
+
+    def keep_like(self, row: int, source: int) -> None:
+        """Note that a row was made to begin as another does."""
+        self._held[row] = self._held[source]
+
+    def clear(self) -> None:
+        """All rows are free and hold nothing."""
+        self.free = set(range(len(self._held)))
+        self._held = [[] for _ in self._held]
+
+    def _common(self, held: list[int], ids: Sequence[int]) -> int:
+        """How many tokens of whole chunks two texts have in common."""
+        length = 0
+        while (
+            length < len(held)
+            and length + self.chunk <= len(ids)
+            and held[length : length + self.chunk] == list(ids[length : length + self.chunk])
+        ):
+            length += self.chunk
+        return length

@@ -1,0 +1,64 @@
+"""What a request means to a model: its prompt's ids, how many of them fit, and which tokens end the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glassgpt.backend import Backend
+from glassgpt.errors import SettingError
+from glassgpt.generate.settings import Settings
+from glassgpt.generate.text import Tokenizer
+from glassgpt.ranges import check_whole
+
+
+def fit_length(length: int, remaining: int, context: int) -> int:
+    """How many of the last tokens to read, so that `remaining` more can be drawn, at best without sliding."""
+    if length <= context and length + remaining - 1 <= context:
+        return length
+    least = context - context // 4
+    return min(length, max(least, min(context, context - (remaining - 1))))
+
+
+def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
+    """The ids to start from; none at all means the beginning of a document."""
+    vocab_size = backend.config.vocab_size
+    ids = [int(token) for token in prompt]
+    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
+    if wrong is not None:
+        raise SettingError(f"token id {wrong} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
+    if ids:
+        return ids
+    start = end_of_text(backend, tokenizer)
+    if start is None:
+        start = backend.config.bos_token_id
+    if start is None or not 0 <= start < vocab_size:
+        raise SettingError(
+            "an empty prompt needs an end-of-text token, which this model lacks. Write a prompt."
+        )
+    return [start]
+
+
+def usable_vocab_size(backend: Backend, tokenizer: Tokenizer | None) -> int:
+    """How many of the logits stand for tokens.
+
+    A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). What lies beyond the
+    tokenizer's ids cannot be written, so it is never drawn, listed or counted as probability.
+    """
+    size = backend.config.vocab_size
+    return size if tokenizer is None else min(size, tokenizer.vocab_size)
+
+
+def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
+    eot = None if tokenizer is None else tokenizer.eot_id
+    # One that was added to the tokenizer alone lies above the embeddings: the model never learned it.
+    return backend.config.eos_token_id if eot is None or eot >= backend.config.vocab_size else eot
+
+
+def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
+    """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
+    for token in settings.stop_tokens:
+        check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
+    if settings.ignore_eot:
+        return frozenset(settings.stop_tokens)
+    eot = end_of_text(backend, tokenizer)
+    return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))

@@ -1,0 +1,108 @@
+"""The operations of a trace, on numpy arrays and on torch tensors (which stay on their device) alike.
+
+A tensor brings its own methods along, so nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from glassgpt.backend import array_namespace
+
+AnyArray = Any  # a numpy array, or a torch tensor
+
+
+def concat(parts: Sequence[AnyArray], axis: int = 0) -> AnyArray:
+    return array_namespace(*parts).concat(list(parts), axis=axis)
+
+
+def stack(parts: Sequence[AnyArray]) -> AnyArray:
+    return array_namespace(*parts).stack(list(parts))
+
+
+def split(x: AnyArray, size: int) -> list[AnyArray]:
+    """Pieces of `size` along the first dimension; the last may be shorter."""
+    return [x[start : start + size] for start in range(0, max(1, len(x)), size)]
+
+
+def copy(x: AnyArray) -> AnyArray:
+    return x.copy() if isinstance(x, np.ndarray) else x.clone()
+
+
+def contiguous(x: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
+
+
+def like(x: AnyArray, other: AnyArray) -> AnyArray:
+    """The values of `x` in the dtype of `other`, and on its device."""
+    if isinstance(other, np.ndarray):
+        return to_host(x).astype(other.dtype, copy=False)
+    return other.new_tensor(x) if isinstance(x, np.ndarray) else x.to(other)
+
+
+def to_host(x: AnyArray) -> np.ndarray:
+    """As numpy has it. It has no bfloat16, and what is shown is float32 or better."""
+    if isinstance(x, np.ndarray):
+        return x
+    return np.asarray((x.float() if x.is_floating_point() and x.element_size() < 4 else x).cpu())
+
+
+def to_numpy(x: AnyArray) -> np.ndarray:
+    """float32, on the host."""
+    return to_host(x.detach() if hasattr(x, "detach") else x).astype(np.float32, copy=False)
+
+
+def to_float64(x: AnyArray) -> np.ndarray:
+    """float64, on the host: not every device has it."""
+    return to_host(x.detach() if hasattr(x, "detach") else x).astype(np.float64)
+
+
+def double(x: AnyArray) -> AnyArray:
+    """In float64 where it is, on a device that has it."""
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float64)
+    return x if x.is_mps else x.double()
+
+
+def at_least_float32(x: AnyArray) -> AnyArray:
+    return x if x.dtype.itemsize >= 4 else x.float()
+
+
+def norm(x: AnyArray) -> AnyArray:
+    """The length of the vectors along the last dimension."""
+    x = at_least_float32(x)
+    return np.linalg.norm(x, axis=-1) if isinstance(x, np.ndarray) else x.norm(dim=-1)
+
+
+def log_softmax(logits: AnyArray) -> AnyArray:
+    """Over the last dimension, in float32 or better."""
+    logits = at_least_float32(logits)
+    if not isinstance(logits, np.ndarray):
+        return logits.log_softmax(dim=-1)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def top_k(x: AnyArray, k: int) -> tuple[AnyArray, AnyArray]:
+    """The k largest values along the last dimension, largest first, and their indices."""
+    if not isinstance(x, np.ndarray):
+        found = x.topk(k, dim=-1)
+        return found.values, found.indices
+    indices = np.sort(np.argpartition(x, -k, axis=-1)[..., -k:], axis=-1)  # of equals, the lower id first
+    values = np.take_along_axis(x, indices, -1)
+    order = np.argsort(-values, axis=-1, kind="stable")
+    return np.take_along_axis(values, order, -1), np.take_along_axis(indices, order, -1)
+
+
+def kl_divergence(log_p: AnyArray, log_q: AnyArray) -> AnyArray:
+    """KL(p || q) in nats over the last dimension; tokens with p = 0 add nothing."""
+    if not isinstance(log_p, np.ndarray):
+        from glassgpt.model.divergence import kl_divergence
+
+        return kl_divergence(log_p, like(log_q, log_p))
+    with np.errstate(invalid="ignore"):  # 0 times infinity, which is not taken
+        terms = np.where(log_p > -np.inf, np.exp(log_p) * (log_p - like(log_q, log_p)), 0.0)
+    return terms.sum(-1).clip(min=0)  # rounding may make it slightly negative

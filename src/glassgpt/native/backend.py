@@ -1,0 +1,364 @@
+"""The native backend: the protocol of `glassgpt.backend` on the compiled engine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glassgpt.backend import Array, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
+from glassgpt.config import Config
+from glassgpt.errors import SettingError, UserError
+from glassgpt.native.library import doubles_at, floats_at, ints, ints_at, load_library
+from glassgpt.native.threads import thread_count
+
+if TYPE_CHECKING:
+    from glassgpt.weights.checkpoint import Checkpoint
+
+# In the order of `Dtype` in cpp/layout.h.
+DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
+HALF_CACHE = (
+    "float16",
+    "int8",
+    "int4",
+)  # keys and values in float16, far finer than these weights and activations
+
+ACTIVATIONS = {
+    "gelu_new": 0, "gelu_pytorch_tanh": 0, "gelu_fast": 0, "gelu": 1, "relu": 2, "silu": 3, "swish": 3, "tanh": 4,
+}  # fmt: skip
+MOST_INPUTS = 1 << 16  # of a matrix: sums of more products of bytes could exceed 32 bits
+
+_PANEL = 64
+_WANTED = {"none": 0, "last": 1, "all": 2}
+_MATRICES = {
+    "wte.weight": 0,
+    "lm_head.weight": 1,
+    "attn.c_attn": 2,
+    "attn.c_proj": 3,
+    "mlp.c_fc": 4,
+    "mlp.c_proj": 5,
+}
+_VECTORS = {"ln_1.weight": 3, "ln_1.bias": 4, "ln_2.weight": 5, "ln_2.bias": 6}
+
+SCORE_ROWS = 16  # texts that are scored together
+SCORE_TOKENS = 2048  # and their tokens, at most
+
+
+def is_available() -> bool:
+    """Whether the engine was built and can be loaded."""
+    try:
+        load_library()
+    except UserError:
+        return False
+    return True
+
+
+def why_not(config: Config, device: str | None = None, dtype: str | None = None) -> str | None:
+    """Why the native engine cannot run such a model, or None."""
+    if device not in (None, "cpu"):
+        return f"it runs on the CPU, not on {device!r}"
+    if dtype is not None and dtype not in DTYPES:
+        return f"it has no dtype {dtype!r}, only {', '.join(DTYPES)}"
+    if config.attention != Config.attention:
+        return f"it has no attention {config.attention!r}"
+    if max(config.n_embd, config.d_mlp) > MOST_INPUTS or max(config.vocab_size, config.n_positions) > 1 << 24:
+        return "the model is too wide for it"
+    return None
+
+
+class NativeBackend:
+    """Implements `glassgpt.backend.Backend` on CPUs."""
+
+    def __init__(self, weights: Weights, rows: int = 1, context: int | None = None) -> None:
+        self.weights = weights
+        self.config = weights.config
+        self.dtype = weights.dtype
+        self.rows = rows
+        self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
+        self._cache = _Cache(weights, rows, self.context)
+        self._scratch: _Cache | None = None  # for scores and logits, which leave the cache alone
+
+    @classmethod
+    def load(
+        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+    ) -> NativeBackend:
+        """A backend from a file's contents, by default in the precision of the file."""
+        return cls(Weights(checkpoint, device=device, dtype=dtype))
+
+    def with_rows(self, rows: int) -> NativeBackend:
+        return NativeBackend(self.weights, rows, self.context)
+
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: WantedLogits = "last",
+    ) -> Array:
+        starts = [0] * len(rows) if starts is None else starts
+        return self._cache.forward(rows, starts, tokens, logits)
+
+    def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        return self._cache.forward(rows, positions, list(np.asarray(ids).reshape(-1, 1)), "last")
+
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        library, others = self.weights.library, ints(list(rows))
+        library.check_result(
+            library.copy(
+                self.weights.handle, self._cache.handle, source, len(others), ints_at(others), length
+            )
+        )
+
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        barred = ints(sorted(excluded))
+        for number, group in enumerate(groups):
+            shared = _shared_length(group)
+            for some in _in_batches(group, shared):
+                scores = self._score([group[i] for i in some], shared, barred)
+                yield [(number, i) for i in some], scores
+
+    def _score(self, requests: list[ScoreRequest], shared: int, barred: np.ndarray) -> list[TokenScores]:
+        """Read what the requests have in common once, then all endings together."""
+        cache = self._scratch_cache(len(requests))
+        rows = list(range(len(requests)))
+        if shared:
+            cache.forward([0], [0], [requests[0].ids[:shared]], "none")
+            cache.copy(0, rows[1:], shared)
+        texts = [request.ids[shared:-1] for request in requests]
+        targets = [
+            np.where(np.arange(shared + 1, len(request.ids)) >= request.first, request.ids[shared + 1 :], -1)
+            for request in requests
+        ]
+        logprobs, likeliest, allowed = cache.score(rows, [shared] * len(rows), texts, targets, barred)
+        found, end = [], 0
+        for request, text in zip(requests, texts, strict=True):
+            end += len(text)
+            some = slice(end - (len(request.ids) - request.first), end)
+            wanted = request.ids[request.first :]
+            free = np.zeros(len(wanted), bool)
+            if request.exclude:
+                free[0] = allowed[some][0] == wanted[0]
+            found.append(TokenScores(logprobs[some], likeliest[some] == wanted, free))
+        return found
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        longest = max(len(ids) for ids in batch)
+        found = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
+        cache = self._scratch_cache(1)
+        for out, ids in zip(found, batch, strict=True):
+            out[: len(ids)] = cache.forward([0], [0], [ids], "all")
+        return found
+
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def array(self, values: np.ndarray) -> Array:
+        return values
+
+    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
+        return lambda: values
+
+    def fingerprint(self) -> str:
+        return self.weights.fingerprint
+
+    def _scratch_cache(self, rows: int) -> _Cache:
+        if self._scratch is None or self._scratch.rows < rows:
+            self._scratch = _Cache(self.weights, rows, self.config.n_positions)
+        return self._scratch
+
+
+class Weights:
+    """A model's weights inside the engine, shared by backends with caches of different sizes."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        threads: int | None = None,
+        kernels: str = "",
+    ) -> None:
+        config = checkpoint.config
+        problem = why_not(config, device, dtype)
+        if problem is not None:
+            raise SettingError(
+                f"the native backend cannot run this: {problem}. Leave the backend out, or use torch."
+            )
+        self.config = config
+        self.dtype = stored_dtype(checkpoint) if dtype is None else dtype
+        self.library = load_library()
+        self.threads = thread_count() if threads is None else threads
+        sizes = ints(
+            [
+                config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head, config.d_mlp,
+                ACTIVATIONS[config.activation_function],
+                config.scale_attn_weights, config.scale_attn_by_inverse_layer_idx,
+            ]
+        )  # fmt: skip
+        self.handle = self.library.new(
+            ints_at(sizes),
+            config.layer_norm_epsilon,
+            os.environ.get("GLASSGPT_KERNELS", kernels).encode(),
+            self.threads,
+        )
+        if not self.handle:
+            raise UserError(f"the native engine: {self.library.error().decode()}")
+        weakref.finalize(self, self.library.delete, self.handle)
+        for name in config.shapes():
+            self._set(name, checkpoint)
+        self.library.check_result(self.library.check(self.handle))
+        self._checkpoint = checkpoint
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the weights, computed when it is asked for: it takes as long as loading them."""
+        hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
+        for name in self.config.shapes():
+            packed = self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+            for values in (self._checkpoint.tensors[name],) if packed is None else packed:
+                hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()[:32]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the matrices, as every step of a single text reads them."""
+        return int(self.library.bytes(self.handle))
+
+    def _set(self, name: str, checkpoint: Checkpoint) -> None:
+        """Hand one tensor to the engine; biases go with their matrices."""
+        layer, part = -1, name
+        if name.startswith("h."):
+            _, number, part = name.split(".", 2)
+            layer = int(number)
+        if part in _VECTORS or part in ("wpe.weight", "ln_f.weight", "ln_f.bias"):
+            which = _VECTORS.get(
+                part, ("wpe.weight", "ln_f.weight", "ln_f.bias").index(part) if layer < 0 else -1
+            )
+            values = np.ascontiguousarray(checkpoint.tensors[name], np.float32)
+            self.library.check_result(self.library.set_vector(self.handle, layer, which, floats_at(values)))
+        elif not part.endswith(".bias"):
+            bias = None
+            if layer >= 0:
+                bias = np.ascontiguousarray(
+                    checkpoint.tensors[f"{name.removesuffix('.weight')}.bias"], np.float32
+                )
+            which = _MATRICES[part.removesuffix(".weight") if layer >= 0 else part]
+            self._set_matrix(layer, which, checkpoint, name, bias)
+
+    def _set_matrix(
+        self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None
+    ) -> None:
+        packed = checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+        scale = None
+        if packed is not None:  # (out, in)
+            values, scale = np.ascontiguousarray(packed[0]), np.ascontiguousarray(packed[1], np.float32)
+            source, strides = "int8", (values.shape[1], 1)
+        else:
+            values = np.ascontiguousarray(checkpoint.tensors[name])
+            if values.dtype.name not in ("float32", "float16", "bfloat16"):
+                values = values.astype(np.float32)
+            source = values.dtype.name
+            out_first = layer < 0  # embeddings are (out, in), the others (in, out)
+            strides = (values.shape[1], 1) if out_first else (1, values.shape[1])
+        self.library.check_result(
+            self.library.set_matrix(
+                self.handle, layer, which, DTYPES.index(self.dtype), values.ctypes.data, DTYPES.index(source),
+                *strides, floats_at(scale), floats_at(bias),
+            )
+        )  # fmt: skip
+
+
+def stored_dtype(checkpoint: Checkpoint) -> str:
+    """The precision in which the file holds its matrices: nothing loses any unasked."""
+    stored = checkpoint.stored_dtype("h.0.mlp.c_fc.weight")
+    return stored if stored in DTYPES else "float32"
+
+
+class _Cache:
+    """The keys and values of some rows, and the calls that read and write them."""
+
+    def __init__(self, weights: Weights, rows: int, context: int) -> None:
+        self.weights, self.rows = weights, rows
+        self.padded = -(-weights.config.vocab_size // _PANEL) * _PANEL
+        library = weights.library
+        self.handle = library.new_cache(weights.handle, rows, context, weights.dtype in HALF_CACHE)
+        if not self.handle:
+            raise UserError(f"the native engine: {library.error().decode()}")
+        weakref.finalize(self, library.delete_cache, self.handle)
+
+    def forward(self, rows: Any, starts: Any, tokens: Sequence[Any], wanted: WantedLogits) -> Array:
+        """Float32 logits, of whose rows only the first V numbers are handed out."""
+        counts, ids = _flat(tokens)
+        count = {"none": 0, "last": len(counts), "all": len(ids)}[wanted]
+        out = np.empty((count, self.padded), np.float32)
+        weights = self.weights
+        weights.library.check_result(
+            weights.library.forward(
+                weights.handle, self.handle, len(counts), *map(ints_at, (ints(rows), ints(starts), counts, ids)),
+                _WANTED[wanted], floats_at(out), self.padded,
+            )
+        )  # fmt: skip
+        return None if wanted == "none" else out[:, : weights.config.vocab_size]
+
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        library, others = self.weights.library, ints(list(rows))
+        library.check_result(
+            library.copy(self.weights.handle, self.handle, source, len(others), ints_at(others), length)
+        )
+
+    def score(
+        self, rows: Any, starts: Any, tokens: Sequence[Any], targets: Sequence[np.ndarray], barred: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        counts, ids = _flat(tokens)
+        wanted = ints(np.concatenate(targets))
+        logprobs = np.zeros(len(ids))
+        likeliest, allowed = np.zeros(len(ids), np.int32), np.zeros(len(ids), np.int32)
+        weights = self.weights
+        weights.library.check_result(
+            weights.library.score(
+                weights.handle, self.handle, len(counts),
+                *map(ints_at, (ints(rows), ints(starts), counts, ids, wanted, barred)), len(barred),
+                doubles_at(logprobs), ints_at(likeliest), ints_at(allowed),
+            )
+        )  # fmt: skip
+        return logprobs, likeliest, allowed
+
+
+def _flat(tokens: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens each row gets, and all of them one after the other."""
+    return ints([len(ids) for ids in tokens]), ints(np.concatenate([np.asarray(ids) for ids in tokens]))
+
+
+def _shared_length(group: Sequence[ScoreRequest]) -> int:
+    """How many tokens all requests of a group begin with, of those before the first that predicts a scored one."""
+    if len(group) < 2:
+        return 0
+    length = min(request.first for request in group) - 1
+    first = group[0].ids
+    for request in group[1:]:
+        same = first[:length] == request.ids[:length]
+        length = length if same.all() else int(same.argmin())
+    return length
+
+
+def _in_batches(group: Sequence[ScoreRequest], shared: int) -> Generator[list[int], None, None]:
+    """Numbers of requests that are read together."""
+    batch: list[int] = []
+    tokens = 0
+    for i, request in enumerate(group):
+        more = len(request.ids) - shared
+        if batch and (len(batch) == SCORE_ROWS or tokens + more > SCORE_TOKENS):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(i)
+        tokens += more
+    if batch:
+        yield batch

@@ -1,0 +1,229 @@
+// The C functions that Python calls through ctypes. Each returns 0, or -1 with a message for `glassgpt_error`.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
+
+#include "engine.h"
+
+#if defined(_WIN32)
+#define API extern "C" __declspec(dllexport)
+#else
+#define API extern "C" __attribute__((visibility("default")))
+#endif
+
+using namespace glassgpt;
+
+namespace {
+
+thread_local std::string message;
+
+template <class Function>
+int guarded(const Function& function) {
+    try {
+        function();
+        return 0;
+    } catch (const std::exception& error) {
+        message = error.what();
+    } catch (...) {
+        message = "unknown error";
+    }
+    return -1;
+}
+
+std::vector<const Kernels*> available() {
+    std::vector<const Kernels*> found{portable_kernels()};
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vnni");
+    if (avx2 && avx2_kernels()) found.push_back(avx2_kernels());
+    if (avx512 && avx512_kernels()) found.push_back(avx512_kernels());
+#else
+    if (neon_kernels()) found.push_back(neon_kernels());
+#endif
+    return found;
+}
+
+struct Handle {
+    Handle(const Shape& shape, const Kernels* kernels, int n_threads) : model(shape), engine(kernels, n_threads) {}
+    Model model;
+    Engine engine;
+#if !defined(_WIN32)
+    pid_t owner = getpid();
+#endif
+    void check() const {
+#if !defined(_WIN32)
+        if (getpid() != owner) throw Error("this engine belongs to the process that forked this one; load the model again");
+#endif
+    }
+};
+
+OwnedMatrix& matrix_of(Model& model, int layer, int which) {
+    if (which == 0) return model.wte;
+    if (which == 1) return model.head;
+    if (layer < 0 || layer >= model.shape.n_layer) throw Error("no such layer");
+    Layer& l = model.layers[size_t(layer)];
+    switch (which) {
+        case 2: return l.c_attn;
+        case 3: return l.c_proj;
+        case 4: return l.c_fc;
+        case 5: return l.mlp_proj;
+        default: throw Error("no such matrix");
+    }
+}
+
+Memory copied(const float* values, int64_t n, int64_t padded) {
+    Memory memory(size_t(padded) * 4);
+    memcpy(memory.as(), values, size_t(n) * 4);
+    return memory;
+}
+
+std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, const int32_t* counts, const int32_t* tokens) {
+    std::vector<Span> spans;
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (counts[i] < 1) throw Error("a row without tokens");
+        spans.push_back({rows[i], starts[i], counts[i], tokens + at});
+        at += counts[i];
+    }
+    return spans;
+}
+
+}  // namespace
+
+API const char* glassgpt_error() { return message.c_str(); }
+
+#if !defined(GLASSGPT_SOURCE)
+#define GLASSGPT_SOURCE "unknown"
+#endif
+
+// A hash of the sources this was compiled from.
+API const char* glassgpt_source() { return GLASSGPT_SOURCE; }
+
+// The names of the kernels that this CPU can run, the best last, separated by spaces.
+API const char* glassgpt_kernels() {
+    static const std::string names = [] {
+        std::string joined;
+        for (const Kernels* kernels : available()) joined += (joined.empty() ? "" : " ") + std::string(kernels->name);
+        return joined;
+    }();
+    return names.c_str();
+}
+
+// sizes: vocab_size, n_positions, n_embd, n_layer, n_head, d_mlp, activation, scale_by_head, scale_by_layer
+API void* glassgpt_new(const int32_t* sizes, float epsilon, const char* kernels, int n_threads) {
+    Handle* handle = nullptr;
+    guarded([&] {
+        const Kernels* chosen = nullptr;
+        for (const Kernels* one : available())
+            if (!*kernels || std::string(kernels) == one->name) chosen = one;
+        if (!chosen) throw Error(std::string("this CPU, or this build, has no kernels called ") + kernels);
+        if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");
+        const Shape shape{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], epsilon};
+        handle = new Handle(shape, chosen, n_threads);
+    });
+    return handle;
+}
+
+API void glassgpt_delete(void* handle) { delete static_cast<Handle*>(handle); }
+
+// which: 0 wte, 1 lm_head, 2 c_attn, 3 c_proj, 4 c_fc, 5 mlp.c_proj; strides in elements.
+API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const void* data, int source_dtype,
+                            int64_t out_stride, int64_t in_stride, const float* scale, const float* bias) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        const Shape& s = h.model.shape;
+        const int outs[] = {s.vocab_size, s.vocab_size, 3 * s.n_embd, s.n_embd, s.d_mlp, s.n_embd};
+        const int ins[] = {s.n_embd, s.n_embd, s.n_embd, s.n_embd, s.n_embd, s.d_mlp};
+        OwnedMatrix& matrix = matrix_of(h.model, layer, which);
+        if (which == 1) h.model.tied = false;
+        if (source_dtype == INT8 && !scale) throw Error("int8 values without scales");
+        if (matrix.data) throw Error("this matrix was set already");
+        h.engine.pack(h.model.arena, matrix, outs[which], ins[which], dtype, {data, out_stride, in_stride, source_dtype, scale});
+        if (bias) {
+            matrix.bias_memory = copied(bias, outs[which], matrix.out_padded);
+            matrix.bias = matrix.bias_memory.as<float>();
+        }
+    });
+}
+
+// which: 0 wpe, 1 ln_f.weight, 2 ln_f.bias, 3 ln_1.weight, 4 ln_1.bias, 5 ln_2.weight, 6 ln_2.bias
+API int glassgpt_set_vector(void* handle, int layer, int which, const float* values) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        const int64_t C = h.model.shape.n_embd;
+        if (which == 0) {
+            h.model.wpe = copied(values, C * h.model.shape.n_positions, C * h.model.shape.n_positions);
+            return;
+        }
+        if (which > 2 && (layer < 0 || layer >= h.model.shape.n_layer)) throw Error("no such layer");
+        Layer* l = which > 2 ? &h.model.layers[size_t(layer)] : nullptr;
+        Memory* places[] = {nullptr, &h.model.ln_f_weight, &h.model.ln_f_bias, l ? &l->ln_1_weight : nullptr,
+                            l ? &l->ln_1_bias : nullptr, l ? &l->ln_2_weight : nullptr, l ? &l->ln_2_bias : nullptr};
+        if (which < 0 || which > 6) throw Error("no such vector");
+        *places[which] = copied(values, C, round_up(C, PANEL));
+    });
+}
+
+// Whether everything has been set, so that a pass touches only memory that is there.
+API int glassgpt_check(void* handle) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        bool whole = h.model.wte.data && h.model.wpe.size() && h.model.ln_f_weight.size() && h.model.ln_f_bias.size();
+        for (Layer& l : h.model.layers) {
+            for (const Memory* one : {&l.ln_1_weight, &l.ln_1_bias, &l.ln_2_weight, &l.ln_2_bias}) whole &= one->size() > 0;
+            for (const OwnedMatrix* one : {&l.c_attn, &l.c_proj, &l.c_fc, &l.mlp_proj}) whole &= one->data && one->bias;
+        }
+        if (!whole) throw Error("a tensor of the model was not set");
+    });
+}
+
+API int64_t glassgpt_bytes(void* handle) { return int64_t(static_cast<Handle*>(handle)->model.n_bytes()); }
+
+API void* glassgpt_new_cache(void* handle, int rows, int context, int half) {
+    Cache* cache = nullptr;
+    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, half != 0); });
+    return cache;
+}
+
+API void glassgpt_delete_cache(void* cache) { delete static_cast<Cache*>(cache); }
+
+API int glassgpt_copy(void* handle, void* cache, int source, int n, const int32_t* rows, int length) {
+    return guarded([&] {
+        std::lock_guard<std::mutex> lock(static_cast<Handle*>(handle)->engine.mutex);
+        for (int i = 0; i < n; i++) static_cast<Cache*>(cache)->copy(source, rows[i], length);
+    });
+}
+
+// wanted: 0 no logits, 1 those after the last token of each row, 2 those after every token; out has rows of ld floats.
+API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
+                         const int32_t* tokens, int wanted, float* out, int64_t ld) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        if (wanted < NONE || wanted > ALL) throw Error("wanted is not 0, 1 or 2");
+        h.engine.forward(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens), Wanted(wanted), out, ld);
+    });
+}
+
+API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
+                       const int32_t* tokens, const int32_t* targets, const int32_t* excluded, int n_excluded,
+                       double* logprobs, int32_t* likeliest, int32_t* likeliest_allowed) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        h.engine.score(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
+                       {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
+    });
+}

@@ -1,0 +1,383 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace glassgpt {
+
+constexpr int STEP_TOKENS = 256;  // read in one pass: their activations fit a core's second cache
+constexpr int HEAD_TOKENS = 64;   // whose logits exist at a time when texts are scored
+
+// ---- memory, model and cache ----
+
+Memory::Memory(size_t n_bytes) : size_(n_bytes) {
+    const size_t alignment = 64;
+    const size_t padded = size_t(round_up(int64_t(n_bytes), alignment)) + alignment;  // vectors may read past the end
+#if defined(_WIN32)
+    data_ = _aligned_malloc(padded, alignment);
+    if (data_) memset(data_, 0, padded);
+#else
+    // calloc, for pages that are never written cost nothing; its pointer is remembered in front of ours.
+    void* raw = calloc(padded + alignment, 1);
+    if (raw) {
+        uintptr_t at = (uintptr_t(raw) + alignment) & ~uintptr_t(alignment - 1);
+        reinterpret_cast<void**>(at)[-1] = raw;
+        data_ = reinterpret_cast<void*>(at);
+    }
+#endif
+    if (!data_) throw Error("out of memory for " + std::to_string(n_bytes >> 20) + " MiB");
+}
+
+Memory::~Memory() {
+#if defined(_WIN32)
+    _aligned_free(data_);
+#else
+    if (data_) free(static_cast<void**>(data_)[-1]);
+#endif
+}
+
+constexpr size_t LARGE_PAGE = size_t(1) << 21, CHUNK = size_t(1) << 28;  // address space; memory only where written
+
+uint8_t* Arena::allocate(size_t n_bytes) {
+    n_bytes = size_t(round_up(int64_t(n_bytes), 64));
+    if (chunks_.empty() || chunks_.back().size - chunks_.back().taken < n_bytes) {
+        const size_t size = size_t(round_up(int64_t(std::max(n_bytes, CHUNK)), LARGE_PAGE)) + LARGE_PAGE;
+        void* start = nullptr;
+#if defined(__linux__)
+        start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (start == MAP_FAILED) start = nullptr;
+        else madvise(start, size, MADV_HUGEPAGE);
+#else
+        start = calloc(size, 1);
+#endif
+        if (!start) throw Error("out of memory for " + std::to_string(n_bytes >> 20) + " MiB");
+        const size_t skip = size_t(round_up(int64_t(uintptr_t(start)), int64_t(LARGE_PAGE))) - uintptr_t(start);
+        chunks_.push_back({static_cast<uint8_t*>(start), size, skip});
+    }
+    Chunk& chunk = chunks_.back();
+    uint8_t* at = chunk.start + chunk.taken;
+    chunk.taken += n_bytes;
+    used_ += n_bytes;
+    return at;
+}
+
+Arena::~Arena() {
+    for (const Chunk& chunk : chunks_) {
+#if defined(__linux__)
+        munmap(chunk.start, chunk.size);
+#else
+        free(chunk.start);
+#endif
+    }
+}
+
+Model::Model(const Shape& s) : shape(s) {
+    const int most = 1 << 24;
+    for (int n : {s.vocab_size, s.n_positions, s.n_embd, s.n_layer, s.n_head, s.d_mlp})
+        if (n < 1 || n > most) throw Error("a size of the model is not between 1 and 2^24");
+    if (s.n_embd % s.n_head || s.n_embd > 1 << 16 || s.d_mlp > 1 << 16)
+        throw Error("n_embd is no multiple of n_head, or a matrix has more than 65,536 inputs");
+    if (s.activation < GELU_TANH || s.activation > TANH) throw Error("unknown activation");
+    d_head = s.n_embd / s.n_head;
+    d_padded = int(round_up(d_head, 16));
+    layers.resize(size_t(s.n_layer));
+}
+
+Cache::Cache(const Model& model, int rows_, int context_, bool half_)
+    : rows(rows_), context(context_), half(half_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
+      d_head(model.d_head), d_padded(model.d_padded) {
+    if (rows < 1 || rows > 1 << 16 || context < 1 || context > model.shape.n_positions)
+        throw Error("a cache needs 1 to 65,536 rows, and no more positions than the model");
+    blocks = int(round_up(context, 16) / 16);
+    const size_t element = half ? 2 : 4;
+    key_bytes = size_t(blocks) * 16 * size_t(d_head) * element;
+    value_bytes = size_t(blocks) * 16 * size_t(d_padded) * element;
+    head_bytes = size_t(round_up(int64_t(key_bytes + value_bytes), 64));
+    memory = Memory(head_bytes * size_t(n_layer) * size_t(n_head) * size_t(rows));
+}
+
+HeadCache Cache::head(int layer, int row, int head) const {
+    uint8_t* at = memory.as() + head_bytes * ((size_t(row) * n_layer + layer) * n_head + head);
+    return {at, at + key_bytes};
+}
+
+void Cache::copy(int source, int target, int length) {
+    if (source < 0 || source >= rows || target < 0 || target >= rows || length < 0 || length > context)
+        throw Error("copy: no such row or length");
+    if (source == target) return;
+    const size_t element = half ? 2 : 4;
+    const size_t some_keys = size_t(round_up(length, 16)) * d_head * element;
+    const size_t some_values = size_t(length) * d_padded * element;
+    for (int layer = 0; layer < n_layer; layer++)
+        for (int h = 0; h < n_head; h++) {
+            memcpy(head(layer, target, h).keys, head(layer, source, h).keys, some_keys);
+            memcpy(head(layer, target, h).values, head(layer, source, h).values, some_values);
+        }
+}
+
+void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans) {
+    std::vector<bool> seen(size_t(cache.rows), false);
+    for (const Span& span : spans) {
+        if (span.row < 0 || span.row >= cache.rows || seen[size_t(span.row)]) throw Error("no such row, or one named twice");
+        seen[size_t(span.row)] = true;
+        if (span.start < 0 || span.count < 1 || span.count > cache.context || span.start > cache.context - span.count)
+            throw Error("tokens outside the " + std::to_string(cache.context) + " positions of the cache");
+        for (int i = 0; i < span.count; i++)
+            if (span.tokens[i] < 0 || span.tokens[i] >= model.shape.vocab_size)
+                throw Error("token id " + std::to_string(span.tokens[i]) + " is not in the vocabulary");
+    }
+}
+
+// ---- one pass ----
+
+void Step::plan_tiles(int queries) {
+    auto plan = [&](const std::vector<int>& tokens, std::vector<Tile>& tiles) {
+        for (size_t i = 0; i < tokens.size(); i++) {
+            const int token = tokens[i];
+            if (!tiles.empty()) {
+                Tile& last = tiles.back();
+                if (last.count < queries && last.row == rows[token] && last.position + last.count == positions[token]) {
+                    last.count++;
+                    continue;
+                }
+            }
+            tiles.push_back({rows[token], positions[token], token, 1, int(i)});
+        }
+    };
+    std::vector<int> everyone(ids.size());
+    for (size_t i = 0; i < ids.size(); i++) everyone[i] = int(i);
+    plan(everyone, all_tiles);
+    plan(keep, kept_tiles);
+}
+
+Engine::Engine(const Kernels* k, int n_threads) : kernels(k), pool_(new Pool(n_threads)) {}
+
+void Engine::reserve(const Model& model, const Cache& cache) {
+    const int64_t ld = round_up(model.shape.n_embd, PANEL);
+    const int64_t ld_wide = round_up(std::max(3 * model.shape.n_embd, model.shape.d_mlp), PANEL);
+    const int64_t ld_q = round_up(std::max(model.shape.n_embd, model.shape.d_mlp), PANEL);
+    const int64_t ld_scores = round_up(cache.context, 64) + 64;
+    if (ld > space_.ld || ld_wide > space_.ld_wide || ld_q > space_.ld_q) {
+        space_.ld = std::max(ld, space_.ld);
+        space_.ld_wide = std::max(ld_wide, space_.ld_wide);
+        space_.ld_q = std::max(ld_q, space_.ld_q);
+        space_.ld_groups = space_.ld_q / GROUP;
+        for (Memory* one : {&space_.x, &space_.normed, &space_.attended}) *one = Memory(size_t(STEP_TOKENS * space_.ld) * 4);
+        space_.wide = Memory(size_t(STEP_TOKENS * space_.ld_wide) * 4);
+        space_.q_values = Memory(size_t(STEP_TOKENS * space_.ld_q));
+        space_.q_scale = Memory(size_t(STEP_TOKENS * space_.ld_groups) * 4);
+        space_.q_zero = Memory(size_t(STEP_TOKENS * space_.ld_groups) * 4);
+    }
+    if (ld_scores > space_.ld_scores) {
+        space_.ld_scores = ld_scores;
+        space_.scores = Memory(size_t(pool_->size()) * MAX_QUERIES * size_t(ld_scores) * 4);
+    }
+}
+
+Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
+    Inputs in;
+    in.x = x;
+    in.ldx = ldx;
+    if (w.dtype != INT8 && w.dtype != INT4) return in;
+    uint8_t* q = space_.q_values.as();
+    float* scale = space_.q_scale.as<float>();
+    int32_t* zero = space_.q_zero.as<int32_t>();
+    in.q = q;
+    in.ldq = space_.ld_q;
+    in.scale = scale;
+    in.zero = zero;
+    in.ld_groups = space_.ld_groups;
+    pool_->each(n, [&](int64_t i, int) {
+        if (w.dtype == INT8) {
+            kernels->quantize_row(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i, zero + i);
+        } else {
+            kernels->quantize_groups(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i * in.ld_groups,
+                                     zero + i * in.ld_groups);
+        }
+    });
+    return in;
+}
+
+Inputs Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
+                         int n) {
+    float* normed = space_.normed.as<float>();
+    pool_->each(n, [&](int64_t i, int) {
+        kernels->layer_norm(x + i * ldx, weight.as<float>(), bias.as<float>(), eps, w.n_in, normed + i * space_.ld);
+    });
+    return quantize(w, normed, space_.ld, n);
+}
+
+void Engine::multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation) {
+    const Matmul product{&w, in, out, ldo, epilogue, activation};
+    // The tokens are divided only where there are too few panels for all threads.
+    const int wanted = (4 * pool_->size() + w.n_panels() - 1) / w.n_panels();
+    const int parts = std::max(1, std::min(wanted, n / 48));
+    pool_->each(int64_t(w.n_panels()) * parts, [&](int64_t i, int) {
+        const int panel = int(i / parts), part = int(i % parts);
+        kernels->matmul(product, panel, int(int64_t(n) * part / parts), int(int64_t(n) * (part + 1) / parts));
+    });
+}
+
+void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles) {
+    float scale = model.shape.scale_by_head ? 1.0f / std::sqrt(float(model.d_head)) : 1.0f;
+    if (model.shape.scale_by_layer) scale /= float(layer + 1);
+    const float* qkv = space_.wide.as<float>();
+    pool_->each(int64_t(tiles.size()) * cache.n_head, [&](int64_t i, int thread) {
+        const int head = int(i / int64_t(tiles.size()));
+        const Step::Tile& tile = tiles[size_t(i % int64_t(tiles.size()))];
+        Attention a;
+        a.cache = cache.head(layer, tile.row, head);
+        a.half = cache.half;
+        a.d_head = model.d_head;
+        a.d_padded = model.d_padded;
+        a.scale = scale;
+        a.q = qkv + tile.first * space_.ld_wide + head * model.d_head;
+        a.ldq = space_.ld_wide;
+        a.out = space_.attended.as<float>() + tile.out * space_.ld + head * model.d_head;
+        a.ldo = space_.ld;
+        a.n_queries = tile.count;
+        a.first_position = tile.position;
+        a.scores = space_.scores.as<float>() + int64_t(thread) * MAX_QUERIES * space_.ld_scores;
+        a.ld_scores = space_.ld_scores;
+        kernels->attend(a);
+    });
+}
+
+// Leaves the residual stream of the tokens in `keep` in space_.x, one after the other.
+void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
+    const Shape& s = model.shape;
+    const int C = s.n_embd;
+    int n = int(step.ids.size());
+    float *x = space_.x.as<float>(), *wide = space_.wide.as<float>(), *attended = space_.attended.as<float>();
+    pool_->each(n, [&](int64_t i, int) {
+        float* out = x + i * space_.ld;
+        embed(model.wte, step.ids[size_t(i)], out);
+        const float* where = model.wpe.as<float>() + int64_t(step.positions[size_t(i)]) * C;
+        for (int c = 0; c < C; c++) out[c] += where[c];
+    });
+    for (int l = 0; l < s.n_layer; l++) {
+        const Layer& layer = model.layers[size_t(l)];
+        const bool last = l == s.n_layer - 1;
+        Inputs in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n);
+        multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
+        pool_->each(n, [&](int64_t i, int) {
+            const float* k = wide + i * space_.ld_wide + C;
+            const int row = step.rows[size_t(i)], position = step.positions[size_t(i)];
+            for (int h = 0; h < s.n_head; h++) {
+                const HeadCache head = cache.head(l, row, h);
+                kernels->store_keys(k + h * model.d_head, model.d_head, cache.half, head.keys, position);
+                kernels->store_values(k + C + h * model.d_head, model.d_head, cache.half, head.values, position, model.d_padded);
+            }
+        });
+        if (last && int(step.keep.size()) < n) {  // above the last keys and values nobody asks for the others
+            attend(model, cache, l, step.kept_tiles);
+            n = int(step.keep.size());
+            for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
+            if (n == 0) return;
+        } else {
+            attend(model, cache, l, step.all_tiles);
+        }
+        in = quantize(layer.c_proj, attended, space_.ld, n);
+        multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
+        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n);
+        multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation);
+        in = quantize(layer.mlp_proj, wide, space_.ld_wide, n);
+        multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0);
+    }
+}
+
+// Reads the spans in steps of at most STEP_TOKENS; after each head(matrix, inputs, tokens kept, number
+// of the first of them).
+template <class Head>
+void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
+                      const int32_t* targets, const Head& head) {
+    check_spans(model, cache, spans);
+    reserve(model, cache);
+    const OwnedMatrix& matrix = model.tied ? model.wte : model.head;
+    const Pool::Active active(*pool_);
+    int64_t number = 0, kept = 0;  // tokens read, and kept, so far
+    Step step;
+    auto flush = [&] {
+        step.plan_tiles(std::min(kernels->queries, MAX_QUERIES));
+        const int n = int(step.keep.size());
+        hidden(model, cache, step);
+        if (n > 0) {
+            Inputs in = normalize(matrix, space_.x.as<float>(), space_.ld, model.ln_f_weight, model.ln_f_bias,
+                                  model.shape.layer_norm_epsilon, n);
+            head(matrix, in, n, kept);
+        }
+        kept += n;
+        step = Step();
+    };
+    for (const Span& span : spans)
+        for (int i = 0; i < span.count; i++, number++) {
+            const bool keep = targets ? targets[number] >= 0 : wanted == ALL || (wanted == LAST && i == span.count - 1);
+            if (keep) step.keep.push_back(int(step.ids.size()));
+            step.ids.push_back(span.tokens[i]);
+            step.rows.push_back(span.row);
+            step.positions.push_back(span.start + i);
+            if (step.ids.size() == STEP_TOKENS) flush();
+        }
+    if (!step.ids.empty()) flush();
+}
+
+void Engine::forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld) {
+    if (wanted != NONE && ld < round_up(model.shape.vocab_size, PANEL)) throw Error("rows of the logits are too short");
+    in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
+        multiply(w, in, n, out + first * ld, ld, STORE, 0);
+    });
+}
+
+static Inputs from_token(Inputs in, int dtype, int first) {
+    in.x += first * in.ldx;
+    if (dtype == INT8 || dtype == INT4) {
+        in.q += first * in.ldq;
+        in.scale += dtype == INT8 ? first : first * in.ld_groups;
+        in.zero += dtype == INT8 ? first : first * in.ld_groups;
+    }
+    return in;
+}
+
+void Engine::score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& s) {
+    const int V = model.shape.vocab_size;
+    const int64_t ld = round_up(V, PANEL);
+    if (space_.logits.size() < size_t(HEAD_TOKENS * ld) * 4) space_.logits = Memory(size_t(HEAD_TOKENS * ld) * 4);
+    float* logits = space_.logits.as<float>();
+    std::vector<int64_t> places;  // of the scored tokens, in the arrays
+    int64_t n_tokens = 0;
+    for (const Span& span : spans) n_tokens += span.count;
+    for (int64_t i = 0; i < n_tokens; i++) {
+        if (s.targets[i] >= V) throw Error("a target is not in the vocabulary");
+        if (s.targets[i] >= 0) places.push_back(i);
+    }
+    for (int i = 0; i < s.n_excluded; i++)
+        if (s.excluded[i] < 0 || s.excluded[i] >= V) throw Error("an excluded token is not in the vocabulary");
+    in_steps(model, cache, spans, NONE, s.targets, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
+        for (int start = 0; start < n; start += HEAD_TOKENS) {
+            const int some = std::min(HEAD_TOKENS, n - start);
+            multiply(w, from_token(in, w.dtype, start), some, logits, ld, STORE, 0);
+            pool_->each(some, [&](int64_t i, int) {
+                const int64_t place = places[size_t(first + start + i)];
+                float* row = logits + i * ld;
+                float best;
+                int likeliest;
+                double sum;
+                kernels->softmax_sum(row, V, &best, &likeliest, &sum);
+                s.logprobs[place] = double(row[s.targets[place]]) - double(best) - std::log(sum);
+                s.likeliest[place] = likeliest;
+                for (int e = 0; e < s.n_excluded; e++) row[s.excluded[e]] = -INFINITY;
+                if (s.n_excluded) kernels->softmax_sum(row, V, &best, &likeliest, &sum);
+                s.likeliest_allowed[place] = likeliest;
+            });
+        }
+    });
+}
+
+}  // namespace glassgpt

@@ -1,0 +1,171 @@
+// The model: weights as the kernels want them, a KV cache, and one forward pass for any number of tokens of any rows.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "threads.h"
+
+namespace glassgpt {
+
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Shape {
+    int vocab_size, n_positions, n_embd, n_layer, n_head, d_mlp, activation;
+    int scale_by_head, scale_by_layer;  // divide scores by sqrt(d_head), and by layer + 1
+    float layer_norm_epsilon;
+};
+
+// Memory aligned to cache lines, zeroed, freed with its owner.
+class Memory {
+public:
+    Memory() = default;
+    explicit Memory(size_t n_bytes);
+    ~Memory();
+    Memory(Memory&& other) noexcept : data_(other.data_), size_(other.size_) { other.data_ = nullptr; }
+    Memory& operator=(Memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    template <class T = uint8_t>
+    T* as() const { return static_cast<T*>(data_); }
+    size_t size() const { return size_; }
+
+private:
+    void* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Memory for the matrices, one after the other. Large pages make reading them a third faster (33 against 24 GB/s on two
+// cores of an EPYC), and single matrices would not fill them.
+class Arena {
+public:
+    uint8_t* allocate(size_t n_bytes);
+    ~Arena();
+    Arena() = default;
+    Arena(const Arena&) = delete;
+    size_t used() const { return used_; }
+
+private:
+    struct Chunk {
+        uint8_t* start;
+        size_t size, taken;
+    };
+    std::vector<Chunk> chunks_;
+    size_t used_ = 0;
+};
+
+// Where the numbers of a matrix come from: value(output, input) lies at output * out_stride + input * in_stride.
+struct Source {
+    const void* data;
+    int64_t out_stride, in_stride;  // in elements
+    int dtype;                      // FLOAT32, FLOAT16, BFLOAT16; or INT8 with scales
+    const float* scale;
+};
+
+struct OwnedMatrix : Matrix {
+    Memory scale_memory, total_memory, bias_memory;
+};
+
+struct Layer {
+    Memory ln_1_weight, ln_1_bias, ln_2_weight, ln_2_bias;
+    OwnedMatrix c_attn, c_proj, c_fc, mlp_proj;
+};
+
+struct Model {
+    explicit Model(const Shape& shape);
+    Shape shape;
+    int d_head, d_padded;
+    OwnedMatrix wte, head;  // the head's rows are wte's unless it has its own
+    bool tied = true;
+    Memory wpe;  // float32 (n_positions, n_embd)
+    std::vector<Layer> layers;
+    Memory ln_f_weight, ln_f_bias;
+    Arena arena;
+    size_t n_bytes() const { return arena.used(); }  // of the matrices
+};
+
+struct Cache {
+    Cache(const Model& model, int rows, int context, bool half);
+    HeadCache head(int layer, int row, int head) const;
+    void copy(int source, int target, int length);
+    int rows, context, blocks;  // blocks of 16 positions
+    bool half;
+    int n_layer, n_head, d_head, d_padded;
+    size_t key_bytes, value_bytes, head_bytes;  // of one head of one row
+    Memory memory;
+};
+
+// Tokens of one row, from position `start` on.
+struct Span {
+    int row, start, count;
+    const int32_t* tokens;
+};
+
+enum Wanted : int { NONE = 0, LAST = 1, ALL = 2 };
+
+// What the forward pass needs besides weights and cache, kept from call to call.
+struct Workspace {
+    Memory x, normed, attended, wide;           // float32 [token][ld or ld_wide]
+    Memory q_values, q_scale, q_zero;           // the inputs of a product as integers
+    Memory scores;                              // [thread][MAX_QUERIES][ld_scores]
+    Memory logits;                              // [HEAD_TOKENS][vocab_size, padded], for `score`
+    int64_t ld = 0, ld_wide = 0, ld_q = 0, ld_groups = 0, ld_scores = 0;
+};
+
+// One pass over some tokens: which they are, and of which the final vector is wanted.
+struct Step {
+    struct Tile {  // queries that stand next to each other in one row
+        int row, position, first, count, out;  // `first` and `out`: among the tokens read, among those kept
+    };
+    std::vector<int> ids, rows, positions;  // of each token
+    std::vector<int> keep;                  // numbers of tokens whose final vectors are wanted, ascending
+    std::vector<Tile> all_tiles, kept_tiles;
+    void plan_tiles(int queries);
+};
+
+class Engine {
+public:
+    Engine(const Kernels* kernels, int n_threads);
+    // Logits go to out[i * ld], i counting the tokens (or spans) for which they are wanted.
+    void forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld);
+    // The log-probability of each token's target (none where it is negative), the likeliest token, and the likeliest
+    // of those that are not excluded. Arrays have an element for every token of the spans.
+    struct Scores {
+        const int32_t* targets;
+        const int32_t* excluded;
+        int n_excluded;
+        double* logprobs;
+        int32_t* likeliest;
+        int32_t* likeliest_allowed;
+    };
+    void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
+    void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
+
+    const Kernels* kernels;
+    std::mutex mutex;  // one call at a time: a second would compete for the same cores
+
+private:
+    template <class Head>
+    void in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
+                  const int32_t* targets, const Head& head);
+    void hidden(const Model& model, Cache& cache, const Step& step);
+    void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles);
+    void multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation);
+    Inputs quantize(const Matrix& w, const float* x, int64_t ldx, int n);
+    Inputs normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps, int n);
+    void reserve(const Model& model, const Cache& cache);
+    std::unique_ptr<Pool> pool_;
+    Workspace space_;
+};
+
+void embed(const Matrix& wte, int token, float* out);
+void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans);
+
+}  // namespace glassgpt

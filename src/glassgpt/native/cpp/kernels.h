@@ -1,0 +1,110 @@
+// The table of functions that a kernel file (kernels_*.cpp) fills in: everything that is worth vector instructions.
+#pragma once
+#include "layout.h"
+
+namespace glassgpt {
+
+enum Activation : int { GELU_TANH = 0, GELU_ERF = 1, RELU = 2, SILU = 3, TANH = 4 };
+enum Epilogue : int { STORE = 0, ADD = 1, ACTIVATE = 2 };
+
+// Activations of some tokens as a product reads them: floats, or integers with their scales.
+struct Inputs {
+    const float* x = nullptr;  // [token][ldx]
+    int64_t ldx = 0;
+    const uint8_t* q = nullptr;  // [token][ldq]; int8: value = (q - zero) * scale; int4: signed, scales by group
+    int64_t ldq = 0;
+    const float* scale = nullptr;   // int8: [token]; int4: [token][ld_groups]
+    const int32_t* zero = nullptr;  // int8: [token]; int4: [token][ld_groups], -8 * the sum of the group
+    int64_t ld_groups = 0;
+};
+
+struct Matmul {
+    const Matrix* w;
+    Inputs in;
+    float* out;  // [token][ldo], with room for out_padded values
+    int64_t ldo;
+    int epilogue;
+    int activation;
+};
+
+// The cache of one head of one row: keys by blocks of 16 positions, values position by position.
+struct HeadCache {
+    void* keys;    // [position / 16][d_head][16]
+    void* values;  // [position][d_padded]
+};
+
+struct Attention {
+    HeadCache cache;
+    bool half;              // the cache is float16
+    int d_head, d_padded;   // d_padded: a multiple of 16
+    float scale;
+    const float* q;         // [query][ldq]
+    int64_t ldq;
+    float* out;             // [query][ldo]
+    int64_t ldo;
+    int n_queries;          // at most MAX_QUERIES
+    int first_position;     // of the first query; it sees this position and all before it
+    float* scores;          // scratch: MAX_QUERIES * (context rounded up to 64, and 64)
+    int64_t ld_scores;
+};
+
+constexpr int MAX_QUERIES = 8;
+
+struct Kernels {
+    const char* name;
+    int queries;  // how many `attend` computes best at a time
+    // Tokens [first, last) times the outputs of one panel.
+    void (*matmul)(const Matmul&, int panel, int first, int last);
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
+    // n floats to q[0..n_padded): value = (q - zero) * scale with q in 1..255.
+    void (*quantize_row)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* zero);
+    // Signed values with a scale for each group of 32, and -8 times the sum of each group.
+    void (*quantize_groups)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* offset);
+    void (*store_keys)(const float* k, int n, bool half, void* keys, int position);
+    void (*store_values)(const float* v, int n, bool half, void* values, int position, int d_padded);
+    void (*attend)(const Attention&);
+    void (*activate)(float* x, int n, int activation);
+    // max over x, the index of the first that is as large, and sum(exp(x - max)), in float64.
+    void (*softmax_sum)(const float* x, int n, float* best, int* argbest, double* sum);
+};
+
+const Kernels* portable_kernels();
+const Kernels* avx2_kernels();     // nullptr where they were not compiled or the CPU has no such instructions
+const Kernels* avx512_kernels();
+const Kernels* neon_kernels();
+
+// float16 <-> float32 without hardware for it, rounding to nearest even.
+inline float half_to_float(uint16_t h) {
+    uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023, bits;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000 | mantissa << 13;
+    } else if (exponent) {
+        bits = sign | (exponent + 112) << 23 | mantissa << 13;
+    } else {
+        float value = float(mantissa) * (1.0f / 16777216.0f);
+        return sign ? -value : value;
+    }
+    float value;
+    __builtin_memcpy(&value, &bits, 4);
+    return value;
+}
+
+inline uint16_t float_to_half(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, 4);
+    uint16_t sign = uint16_t(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits >= 0x7f800000) return uint16_t(sign | 0x7c00 | (bits > 0x7f800000 ? 0x200 : 0));
+    if (bits >= 0x477ff000) return uint16_t(sign | 0x7c00);  // rounds to infinity
+    if (bits < 0x38800000) {  // a subnormal: adding 0.5 leaves the rounded steps of 2^-24 in the last bits
+        float magnitude;
+        __builtin_memcpy(&magnitude, &bits, 4);
+        magnitude += 0.5f;
+        __builtin_memcpy(&bits, &magnitude, 4);
+        return uint16_t(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + (bits >> 13 & 1);
+    return uint16_t(sign | (bits - 0x38000000) >> 13);
+}
+
+}  // namespace glassgpt

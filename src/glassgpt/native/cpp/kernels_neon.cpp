@@ -1,0 +1,3 @@
+#include "kernels.h"
+
+const glassgpt::Kernels* glassgpt::neon_kernels() { return nullptr; }

@@ -1,0 +1,180 @@
+// Weights on their way in: from arrays in any order to panels (layout.h), quantized where that is asked for.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine.h"
+
+namespace glassgpt {
+
+static float bfloat_to_float(uint16_t b) {
+    uint32_t bits = uint32_t(b) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static uint16_t float_to_bfloat(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 64);  // NaN
+    return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float read(const Source& s, int64_t output, int64_t input) {
+    const int64_t at = output * s.out_stride + input * s.in_stride;
+    switch (s.dtype) {
+        case FLOAT32: return static_cast<const float*>(s.data)[at];
+        case FLOAT16: return half_to_float(static_cast<const uint16_t*>(s.data)[at]);
+        case BFLOAT16: return bfloat_to_float(static_cast<const uint16_t*>(s.data)[at]);
+        default: return float(static_cast<const int8_t*>(s.data)[at]) * s.scale[output];
+    }
+}
+
+static void pack_floats(const Matrix& m, int panel, const Source& s) {
+    const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
+    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
+    const int block = 16;  // a few inputs of all outputs, then the next: either order of the source is read in lines
+    for (int k0 = 0; k0 < m.n_in; k0 += block)
+        for (int j = 0; j < n; j++)
+            for (int k = k0; k < std::min(k0 + block, m.n_in); k++) {
+                const float value = read(s, first + j, k);
+                const size_t at = size_t(k) * PANEL + j;
+                if (m.dtype == FLOAT32) reinterpret_cast<float*>(out)[at] = value;
+                else if (m.dtype == FLOAT16) reinterpret_cast<uint16_t*>(out)[at] = float_to_half(value);
+                else reinterpret_cast<uint16_t*>(out)[at] = float_to_bfloat(value);
+            }
+}
+
+// As weights/packed.py does it: the largest magnitude becomes 127.
+static void quantize_output(const float* row, int n, int8_t* out, float* scale) {
+    float largest = 0;
+    for (int k = 0; k < n; k++) largest = std::max(largest, std::fabs(row[k]));
+    *scale = largest / 127.0f;
+    for (int k = 0; k < n; k++)
+        out[k] = *scale > 0 ? int8_t(std::max(-127.0f, std::min(127.0f, std::nearbyint(row[k] / *scale)))) : 0;
+}
+
+static void pack_int8(const Matrix& m, int panel, const Source& s) {
+    const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
+    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
+    std::vector<int8_t> values(size_t(m.in_padded) * PANEL, 0);
+    std::vector<float> row(size_t(m.n_in), 0.0f);
+    for (int j = 0; j < n; j++) {
+        int8_t* to = values.data() + size_t(j) * m.in_padded;
+        if (s.dtype == INT8) {
+            const int8_t* from = static_cast<const int8_t*>(s.data) + (first + j) * s.out_stride;
+            if (s.in_stride == 1) memcpy(to, from, size_t(m.n_in));
+            else
+                for (int k = 0; k < m.n_in; k++) to[k] = from[k * s.in_stride];
+            m.scale[first + j] = s.scale[first + j];
+        } else {
+            for (int k = 0; k < m.n_in; k++) row[size_t(k)] = read(s, first + j, k);
+            quantize_output(row.data(), m.n_in, to, &m.scale[first + j]);
+        }
+        int32_t total = 0;
+        for (int k = 0; k < m.n_in; k++) total += to[k];
+        m.total[first + j] = total;
+    }
+    for (int k = 0; k < m.in_padded; k += 4)
+        for (int j = 0; j < PANEL; j++) memcpy(out + size_t(k) * PANEL + 4 * j, &values[size_t(j) * m.in_padded + k], 4);
+}
+
+// The scale of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around the one that
+// maps the largest magnitude to -8, each improved by least squares for the steps it leads to.
+static float best_scale(const float* x, int8_t* steps) {
+    float largest = 0, sign = 1;
+    for (int k = 0; k < GROUP; k++)
+        if (std::fabs(x[k]) > largest) largest = std::fabs(x[k]), sign = x[k] < 0 ? 1.0f : -1.0f;
+    if (!(largest > 0)) {
+        memset(steps, 0, GROUP);
+        return largest;  // 0, or NaN
+    }
+    float best = 0, best_gain = -1;
+    for (int trial = -9; trial <= 9; trial++) {
+        const float inverse = sign * (8.0f + 0.1f * float(trial)) / largest;
+        float xq = 0, qq = 0;
+        for (int k = 0; k < GROUP; k++) {
+            const float q = std::max(-8.0f, std::min(7.0f, std::nearbyint(x[k] * inverse)));
+            xq += x[k] * q;
+            qq += q * q;
+        }
+        if (qq > 0 && xq * xq / qq > best_gain) {  // the error is x.x - (x.q)^2 / q.q
+            best_gain = xq * xq / qq;
+            best = xq / qq;
+        }
+    }
+    best = half_to_float(float_to_half(best));
+    for (int k = 0; k < GROUP; k++)
+        steps[k] = best != 0 ? int8_t(std::max(-8.0f, std::min(7.0f, std::nearbyint(x[k] / best)))) : 0;
+    return best;
+}
+
+static void pack_int4(const Matrix& m, int panel, const Source& s) {
+    const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
+    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
+    std::vector<float> row(size_t(m.in_padded), 0.0f);
+    for (int j = 0; j < PANEL; j++) {
+        for (int k = 0; k < m.n_in; k++) row[size_t(k)] = j < n ? read(s, first + j, k) : 0;
+        for (int g = 0; g < m.in_padded / GROUP; g++) {
+            int8_t steps[GROUP];
+            const float scale = best_scale(row.data() + g * GROUP, steps);
+            uint8_t* group = out + size_t(g) * GROUP_BYTES;
+            const uint16_t half = float_to_half(scale);
+            memcpy(group + 2 * j, &half, 2);
+            for (int k = 0; k < GROUP; k++) {
+                const int step = k / 4;  // of four inputs; an even one is the low half
+                uint8_t& byte = group[2 * PANEL + (step / 2) * PANEL * 4 + j * 4 + k % 4];
+                byte = uint8_t(byte | uint8_t(steps[k] + 8) << (step % 2 ? 4 : 0));
+            }
+        }
+    }
+}
+
+void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& source) {
+    if (dtype < FLOAT32 || dtype > INT4 || source.dtype < FLOAT32 || source.dtype > INT8) throw Error("unknown dtype");
+    m.dtype = dtype;
+    m.n_out = n_out;
+    m.n_in = n_in;
+    m.in_padded = padded_inputs(dtype, n_in);
+    m.out_padded = int(round_up(n_out, PANEL));
+    m.panel_bytes = bytes_per_panel(dtype, m.in_padded);
+    m.data = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
+    if (dtype == INT8) {
+        m.scale_memory = Memory(size_t(m.out_padded) * 4);
+        m.total_memory = Memory(size_t(m.out_padded) * 4);
+        m.scale = m.scale_memory.as<float>();
+        m.total = m.total_memory.as<int32_t>();
+    }
+    const Pool::Active active(*pool_);
+    pool_->each(m.n_panels(), [&](int64_t panel, int) {
+        if (dtype == INT8) pack_int8(m, int(panel), source);
+        else if (dtype == INT4) pack_int4(m, int(panel), source);
+        else pack_floats(m, int(panel), source);
+    });
+}
+
+// One row of a packed matrix, as floats.
+void embed(const Matrix& m, int output, float* out) {
+    const uint8_t* panel = m.panel(output / PANEL);
+    const int j = output % PANEL;
+    for (int k = 0; k < m.n_in; k++) {
+        const size_t at = size_t(k) * PANEL + j;
+        switch (m.dtype) {
+            case FLOAT32: out[k] = reinterpret_cast<const float*>(panel)[at]; break;
+            case FLOAT16: out[k] = half_to_float(reinterpret_cast<const uint16_t*>(panel)[at]); break;
+            case BFLOAT16: out[k] = bfloat_to_float(reinterpret_cast<const uint16_t*>(panel)[at]); break;
+            case INT8: out[k] = float(int8_t(panel[size_t(k / 4) * PANEL * 4 + j * 4 + k % 4])) * m.scale[output]; break;
+            default: {
+                const uint8_t* group = panel + size_t(k / GROUP) * GROUP_BYTES;
+                const int step = k % GROUP / 4;
+                const uint8_t byte = group[2 * PANEL + (step / 2) * PANEL * 4 + j * 4 + k % 4];
+                uint16_t half;
+                memcpy(&half, group + 2 * j, 2);
+                out[k] = half_to_float(half) * float(int(step % 2 ? byte >> 4 : byte & 15) - 8);
+            }
+        }
+    }
+}
+
+}  // namespace glassgpt
