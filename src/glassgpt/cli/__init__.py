@@ -49,6 +49,13 @@ COMMANDS = {
             'glassgpt next "The capital of France is" --json --model gpt2',
         ),
     ),
+    "fill": Command(
+        "fill the blanks of a text",
+        (
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional',
+            'glassgpt fill "A robot must ___ the orders" -k 3 --json',
+        ),
+    ),
     "explore": Command(
         "see inside the model, in the browser",
         (
@@ -79,6 +86,14 @@ COMMANDS = {
             'glassgpt classify "A charming and often affecting journey." --labels good,bad',
             'glassgpt classify "Dull." --model reviews-tuned',
             "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
+        ),
+    ),
+    "serve": Command(
+        "serve completions to the clients of OpenAI's API",
+        (
+            "glassgpt serve",
+            "glassgpt serve --model gpt2 --model mine=runs/mine --port 9000",
+            "glassgpt serve --host 0.0.0.0 --api-key secret --max-batch-size 32",
         ),
     ),
     "tokens": Command(
@@ -138,6 +153,17 @@ COMMANDS = {
             "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
         ),
     ),
+    "music": Command(
+        "make piano music and hear it",
+        (
+            "glassgpt music sample -o a.mid --seconds 30 --seed 1",
+            "glassgpt music continue opening.mid -o out.mid --seconds 20",
+            "glassgpt music accompany melody.mid -o song.mid",
+            "glassgpt music render a.mid -o a.wav",
+            "glassgpt music roll a.mid -o a.svg",
+            "glassgpt music prepare midi/ -o shards/ --tempi 5",
+        ),
+    ),
     "verify": Command(
         "check results on this machine against a float32 reference",
         (
@@ -145,6 +171,10 @@ COMMANDS = {
             "glassgpt verify gpt2 --device cpu --dtype float32",
             "glassgpt verify my-model --json",
         ),
+    ),
+    "bench": Command(
+        "measure how fast a model is on this machine",
+        ("glassgpt bench", "glassgpt bench gpt2 --dtype int8 --json", "glassgpt bench tiny --transformers"),
     ),
     "completion": Command(
         "print a shell completion script",
