@@ -122,8 +122,12 @@ def openvino(folder: Path, kind: str, threads: int) -> Reset:
     if not (path / "openvino_model.xml").exists():
         from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 
-        config = OVWeightQuantizationConfig(bits=8 if kind == "int8" else 4, group_size=-1 if kind == "int8" else 64)
-        OVModelForCausalLM.from_pretrained(folder / "hf", export=True, quantization_config=config).save_pretrained(path)
+        config = OVWeightQuantizationConfig(
+            bits=8 if kind == "int8" else 4, group_size=-1 if kind == "int8" else 64
+        )
+        OVModelForCausalLM.from_pretrained(
+            folder / "hf", export=True, quantization_config=config
+        ).save_pretrained(path)
     options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     request = ov.Core().compile_model(path / "openvino_model.xml", "CPU", options).create_infer_request()
     names = {name for port in request.model_inputs for name in port.names}
@@ -159,7 +163,12 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
     def generate(ids: list[list[int]], new: int) -> None:
         tokens = [[f"t{i}" for i in row] for row in ids]
         generator.generate_batch(
-            tokens, max_length=new, min_length=new, sampling_topk=1, include_prompt_in_result=False, end_token=[]
+            tokens,
+            max_length=new,
+            min_length=new,
+            sampling_topk=1,
+            include_prompt_in_result=False,
+            end_token=[],
         )
 
     reset: Any = lambda rows: None  # noqa: E731
@@ -288,8 +297,14 @@ def export(folder: Path) -> None:
     draw = np.random.default_rng(0)
     tensors = {}
     for name, shape in Config.named("gpt2").shapes().items():
-        ones = np.ones(shape, np.float32) if "ln_" in name and name.endswith("weight") else np.zeros(shape, np.float32)
-        tensors[name] = ones if len(shape) == 1 else draw.standard_normal(shape, np.float32) * np.float32(0.02)
+        ones = (
+            np.ones(shape, np.float32)
+            if "ln_" in name and name.endswith("weight")
+            else np.zeros(shape, np.float32)
+        )
+        tensors[name] = (
+            ones if len(shape) == 1 else draw.standard_normal(shape, np.float32) * np.float32(0.02)
+        )
     checkpoint = Checkpoint(Config.named("gpt2"), tensors)
     save_checkpoint(checkpoint, folder / "hf")
     save_checkpoint(checkpoint, folder / "f32.gguf", "gguf")
@@ -306,7 +321,8 @@ def bandwidth(threads: int) -> float:
         "print(sorted(best)[len(best) // 2] / 1e9)"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(threads)
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(threads)
     ]
     return sum(float(one.communicate()[0]) for one in running)
 
@@ -330,7 +346,12 @@ def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
             line = f"  {name:<26} {row['tokens_per_s']:>8,.0f}"
             if name not in OURS and ours in found:
                 ratios = sorted(a / b for a, b in zip(found[ours], values, strict=True))
-                row |= {"ratio": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1], "of": ours}
+                row |= {
+                    "ratio": statistics.median(ratios),
+                    "lowest": ratios[0],
+                    "highest": ratios[-1],
+                    "of": ours,
+                }
                 line += f"    {row['ratio']:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of {ours}"
             print(line)
             result.setdefault(task, {})[name] = row
@@ -340,7 +361,9 @@ def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
 # ---- perplexity of int4 beside Q4_0 ----
 
 
-def perplexity(file: Path, folder: Path, python: str, windows: int = 16, length: int = 512) -> dict[str, float]:
+def perplexity(
+    file: Path, folder: Path, python: str, windows: int = 16, length: int = 512
+) -> dict[str, float]:
     """Of the shipped model on a text, in every precision of ours and in llama.cpp's Q8_0 and Q4_0."""
     import numpy as np
 
@@ -376,7 +399,9 @@ def llama_perplexity(folder: Path, kind: str) -> None:
     import numpy as np
 
     llama(folder, kind, 2)
-    model = llama_cpp.Llama(str(folder / f"{kind}.gguf"), n_ctx=1024, logits_all=True, verbose=False, n_threads=2)
+    model = llama_cpp.Llama(
+        str(folder / f"{kind}.gguf"), n_ctx=1024, logits_all=True, verbose=False, n_threads=2
+    )
     total, count = 0.0, 0
     for window in np.load(folder / "ids.npy"):
         model.reset()
@@ -389,7 +414,9 @@ def llama_perplexity(folder: Path, kind: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", default=sys.executable, help="the Python that has the peers")
     parser.add_argument("--only", nargs="*", default=[*OURS, *PEERS], help="contestants")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS))

@@ -49,12 +49,43 @@ COMMANDS = {
             'glassgpt next "The capital of France is" --json --model gpt2',
         ),
     ),
+    "fill": Command(
+        "fill the blanks of a text",
+        (
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional',
+            'glassgpt fill "A robot must ___ the orders" -k 3 --json',
+        ),
+    ),
     "explore": Command(
         "see inside the model, in the browser",
         (
             'glassgpt explore "A robot must obey"',
             'glassgpt explore "The capital of France is" --model gpt2 --compare gpt2-medium',
             "glassgpt explore --model runs/mine --port 9000 --no-browser",
+        ),
+    ),
+    "translate": Command(
+        "translate English into French, or French into English",
+        (
+            'glassgpt translate "Where is the station?" --to fr',
+            "glassgpt translate - --to en < lettre.txt",
+            "glassgpt translate --file sentences.jsonl --to fr --beams 4 --json",
+        ),
+    ),
+    "summarize": Command(
+        "summarize a text",
+        (
+            "glassgpt summarize article.txt",
+            "glassgpt summarize article.txt --zero-shot --model gpt2-xl --seed 1",
+            "glassgpt summarize emails.jsonl --model subject-tuned --json",
+        ),
+    ),
+    "classify": Command(
+        "classify a text with a tuned model, or zero-shot",
+        (
+            'glassgpt classify "A charming and often affecting journey." --labels good,bad',
+            'glassgpt classify "Dull." --model reviews-tuned',
+            "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
         ),
     ),
     "serve": Command(
@@ -120,6 +151,17 @@ COMMANDS = {
             "glassgpt eval default book.txt --suite perplexity --stride 512",
             "glassgpt eval gpt2 gpt2-q4.gguf --suite wikitext-2 --limit 50",
             "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
+        ),
+    ),
+    "music": Command(
+        "make piano music and hear it",
+        (
+            "glassgpt music sample -o a.mid --seconds 30 --seed 1",
+            "glassgpt music continue opening.mid -o out.mid --seconds 20",
+            "glassgpt music accompany melody.mid -o song.mid",
+            "glassgpt music render a.mid -o a.wav",
+            "glassgpt music roll a.mid -o a.svg",
+            "glassgpt music prepare midi/ -o shards/ --tempi 5",
         ),
     ),
     "verify": Command(
