@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
 # In the order of `Dtype` in cpp/layout.h.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
-HALF_CACHE = (
-    "float16",
-    "int8",
-    "int4",
-)  # keys and values in float16, far finer than these weights and activations
+HALF_CACHE = ("float16", "int8", "int4")  # keys and values in float16, far finer than such weights
 
 ACTIVATIONS = {
-    "gelu_new": 0, "gelu_pytorch_tanh": 0, "gelu_fast": 0, "gelu": 1, "relu": 2, "silu": 3, "swish": 3, "tanh": 4,
+    "gelu_new": 0, "gelu_pytorch_tanh": 0, "gelu_fast": 0, "gelu": 1, "relu": 2, "silu": 3,
+    "swish": 3, "tanh": 4,
 }  # fmt: skip
 MOST_INPUTS = 1 << 16  # of a matrix: sums of more products of bytes could exceed 32 bits
 
@@ -202,8 +199,8 @@ class Weights:
         self.threads = thread_count() if threads is None else threads
         sizes = ints(
             [
-                config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head, config.d_mlp,
-                ACTIVATIONS[config.activation_function],
+                config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head,
+                config.d_mlp, ACTIVATIONS[config.activation_function],
                 config.scale_attn_weights, config.scale_attn_by_inverse_layer_idx,
             ]
         )  # fmt: skip
@@ -306,8 +303,8 @@ class _Cache:
         weights = self.weights
         weights.library.check_result(
             weights.library.forward(
-                weights.handle, self.handle, len(counts), *map(ints_at, (ints(rows), ints(starts), counts, ids)),
-                _WANTED[wanted], floats_at(out), self.padded,
+                weights.handle, self.handle, len(counts),
+                *map(ints_at, (ints(rows), ints(starts), counts, ids)), _WANTED[wanted], floats_at(out), self.padded,
             )
         )  # fmt: skip
         return None if wanted == "none" else out[:, : weights.config.vocab_size]
@@ -342,7 +339,7 @@ def _flat(tokens: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shared_length(group: Sequence[ScoreRequest]) -> int:
-    """How many tokens all requests of a group begin with, of those before the first that predicts a scored one."""
+    """How many tokens all requests begin with, of those before the first that predicts a scored one."""
     if len(group) < 2:
         return 0
     length = min(request.first for request in group) - 1
