@@ -146,6 +146,19 @@ BACKENDS = {
 }
 
 
+def check_can_continue(config: Config) -> None:
+    """Whether a model can predict the next token: not if it has to see it."""
+    if not config.is_causal:
+        raise cannot_continue(config.attention)
+
+
+def cannot_continue(attention: str) -> SettingError:
+    return SettingError(
+        f"a model with attention {attention!r} sees the whole text at once and cannot continue one. "
+        "It fills blanks: glassgpt fill."
+    )
+
+
 def check_backend(name: str) -> None:
     if name not in BACKENDS:
         raise SettingError(

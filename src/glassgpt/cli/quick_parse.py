@@ -78,6 +78,8 @@ def split_annotation(hint: Any) -> tuple[Any, list[Any]]:
 def fields_of(parameter: str, kind: type) -> Iterator[Option]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
+        if not field.init:
+            continue
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         yield Option(parameter, field.name, hints[field.name], required)
 

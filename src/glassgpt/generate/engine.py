@@ -31,8 +31,9 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
-from glassgpt.generate.logits_processors import WordBiases, collect_edits
+from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.request import Prefill, Request, Sample, unpack_scores
@@ -44,7 +45,8 @@ from glassgpt.generate.sampling import (
     score_tokens,
     stack_params,
 )  # fmt: skip
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import CONSTRAINTS, Settings
+from glassgpt.generate.speculation import Cost, DraftModel, Guess, Speculator, check_draft, guess_ahead
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
@@ -83,13 +85,16 @@ class Stats:
     prompt_tokens: int = 0  # of the prompts that were read
     cached_tokens: int = 0  # of these, found in the prefix cache
     generated_tokens: int = 0
+    drafted_tokens: int = 0  # that were guessed ahead
+    accepted_tokens: int = 0  # of these, guessed right
 
 
 class Engine:
     """Use it from one thread at a time.
 
     `step_tokens` bounds the tokens of prompts that are read in one step, to the next whole chunk. Without
-    `prefix_cache` every prompt is read from its beginning.
+    `prefix_cache` every prompt is read from its beginning. `draft` is a smaller model with the same
+    vocabulary, for requests that speculate with one.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class Engine:
         *,
         prefix_cache: bool = True,
         step_tokens: int | None = None,
+        draft: Backend | None = None,
     ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
@@ -108,6 +114,12 @@ class Engine:
         if step_tokens is not None:
             check_whole("step_tokens", step_tokens, 1)
         self.step_tokens = CHUNKS_PER_STEP * self.chunk if step_tokens is None else step_tokens
+        if draft is not None:
+            check_draft(draft, backend)
+        self._draft = None if draft is None else DraftModel(draft.with_rows(backend.rows))
+        self._on_host = isinstance(backend.array(np.zeros(1)), np.ndarray)
+        ends = stop_tokens(Settings(), backend, tokenizer)
+        self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
         self.stats = Stats()
         self._last_request = 0
         self._step = 0
@@ -139,10 +151,19 @@ class Engine:
         """How many tokens the prompts have for which no row was free yet."""
         return sum(len(request.prompt) for request in {sample.request for sample in self._waiting})
 
-    def add(self, prompt: Sequence[int], settings: Settings | None = None) -> int:
+    def add(
+        self,
+        prompt: Sequence[int],
+        settings: Settings | None = None,
+        rule: Callable[[], TokenRule] | None = None,
+        first_sample: int = 0,
+    ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
-        An empty prompt starts from end-of-text, as the beginning of a document did in training.
+        An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
+        makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
+        from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
+        parts.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -162,12 +183,30 @@ class Engine:
             seed=secrets.randbits(32) if settings.seed is None else settings.seed,
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
+            constraint=self._grammars.compile(settings),
+            rule=rule,
         )
-        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
+        numbers = range(first_sample, first_sample + settings.candidates)
+        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
+        for sample in samples:
+            sample.speculator = self._speculator(sample)
         self._waiting.extend(samples)
         self.stats.requests += 1
         return request.number
+
+    def _speculator(self, sample: Sample) -> Speculator | None:
+        """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
+
+        There it wins, and a batch, which is computed another way, would depend on who is in it by rounding.
+        """
+        wanted = sample.request.settings.speculate
+        if wanted == "draft" and self._draft is None:
+            raise SettingError("speculate draft needs a draft model. Load one with it, or write lookup.")
+        by_itself = self._on_host and self.backend.rows == 1
+        if wanted == "off" or (wanted == "auto" and not by_itself):
+            return None
+        return Speculator(Cost(*getattr(self.backend, "verify_cost", ())), sample.request.prompt)
 
     def cancel(self, number: int) -> None:
         """End a request; its texts so far come with the next step's events."""
@@ -217,10 +256,15 @@ class Engine:
         self._collect(self._step - 1 if drawn and pipelined else self._step)
 
     def _decode(self) -> bool:
-        """One more token for every running sequence; whether there was any."""
-        due = [sample for sample in self._running if sample.unfinished]
-        if not due:
-            return False
+        """One more token for every running sequence, or several that were guessed; whether there was any."""
+        guesses = self._guess()
+        if guesses:
+            self._verify(guesses)
+        due = [s for s in self._running if s.unfinished and s.step < self._step]
+        return self._decode_one(due) if due else bool(guesses)
+
+    def _decode_one(self, due: list[Sample]) -> bool:
+        """One more token for some sequences; whether one was drawn."""
         logits = self.backend.decode(
             [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
         )  # (B, V)
@@ -234,6 +278,37 @@ class Engine:
         if due:
             self._sample(due, logits)
         return bool(due)
+
+    def _guess(self) -> list[Guess]:
+        """Guesses at what comes next in the sequences where that seems worth its while."""
+        if not any(sample.speculator for sample in self._running):
+            return []
+        self._collect(self._step)  # a guess continues what the host has read
+        due = [sample for sample in self._running if sample.unfinished]
+        return guess_ahead(due, self.backend.context, self._draft)
+
+    def _verify(self, guesses: list[Guess]) -> None:
+        """Read the guesses together, then draw token after token as long as each is the one guessed."""
+        texts = [[guess.sample.history[-1], *guess.tokens] for guess in guesses]
+        logits = self.backend.extend(
+            [guess.sample.row for guess in guesses],
+            texts,
+            [guess.sample.length for guess in guesses],
+            "all",
+        )  # (N, V), one text after the other
+        starts = np.cumsum([0, *map(len, texts)]).tolist()
+        places = list(zip(guesses, starts, strict=False))  # the last of the starts is the end
+        while places:
+            now = self.backend.array(np.array([place + guess.right for guess, place in places]))
+            self._sample([guess.sample for guess, _ in places], logits[now])
+            for guess, _ in places:
+                guess.sample.length += 1
+            self._collect(self._step)
+            places = [(guess, place) for guess, place in places if guess.was_right()]
+        for guess in guesses:
+            guess.settle()
+            self.stats.drafted_tokens += len(guess.tokens)
+            self.stats.accepted_tokens += guess.right
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -271,7 +346,7 @@ class Engine:
                 sample.row = self._rows.take(ids)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
-            source = next((s for s in request.samples if s.holds_prompt), None)
+            source = next((s for s in self._running if s.request is request and s.holds_prompt), None)
             if source is not None:  # another sample has read it
                 self._copy(source.row, group, ids)
                 prefill.done, prefill.logits = len(ids), request.logits
@@ -364,6 +439,7 @@ class Engine:
                 self._copy(prefill.row, prefill.samples[1:], prefill.ids)
             for sample in prefill.samples:
                 sample.length = len(prefill.ids)
+                sample.offset = len(sample.history) - len(prefill.ids)
                 sample.holds_prompt = not sample.slid
             self._running += prefill.samples
             if not request.read:
@@ -425,9 +501,17 @@ class Engine:
         state = self._sampling_state(samples)
         if self.vocab_size < self.backend.config.vocab_size:
             logits = logits[:, : self.vocab_size]
+        allowed = None
         if not state.edits_fixed:
             state.edits = collect_edits([s.logits_processor for s in samples], self.backend.array)
-        tokens, report = self._draw_tokens(logits, state.params, state.random[:, state.used], state.edits)
+            allowed = collect_masks([s.logits_processor.constraint for s in samples], self.vocab_size)
+        tokens, report = self._draw_tokens(
+            logits,
+            state.params,
+            state.random[:, state.used],
+            state.edits,
+            None if allowed is None else self.backend.array(allowed),
+        )
         state.used += 1
         in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))
         self._in_flight.append(in_flight)
@@ -471,7 +555,7 @@ class Engine:
         request = sample.request
         token = int(values[0])
         if token == NOTHING:
-            self._finish(sample, "error", error=_no_token_error(request.settings))
+            self._finish(sample, "error", error=_no_token_error(sample))
             return
         logprob, alternatives = sample.unpack(values)
         if token in request.stop_tokens:
@@ -491,10 +575,10 @@ class Engine:
         self, sample: Sample, reason: str, last: Event | None = None, error: UserError | None = None
     ) -> None:
         generation, rest = sample.close(reason)
-        if sample in self._waiting:
-            self._waiting.remove(sample)
-        elif sample.row >= 0:
+        if sample.row >= 0:
             self._leave_row(sample)
+        elif sample in self._waiting:
+            self._waiting.remove(sample)
         last = Event(sample.request.number, sample.index) if last is None else last
         self._events.append(
             Event(
@@ -514,9 +598,15 @@ class Engine:
                 self._reading.remove(prefill)
 
 
-def _no_token_error(settings: Settings) -> UserError:
-    banning = ("logit_bias", "banned_words", "no_repeat_ngram")
-    used = [name for name in banning if getattr(settings, name) not in ({}, (), None)]
+def _no_token_error(sample: Sample) -> UserError:
+    settings, constraint = sample.request.settings, sample.logits_processor.constraint
+    if constraint is not None and constraint.error is not None and settings.constraint is not None:
+        return SettingError(
+            f"the {CONSTRAINTS[settings.constraint]} cannot be followed after {sample.text!r}: no token of "
+            f"this vocabulary may come next ({constraint.error}). Change it, or take another model."
+        )
+    banning = ("logit_bias", "banned_words", "no_repeat_ngram", "min_new_tokens", *CONSTRAINTS)
+    used = [name for name in banning if getattr(settings, name) not in ({}, (), None, 0)]
     if used:
         return SettingError(f"{' and '.join(used)} left no token that may come next. Ban fewer.")
     return UserError("the model's logits are not finite numbers. Try dtype float32; or the weights are bad.")

@@ -9,19 +9,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 
 from glassgpt.backend import Array
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.sampling import LogitEdits
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.text import Tokenizer
 
 Change = tuple[float, float]  # scale, shift
 KEEP: Change = (1.0, 0.0)
+
+
+class TokenRule(Protocol):
+    """What may follow, decided by the caller's own code: see `glassgpt.music.generate` for one."""
+
+    def push(self, token: int) -> None:
+        """A token was generated."""
+
+    def changes(self) -> Mapping[int, Change]:
+        """The changes to the next token's logits, by id: (1, -inf) bans one."""
 
 
 class LogitsProcessor:
@@ -34,8 +46,12 @@ class LogitsProcessor:
         word_biases: WordBiases,
         vocab_size: int,
         stop_tokens: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        rule: TokenRule | None = None,
     ) -> None:
         self._settings = settings
+        self.constraint = constraint
+        self._rule = rule
         # Those that end a text must not come before `min_new_tokens` others have.
         self._too_early = [token for token in stop_tokens if token < vocab_size]
         self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
@@ -68,11 +84,19 @@ class LogitsProcessor:
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
         self.fixed = (
-            not self._longer and self._until <= len(prompt) and all(setting is None for setting in penalties)
+            not self._longer
+            and constraint is None
+            and rule is None
+            and self._until <= len(prompt)
+            and all(setting is None for setting in penalties)
         )
         self.any = bool(self._fixed) or not self.fixed
 
     def push(self, token: int) -> None:
+        if self.constraint is not None:
+            self.constraint.push(token)
+        if self._rule is not None:
+            self._rule.push(token)
         self._text.append(token)
         self._seen.add(token)
         self._generated[token] += 1
@@ -107,10 +131,20 @@ class LogitsProcessor:
         changes: dict[int, Change] = {token: (1.0, value) for token, value in shift.items()}
         if scale != 1.0:
             changes.update({token: (scale, shift.get(token, 0.0)) for token in self._seen})
+        if self._rule is not None:
+            changes = join_changes(changes, self._rule.changes())
         return changes
 
     def _ends_with(self, ids: tuple[int, ...]) -> bool:
         return tuple(self._text[-len(ids) :]) == ids
+
+
+def join_changes(first: dict[int, Change], second: Mapping[int, Change]) -> dict[int, Change]:
+    """Both, one after the other."""
+    for token, (scale, shift) in second.items():
+        before = first.get(token, KEEP)
+        first[token] = (before[0] * scale, before[1] + shift)
+    return first
 
 
 class WordBiases:

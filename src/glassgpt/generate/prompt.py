@@ -58,7 +58,7 @@ def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | Non
     """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
     for token in settings.stop_tokens:
         check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
-    if settings.ignore_eot:
+    if settings.ignore_eot and settings.constraint is None:  # what follows a grammar ends with it
         return frozenset(settings.stop_tokens)
     eot = end_of_text(backend, tokenizer)
     return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))

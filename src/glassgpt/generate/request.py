@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from glassgpt.backend import Array
+from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
+from glassgpt.generate.logits_processors import LogitsProcessor, TokenRule, WordBiases
 from glassgpt.generate.rng import UniformRNG
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import CONSTRAINTS, Settings
+from glassgpt.generate.speculation import Speculator
 from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
 
 
@@ -22,11 +25,13 @@ class Request:
     seed: int
     word_biases: WordBiases
     stop_tokens: frozenset[int]
+    constraint: Constraint | None = None  # before its first token
     samples: list[Sample] = field(default_factory=list)
     logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    rule: Callable[[], TokenRule] | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
     prompt_scores: PromptLogprobs | None = None
 
@@ -45,6 +50,8 @@ class Sample:
         self.latest: tuple[Any, int] = (None, 0)  # the step that drew the last token, and its index there
         self.holds_prompt = False  # the row begins with the whole prompt, for other samples to copy
         self.slid = False
+        self.offset = 0  # where in the history position 0 of the row is
+        self.speculator: Speculator | None = None
         self.finished = False
         self.started = 0.0
         self.first_token = 0.0
@@ -54,7 +61,13 @@ class Sample:
         self.alternatives: list[Alternatives] = []
         self.rng = UniformRNG(request.seed, index)
         self.logits_processor = LogitsProcessor(
-            request.settings, request.prompt, request.word_biases, vocab_size, request.stop_tokens
+            request.settings,
+            request.prompt,
+            request.word_biases,
+            vocab_size,
+            request.stop_tokens,
+            None if request.constraint is None else request.constraint.copy(),
+            None if request.rule is None else request.rule(),
         )
         self._tokenizer = tokenizer
         self._out = TextOut(tokenizer, request.settings.stop, request.settings.min_new_tokens)
@@ -64,6 +77,11 @@ class Sample:
     def unfinished(self) -> bool:
         """More tokens are to be drawn."""
         return not self.finished and self.drawn < self.limit
+
+    @property
+    def text(self) -> str:
+        """What is certain of it so far."""
+        return self._out.text
 
     @property
     def wants_nothing(self) -> bool:
@@ -83,7 +101,7 @@ class Sample:
         return (None, None) if wanted is None else unpack_scores(values[1:], wanted)
 
     def push(self, token: int, logprob: float | None, alternatives: Alternatives | None) -> tuple[str, bool]:
-        """Append a token; the text that became certain, and whether a stop string was completed."""
+        """Append a token; the text that became certain, and whether that was the last one."""
         if not self.tokens:
             self.first_token = time.perf_counter()
         self.tokens.append(token)
@@ -94,10 +112,24 @@ class Sample:
         if self.logits_processor.any:
             self.logits_processor.push(token)
         text, self._stopped = self._out.push(token)
-        return text, self._stopped
+        return text, self._stopped or self._constraint_complete
+
+    @property
+    def _constraint_complete(self) -> bool:
+        constraint = self.logits_processor.constraint
+        return constraint is not None and constraint.complete
+
+    def _note_unfulfilled(self, reason: str) -> None:
+        """Say so if a text ended before it was what it had to become."""
+        constraint, name = self.logits_processor.constraint, self.request.settings.constraint
+        if constraint is not None and name is not None and not constraint.fulfilled:
+            why = f"at max_new_tokens {self.limit}" if reason == "length" else "early"
+            self.note(f"the text ended {why} and does not yet follow the {CONSTRAINTS[name]}")
 
     def close(self, reason: str) -> tuple[Generation, str]:
         """The result, and the text that had been held back."""
+        if reason in ("length", "stop"):
+            self._note_unfulfilled(reason)
         self.finished = True
         self.holds_prompt = False
         rest = "" if self._stopped else self._out.finish()

@@ -2,7 +2,7 @@
 
 The steps, in the order they are applied (the field's usual one):
 
-    penalties, bias, bans -> temperature -> top-k -> typical -> top-p -> min-p -> draw
+    penalties, bias, bans -> grammar -> temperature -> top-k -> typical -> top-p -> min-p -> draw
 
 Each step sees the probabilities that the one before it left, renormalised. Tokens are ranked by logit, and
 among equal logits by id, lowest first, so that a tie at the edge of top-k falls the same way on every device.
@@ -84,11 +84,20 @@ def stack_params(
 
 
 def draw_tokens(
-    logits: Array, params: SamplingParams, uniform: Array, edits: LogitEdits | None = None
+    logits: Array,
+    params: SamplingParams,
+    uniform: Array,
+    edits: LogitEdits | None = None,
+    allowed: Array | None = None,
 ) -> Draw:
-    """Draw one token per row of `logits` (B, V); `uniform` (B,) holds a number in [0, 1) for each."""
+    """Draw one token per row of `logits` (B, V); `uniform` (B,) holds a number in [0, 1) for each.
+
+    `allowed` (B, V) says which tokens may be drawn at all.
+    """
     xp = array_namespace(logits)
     scores = logits if edits is None else apply_edits(logits, edits)
+    if allowed is not None:
+        scores = xp.where(allowed, scores, -xp.inf)
     best = xp.max(scores, axis=-1)  # (B,): NaN if any is, -inf if every token is banned
     healthy = xp.isfinite(best)
     if params.greedy:
@@ -266,6 +275,11 @@ def _rank_row(row: np.ndarray, width: int) -> np.ndarray:
         bound = np.partition(blocks.max(axis=1), len(blocks) - width)[len(blocks) - width]
     elif width <= vocab_size // 8:
         bound = np.partition(row, vocab_size - width)[vocab_size - width]
+    if bound == -np.inf:  # most tokens are banned: only the others have to be sorted
+        open_ids = np.flatnonzero(row > -np.inf)
+        if len(open_ids) <= width:
+            banned = np.flatnonzero(row == -np.inf)[: width - len(open_ids)]
+            return np.concatenate([open_ids[np.argsort(-row[open_ids], kind="stable")], banned])
     candidates = np.flatnonzero(row >= bound)
     if width <= len(candidates) < vocab_size // 2:  # fewer only if there are NaNs, which the caller reports
         return candidates[np.argsort(-row[candidates], kind="stable")[:width]]

@@ -7,6 +7,7 @@ instead. The steps that use the settings, and their order, are in `sampling.py`.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ MAX_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 t
 MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finished
 MAX_BEAMS = 1024  # all of them are computed together
 MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
+
+SPECULATE = ("auto", "lookup", "draft", "off")
+
+# What a text may be made to follow, and what it is called.
+CONSTRAINTS = {
+    "schema": "JSON schema",
+    "regex": "regular expression",
+    "grammar": "grammar",
+    "choice": "choice",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,11 @@ class Settings:
     stop_tokens: tuple[int, ...] = ()  # end at any of these ids
     ignore_eot: bool = False  # continue after end-of-text
     seed: int | None = None  # makes the text repeatable; none draws one and reports it
+    schema: Any = None  # write JSON that this JSON schema describes
+    regex: str | None = None  # write text that this regular expression matches as a whole
+    grammar: str | None = None  # write text of this grammar, in the syntax of Lark or of GBNF
+    choice: tuple[str, ...] = ()  # write one of these strings
+    speculate: str = "auto"  # guess ahead: lookup, draft (with a draft model), off, or auto
     samples: int = 1  # how many texts
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
     beams: int | None = None  # beam search of this width instead of drawing
@@ -55,7 +71,7 @@ class Settings:
     prompt_logprobs: int | None = None  # likewise for each token of the prompt, given those before it
 
     def __post_init__(self) -> None:
-        for name in ("stop", "banned_words", "required_words"):
+        for name in ("stop", "banned_words", "required_words", "choice"):
             value = getattr(self, name)
             self._set(name, (value,) if isinstance(value, str) else _tuple(name, value, str))
         self._set("stop_tokens", _tuple("stop_tokens", self.stop_tokens, int))
@@ -109,6 +125,9 @@ class Settings:
                 )
         for token in self.stop_tokens:
             check_whole("a token id in stop_tokens", token, 0)
+        self._check_constraints()
+        if self.speculate not in SPECULATE:
+            raise SettingError(f"speculate is {self.speculate!r}; write one of {', '.join(SPECULATE)}.")
         for name in ("stop", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
@@ -123,6 +142,19 @@ class Settings:
                 raise SettingError("best_of compares log-probabilities; leave logprobs at 0 or more.")
         if self.beams is not None:
             self._check_beams(self.beams)
+
+    def _check_constraints(self) -> None:
+        given = self._constraints()
+        if len(given) > 1:
+            raise SettingError(f"{given[0]} and {given[1]} cannot both be followed. Leave one out.")
+        for name in ("regex", "grammar"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise SettingError(f"{name} is {value!r}; write it as text.")
+        if given and self.beams is not None:
+            raise SettingError(f"a beam search cannot follow a {CONSTRAINTS[given[0]]}. Leave out beams.")
+        if self.schema is not None:
+            self._set("schema", _parsed_schema(self.schema))
 
     def _check_beams(self, beams: int) -> None:
         check_whole("beams", beams, 1, MAX_BEAMS, "None switches beam search off")
@@ -144,6 +176,14 @@ class Settings:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is frozen; this happens only while it is made
+
+    @property
+    def constraint(self) -> str | None:
+        """Which of CONSTRAINTS the text has to follow."""
+        return next(iter(self._constraints()), None)
+
+    def _constraints(self) -> list[str]:
+        return [name for name in CONSTRAINTS if getattr(self, name) not in (None, ())]
 
     @property
     def greedy(self) -> bool:
@@ -178,6 +218,19 @@ def _no_sampling_error(name: str, value: object, beams: int) -> SettingError:
         f"{name} {value} has no meaning with beams {beams}: a search draws nothing at random. "
         f"Leave out {name} or beams."
     )
+
+
+def _parsed_schema(value: object) -> object:
+    """A JSON schema: an object, true or false; or such a thing as text."""
+    example = '{"type": "object"}'
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+        json.dumps(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SettingError(f"schema is not JSON: {error}. Write an object such as {example}.") from None
+    if not isinstance(value, dict | bool):
+        raise SettingError(f"schema is {value!r}; write an object such as {example}.")
+    return value
 
 
 def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:

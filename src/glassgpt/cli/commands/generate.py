@@ -14,13 +14,25 @@ from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
 from glassgpt.cli.parse import parse_known
 from glassgpt.cli.text import encode_prompt, read_prompt
+from glassgpt.files import read_text
 from glassgpt.generate.generation import Interrupted
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import FIELDS, Settings
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
     from glassgpt.gpt import GPT
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Settings):
+    """How to choose the next token, how often, and when to stop."""
+
+    # What is read from a file is an option of the command itself.
+    schema: Any = dataclasses.field(default=None, init=False)
+    grammar: str | None = dataclasses.field(default=None, init=False)
+
+
+MAX_GRAMMAR_BYTES = 2**24
 NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": None}
 
 
@@ -29,7 +41,7 @@ def defaults(args: Sequence[str]) -> dict[str, Any]:
     if not any(arg.startswith("--beams") for arg in args):  # parsing takes time
         return {}
     options = parse_known(BeamOptions, args)
-    return {} if options is None or options.beams is None else {"settings": Settings(**NO_SAMPLING)}
+    return {} if options is None or options.beams is None else {"settings": Options(**NO_SAMPLING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,10 +57,20 @@ def command(
         flag("the text to continue; - reads stdin; omit it to start a new document", "[PROMPT]", default=""),
     ] = None,
     *,
-    settings: OmitArgPrefixes[Settings],
+    settings: OmitArgPrefixes[Options],
+    json_schema: Annotated[
+        str | None, flag("write JSON that the JSON schema in this file describes", "FILE", default="")
+    ] = None,
+    grammar: Annotated[
+        str | None, flag("write text of the grammar in this file, Lark or GBNF", "FILE", default="")
+    ] = None,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
+    draft_model: Annotated[
+        str | None,
+        flag("a small model of the same vocabulary that guesses ahead", "MODEL", default=""),
+    ] = None,
     allow_special: Annotated[
         bool, flag("treat <|endoftext|> in the prompt as the special token", default="")
     ] = False,
@@ -57,24 +79,28 @@ def command(
 ) -> int:
     """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
     go to stderr."""
-    if settings.beams is not None:
-        Settings.of(beams=settings.beams, **{name: getattr(settings, name) for name in NO_SAMPLING})
+    files = {"schema": json_schema, "grammar": grammar}
+    given: dict[str, Any] = {name: getattr(settings, name) for name in FIELDS}
+    given |= {name: read_text(path, MAX_GRAMMAR_BYTES) for name, path in files.items() if path is not None}
+    chosen = Settings(**given)
+    if chosen.beams is not None:
+        Settings.of(beams=chosen.beams, **{name: getattr(chosen, name) for name in NO_SAMPLING})
     prompt = read_prompt(prompt, "generate")
-    batch_size = settings.candidates if settings.beams is None else settings.beams
-    gpt = load(model, device, dtype, batch_size)
+    batch_size = chosen.candidates if chosen.beams is None else chosen.beams
+    gpt = load(model, device, dtype, batch_size, draft_model)
     prompt_ids = encode_prompt(prompt, gpt, ids, "generate", allow_special)
     interrupt: Interrupted | None = None
     if json:
-        generations, interrupt = generate(gpt, prompt_ids, settings)
+        generations, interrupt = generate(gpt, prompt_ids, chosen)
         for generation in generations:
             print(jsonlib.dumps(to_json(generation, prompt, model)), flush=True)
         note_if_blank(generations, model)
-    elif settings.samples == 1 and settings.best_of is None and settings.beams is None and not ids:
-        write_stream(gpt, prompt_ids, prompt, settings, model)
+    elif chosen.samples == 1 and chosen.best_of is None and chosen.beams is None and not ids:
+        write_stream(gpt, prompt_ids, prompt, chosen, model)
     else:
-        n_texts = settings.candidates if settings.beams is None else settings.samples
+        n_texts = chosen.candidates if chosen.beams is None else chosen.samples
         with terminal.spinner(f"generating {n_texts} {'text' if n_texts == 1 else 'texts'}"):
-            generations, interrupt = generate(gpt, prompt_ids, settings)
+            generations, interrupt = generate(gpt, prompt_ids, chosen)
         if interrupt is not None:
             generations = [generation for generation in generations if generation.tokens]
         write_samples(generations, prompt, model, ids)

@@ -1,0 +1,262 @@
+"""Texts that follow a JSON schema, a regular expression, a grammar or a choice, in any vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+
+import glassgpt
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate import Engine, Settings
+from glassgpt.generate import constraints as constraints_module
+from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
+from tests.conftest import SHIPPED
+from tests.generate.random_schemas import random_schema
+from tests.generate.tiny import TINY, LetterTokenizer, TinyBackend, finished, run
+
+pytest.importorskip("llguidance", reason="llguidance is not installed: pip install 'glassgpt[constrain]'")
+jsonschema = pytest.importorskip("jsonschema")
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(params=[False, True], ids=["host", "device"])
+def device(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    return glassgpt.load(SHIPPED, backend="torch", device="cpu")
+
+
+def small(tokenizer, rows=2, device=False, **options):
+    """A model of random numbers for any vocabulary."""
+    config = dataclasses.replace(
+        TINY, vocab_size=tokenizer.vocab_size, n_positions=64, eos_token_id=tokenizer.eot_id
+    )
+    return Engine(TinyBackend(rows, config=config, device=device, sharpness=0.5, **options), tokenizer)
+
+
+def texts(engine, settings, count=1):
+    numbers = [engine.add([1], dataclasses.replace(settings, seed=i)) for i in range(count)]
+    results = finished(run(engine))
+    return [results[number, 0] for number in numbers]
+
+
+class TestKinds:
+    def test_json(self, gpt):
+        for seed in range(4):
+            found = gpt.generate("A person: ", schema=PERSON, temperature=1.2, top_k=None, seed=seed)
+            jsonschema.validate(json.loads(found.text), PERSON)
+            assert found.finish_reason == "stop"
+            assert found.notes == []
+            assert gpt.decode(found.tokens) == found.text
+
+    def test_a_schema_as_text(self, gpt):
+        one = gpt.generate("A person: ", schema=json.dumps(PERSON), seed=1)
+        assert one.text == gpt.generate("A person: ", schema=PERSON, seed=1).text
+
+    def test_regex(self, gpt):
+        pattern = "[A-Z][a-z]{2,8}, (é|€|日本)[0-9]{2}"
+        for seed in range(4):
+            assert re.fullmatch(pattern, gpt.generate("It was ", regex=pattern, seed=seed).text)
+
+    def test_choice_is_drawn_from_the_models_distribution(self, gpt):
+        found = {gpt.generate("Yes or no?", choice=["yes", "no", "maybe so"], seed=i).text for i in range(12)}
+        assert found <= {"yes", "no", "maybe so"}
+        assert len(found) > 1
+
+    @pytest.mark.parametrize(
+        "grammar",
+        ['start: "a" ("b" | "c")~1..3 "d"', 'root ::= "a" [bc] [bc]? [bc]? "d"'],
+        ids=["lark", "gbnf"],
+    )
+    def test_grammar(self, gpt, grammar):
+        for seed in range(3):
+            assert re.fullmatch("a[bc]{1,3}d", gpt.generate("x", grammar=grammar, seed=seed).text)
+
+    def test_greedy_takes_the_likeliest_that_is_allowed(self, gpt):
+        found = gpt.generate("The", regex="[0-9]", temperature=0)
+        after = gpt.logits([gpt.encode("The")])[0, -1]
+        digits = {gpt.encode(str(i))[0]: str(i) for i in range(10)}
+        assert found.text == digits[max(digits, key=lambda token: after[token])]
+        total = np.log(np.exp(after.astype(np.float64)).sum())
+        assert found.logprobs[0] == pytest.approx(after[found.tokens[0]] - total, abs=1e-4)  # the model's own
+
+
+class TestVocabularies:
+    @pytest.mark.parametrize(
+        "tokenizer",
+        [ByteTokenizer(), CharTokenizer('abcdefghijk{}[]",: é€0123456789\n'), LetterTokenizer()],
+        ids=["bytes", "characters", "letters"],
+    )
+    def test_any(self, tokenizer, device):
+        for found in texts(small(tokenizer, device=device), Settings(regex="[a-f]{3}(é|€)"), 6):
+            assert re.fullmatch("[a-f]{3}(é|€)", found.text)
+            assert found.finish_reason == "stop"
+
+    def test_characters_that_a_vocabulary_lacks(self):
+        engine = small(CharTokenizer("abc"))
+        engine.add([1], Settings(regex="[a-c]x"))
+        [error] = [event.error for event in run(engine) if event.error]
+        assert "regular expression cannot be followed" in str(error)
+
+    def test_no_end_of_text(self):
+        class Endless(LetterTokenizer):
+            eot_id = None
+
+        found = texts(small(Endless()), Settings(regex="[a-f]{3}"))[0]
+        assert (len(found.text), found.finish_reason) == (3, "stop")
+
+    def test_end_of_text_is_drawn_where_it_may_end(self):
+        engine = small(LetterTokenizer())
+        found = texts(engine, Settings(regex="[a-f]*", max_new_tokens=60, logit_bias={0: 2.0}), 8)
+        assert {f.finish_reason for f in found} == {"stop"}
+        assert len({len(f.text) for f in found}) > 1
+        ignoring = texts(engine, Settings(regex="[a-f]{2}", ignore_eot=True))[0]
+        assert len(ignoring.text) == 2
+
+    def test_without_a_tokenizer(self):
+        with pytest.raises(UserError, match="tokenizer"):
+            Engine(TinyBackend()).add([1], Settings(regex="a"))
+
+
+class TestTogether:
+    def test_neighbours_do_not_matter(self, device):
+        settings = [
+            Settings(seed=1, regex="[a-f]{2,9}", max_new_tokens=20),
+            Settings(seed=2, max_new_tokens=9, temperature=1.5),
+            Settings(seed=3, schema={"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}),
+            Settings(seed=4, choice=["abc", "abd", "x"], samples=3, repetition_penalty=1.3),
+            Settings(temperature=0, regex="é[xyz]{4}"),
+        ]
+        tokenizer = ByteTokenizer()
+        alone = []
+        for one in settings:
+            engine = small(tokenizer, 1, device)
+            engine.add([1, 2], one)
+            alone.append({key[1]: g.tokens for key, g in finished(run(engine)).items()})
+        engine = small(tokenizer, 3, device)
+        for one in settings:
+            engine.add([1, 2], one)
+        for (number, sample), generation in finished(run(engine)).items():
+            assert generation.tokens == alone[number - 1][sample]
+
+    def test_the_end_of_the_context_is_no_end(self):
+        engine = small(LetterTokenizer())
+        found = texts(engine, Settings(regex="[a-f]{100}", max_new_tokens=200))[0]
+        assert re.fullmatch("[a-f]{100}", found.text)
+
+
+class TestCut:
+    def test_too_few_tokens_are_noted(self, gpt):
+        found = gpt.generate("A person: ", schema=PERSON, max_new_tokens=4, seed=1)
+        assert found.finish_reason == "length"
+        assert found.notes == ["the text ended at max_new_tokens 4 and does not yet follow the JSON schema"]
+
+    def test_a_stop_string_inside_is_noted(self, gpt):
+        found = gpt.generate("A person: ", schema=PERSON, stop='"age', seed=1)
+        assert found.finish_reason == "stop"
+        assert found.notes == ["the text ended early and does not yet follow the JSON schema"]
+
+    def test_what_could_go_on_but_need_not_is_not(self):
+        found = texts(
+            small(LetterTokenizer()), Settings(regex="[a-f]+", max_new_tokens=5, logit_bias={0: -99})
+        )
+        assert found[0].notes == []
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"schema": {"type": "strin"}}, "JSON schema .*Invalid type: strin"),
+            ({"schema": {"$ref": "#/nope"}}, "/nope"),
+            ({"schema": "{"}, "not JSON"),
+            ({"schema": 3}, "write an object"),
+            ({"schema": {"a": {1, 2}}}, "not JSON"),
+            ({"regex": "(a"}, "unclosed group"),
+            ({"regex": 5}, "regex is 5"),
+            ({"grammar": "start: foo"}, "unknown name"),
+            ({"regex": "a", "choice": ["b"]}, "regex and choice"),
+            ({"regex": "a", "beams": 2, "temperature": 0}, "beam search"),
+        ],
+    )
+    def test_one_line(self, gpt, settings, message):
+        with pytest.raises(SettingError, match=message) as caught:
+            gpt.generate("x", **settings)
+        assert "\n" not in str(caught.value)
+        assert gpt.generate("x", max_new_tokens=2).tokens  # the engine is as it was
+
+    def test_without_llguidance(self, gpt, monkeypatch):
+        def missing(name):
+            raise ModuleNotFoundError(name=name)
+
+        monkeypatch.setattr(constraints_module, "import_module", missing)
+        with pytest.raises(UserError, match="glassgpt\\[constrain\\]"):
+            gpt.generate("x", regex="[a-z]{77}")
+
+
+def follow_random_schemas(gpt, count):
+    rng = random.Random(7)
+    engine = Engine(gpt.backend.with_rows(16), gpt.tokenizer)
+    schemas = {}
+    for seed in range(count):
+        schema = random_schema(rng)
+        settings = Settings(schema=schema, max_new_tokens=500, temperature=1.0, top_k=None, seed=seed)
+        schemas[engine.add(gpt.encode("Some JSON: "), settings)] = schema
+    results = finished(run(engine))
+    assert len(results) == count
+    for (number, _), generation in results.items():
+        assert generation.finish_reason == "stop", schemas[number]
+        value = json.loads(generation.text)
+        jsonschema.Draft202012Validator(schemas[number]).validate(value)
+    return results
+
+
+def test_a_few_random_schemas(gpt):
+    follow_random_schemas(gpt, 8)
+
+
+@pytest.mark.slow
+def test_200_random_schemas(gpt):
+    results = follow_random_schemas(gpt, 200)
+    assert len({generation.text for generation in results.values()}) > 150
+
+
+class TestCommand:
+    def test_files(self, tmp_path, capsys):
+        from glassgpt.cli import main
+
+        schema, grammar = tmp_path / "person.json", tmp_path / "words.lark"
+        schema.write_text(json.dumps(PERSON))
+        grammar.write_text('start: "yes" | "no"')
+        for options in (["--json-schema", str(schema)], ["--grammar", str(grammar)], ["--regex", "[0-9]{2}"]):
+            assert main(["generate", "It is ", "--model", SHIPPED, "--seed", "1", *options, "--json"]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert found["finish_reason"] == "stop"
+            if "--json-schema" in options:
+                jsonschema.validate(json.loads(found["text"]), PERSON)
+        assert re.fullmatch("[0-9]{2}", found["text"])
+
+    def test_a_wrong_file_is_one_line(self, tmp_path, capsys):
+        from glassgpt.cli import main
+
+        wrong = tmp_path / "wrong.json"
+        wrong.write_text('{"type": "strin"}')
+        assert main(["generate", "x", "--model", SHIPPED, "--json-schema", str(wrong)]) == 2
+        assert "Invalid type: strin" in capsys.readouterr().err
