@@ -91,7 +91,7 @@ def _transformers_ways(gpt: GPT) -> dict[str, Callable[[], int]]:
 
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(load_checkpoint(gpt.name), Path(folder) / "model", "hf", "float32")
-        model = GPT2LMHeadModel.from_pretrained(Path(folder) / "model").eval()
+        model = GPT2LMHeadModel.from_pretrained(Path(folder) / "model")  # in evaluation mode
     context = gpt.backend.context
     start, new = min(PROMPT, context // 4), min(NEW_TOKENS, context - context // 4)
     texts = torch.randint(0, gpt.config.vocab_size, (BATCH_SIZE, context - 1))
