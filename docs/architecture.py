@@ -24,7 +24,7 @@ ROOMS = {
     BASE: ("", "the shape of a model; safe file access; error classes"),
     "tokenizer": ("text ↔ ids", "byte-level BPE: a readable one, a fast one, a trainer"),
     "backend": ("the protocol", "between the engine and whatever computes the logits"),
-    "native": ("ids → logits", "the same model in C++, for CPUs"),
+    "native": ("for CPUs", "the same model in C++: float32 to int4, no torch"),
     "model": ("ids → logits", "GPT-2 itself, its KV cache, CUDA graphs and kernels"),
     "weights": ("files ↔ tensors", "one module per format, the hub, the shipped models"),
     "generate": ("logits → text", "sampling, the engine, beam search"),

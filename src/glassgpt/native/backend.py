@@ -71,8 +71,8 @@ def why_not(config: Config, device: str | None = None, dtype: str | None = None)
 class NativeBackend:
     """Implements `glassgpt.backend.Backend` on CPUs."""
 
-    # What reading several tokens at once takes, as `generate.speculation.Cost` says it. Measured with the shipped
-    # model on two cores: 1.15 steps for 4 tokens, 1.3 for 6, 1.7 for 8, 4 for 16.
+    # What reading several tokens at once takes, as `generate.speculation.Cost` says it. Measured with the
+    # shipped model on two cores: 1.15 steps for 4 tokens, 1.3 for 6, 1.7 for 8, 4 for 16.
     verify_cost = (0.8, 0.1, 3, 7, 0.08, 0.2)
 
     def __init__(self, weights: Weights, rows: int = 1, context: int | None = None) -> None:
