@@ -52,8 +52,8 @@ COMMANDS = {
     "fill": Command(
         "fill the blanks of a text",
         (
-            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional',
-            'glassgpt fill "A robot must ___ the orders" -k 3 --json',
+            'glassgpt fill "A robot must ___ the orders"',
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
         ),
     ),
     "explore": Command(
