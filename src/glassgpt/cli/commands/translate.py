@@ -13,6 +13,7 @@ from glassgpt.cli.task_records import (
     Beams,
     File,
     Json,
+    default_model,
     finish,
     in_batches,
     make_problems,
@@ -36,7 +37,9 @@ def command(
     *,
     to: Annotated[str, flag("the language to translate into: fr or en", "LANGUAGE")],
     file: File = None,
-    model: Annotated[str, flag("a model made for translation", "MODEL")] = "en-fr",
+    model: Annotated[
+        str | None, flag("a model made for translation", "MODEL", default="en-fr, if it is installed")
+    ] = None,
     beams: Beams = None,
     whole_lines: Annotated[
         bool, flag("do not cut lines into sentences: the model learned single sentences", default="")
@@ -51,6 +54,7 @@ def command(
 
     problems = make_problems()
     records = read_inputs(text, file, "translate --to fr", problems)
+    model = default_model("en-fr", "recipes/translation") if model is None else model
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = translation_task(gpt, to)
     decoding: dict[str, Any] = {} if beams is None else {"beams": beams}
