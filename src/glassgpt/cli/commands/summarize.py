@@ -62,8 +62,8 @@ def command(
     dtype: Dtype = None,
     json: Json = False,
 ) -> int:
-    """Summarize texts, offline, with the shipped model and its adapter. Of a text that is longer than the
-    model can read, it says which part the summary is of."""
+    """Summarize texts, offline. Of a text that is longer than the model can read, it says which part the
+    summary is of."""
     from glassgpt.tasks.summarize import summary_task
 
     if not files:
