@@ -70,17 +70,19 @@ class LogitsProcessor:
         penalties = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.no_repeat_ngram)
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
-        self.fixed = (
-            not self._longer
-            and constraint is None
-            and self._until <= len(prompt)
-            and all(setting is None for setting in penalties)
+        changing = (
+            bool(self._longer)
+            or self._until > len(prompt)
+            or any(setting is not None for setting in penalties)
         )
-        self.any = bool(self._fixed) or not self.fixed
+        self.fixed = not changing and constraint is None
+        self.any = bool(self._fixed) or changing
 
     def push(self, token: int) -> None:
         if self.constraint is not None:
             self.constraint.push(token)
+        if not self.any:
+            return
         self._text.append(token)
         self._seen.add(token)
         self._generated[token] += 1
