@@ -16,7 +16,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick style page-tools chromium licences bench docs clean
+.PHONY: test-clients run full test quick style page-tools chromium licences bench docs clean
 
 run: .venv/installed
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -54,6 +54,12 @@ chromium:
 	    > /dev/null 2>&1 && exit 0; \
 	fi; \
 	echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"
+
+# Other people's clients against our server; too heavy for the tests' own environment.
+test-clients: .venv/installed-dev
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
+	$(PYTEST) -n 1 tests/serve/test_clients.py
 
 # Every dependency and its licence.
 licences: .venv/installed-dev

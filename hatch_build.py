@@ -1,4 +1,4 @@
-"""Build hook: compiles the native engine into the package. Without a compiler the package installs without it."""
+"""Build hook: compiles the native engine into the package, which installs without it where that fails."""
 
 from __future__ import annotations
 

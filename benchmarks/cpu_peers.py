@@ -1,14 +1,15 @@
 """GlassGPT's native engine beside the fast ways to run GPT-2 on a CPU, on the same weights, in turns.
 
-    python -m venv /tmp/peers && /tmp/peers/bin/pip install llama-cpp-python openvino optimum-intel nncf ctranslate2
-    python benchmarks/cpu_peers.py --peers /tmp/peers/bin/python --rounds 5
-    python benchmarks/cpu_peers.py --peers /tmp/peers/bin/python --perplexity FILE.txt   # int4 beside Q4_0, shipped model
+    python -m venv peers
+    peers/bin/pip install llama-cpp-python openvino optimum-intel nncf ctranslate2 torch transformers
+    python benchmarks/cpu_peers.py --peers peers/bin/python --rounds 5
+    python benchmarks/cpu_peers.py --peers peers/bin/python --perplexity FILE.txt   # int4 beside Q4_0
 
-Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process of its own
-that loads its model once and then waits; in each round each of them runs each task: 128 tokens after a prompt of 32, a
-prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts of 32. All decode greedily and take the
-largest logit with numpy. Medians, and ratios to GlassGPT of the same round with their spread; then one line of JSON. A peer
-that is not installed is left out, and named.
+Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process
+of its own that loads its model once and then waits; in each round each of them runs each task: 128 tokens
+after a prompt of 32, a prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts of
+32. All decode greedily and take the largest logit with numpy. Medians, and ratios to GlassGPT of the same round
+with their spread; then one line of JSON. A peer that is not installed is left out, and named.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ TASKS = ("one text", "prompt of 1,023", "16 texts", "64 texts")
 STEPS_IN_BATCH = 32
 OURS = ("glassgpt int8", "glassgpt int4")
 PEERS = (
-    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8", "transformers bfloat16",
+    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8",
+    "transformers bfloat16",
 )  # fmt: skip
 
 Step = Callable[[Any, int], Any]  # (ids (B, T), how many came before) -> the likeliest next tokens (B,)
@@ -59,9 +61,8 @@ def glassgpt(folder: Path, kind: str, threads: int) -> Reset:
     return reset
 
 
-def llama(folder: Path, kind: str, threads: int) -> Reset:
+def quantize_gguf(folder: Path, kind: str) -> Path:
     import llama_cpp
-    import numpy as np
 
     path = folder / f"{kind}.gguf"
     if not path.exists():
@@ -71,6 +72,14 @@ def llama(folder: Path, kind: str, threads: int) -> Reset:
         assert not llama_cpp.llama_model_quantize(
             str(folder / "f32.gguf").encode(), str(path).encode(), ctypes.byref(params)
         )
+    return path
+
+
+def llama(folder: Path, kind: str, threads: int) -> Reset:
+    import llama_cpp
+    import numpy as np
+
+    path = quantize_gguf(folder, kind)
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
     vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     contexts: dict[int, Any] = {}
@@ -122,8 +131,12 @@ def openvino(folder: Path, kind: str, threads: int) -> Reset:
     if not (path / "openvino_model.xml").exists():
         from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 
-        config = OVWeightQuantizationConfig(bits=8 if kind == "int8" else 4, group_size=-1 if kind == "int8" else 64)
-        OVModelForCausalLM.from_pretrained(folder / "hf", export=True, quantization_config=config).save_pretrained(path)
+        config = OVWeightQuantizationConfig(
+            bits=8 if kind == "int8" else 4, group_size=-1 if kind == "int8" else 64
+        )
+        OVModelForCausalLM.from_pretrained(
+            folder / "hf", export=True, quantization_config=config
+        ).save_pretrained(path)
     options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     request = ov.Core().compile_model(path / "openvino_model.xml", "CPU", options).create_infer_request()
     names = {name for port in request.model_inputs for name in port.names}
@@ -153,13 +166,18 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
 
     path = folder / f"ctranslate2-{kind}"
     if not path.exists():
-        ct.converters.TransformersConverter(str(folder / "hf-tokens")).convert(str(path), quantization=kind)
+        ct.converters.TransformersConverter(str(folder / "hf")).convert(str(path), quantization=kind)
     generator = ct.Generator(str(path), intra_threads=threads, compute_type=kind)
 
     def generate(ids: list[list[int]], new: int) -> None:
         tokens = [[f"t{i}" for i in row] for row in ids]
         generator.generate_batch(
-            tokens, max_length=new, min_length=new, sampling_topk=1, include_prompt_in_result=False, end_token=[]
+            tokens,
+            max_length=new,
+            min_length=new,
+            sampling_topk=1,
+            include_prompt_in_result=False,
+            end_token=[],
         )
 
     reset: Any = lambda rows: None  # noqa: E731
@@ -190,7 +208,8 @@ def transformers(folder: Path, kind: str, threads: int) -> Reset:
 
 
 CONTESTANTS = {
-    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2, "transformers": transformers,
+    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2,
+    "transformers": transformers,
 }  # fmt: skip
 
 
@@ -288,8 +307,14 @@ def export(folder: Path) -> None:
     draw = np.random.default_rng(0)
     tensors = {}
     for name, shape in Config.named("gpt2").shapes().items():
-        ones = np.ones(shape, np.float32) if "ln_" in name and name.endswith("weight") else np.zeros(shape, np.float32)
-        tensors[name] = ones if len(shape) == 1 else draw.standard_normal(shape, np.float32) * np.float32(0.02)
+        ones = (
+            np.ones(shape, np.float32)
+            if "ln_" in name and name.endswith("weight")
+            else np.zeros(shape, np.float32)
+        )
+        tensors[name] = (
+            ones if len(shape) == 1 else draw.standard_normal(shape, np.float32) * np.float32(0.02)
+        )
     checkpoint = Checkpoint(Config.named("gpt2"), tensors)
     save_checkpoint(checkpoint, folder / "hf")
     save_checkpoint(checkpoint, folder / "f32.gguf", "gguf")
@@ -306,7 +331,8 @@ def bandwidth(threads: int) -> float:
         "print(sorted(best)[len(best) // 2] / 1e9)"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(threads)
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(threads)
     ]
     return sum(float(one.communicate()[0]) for one in running)
 
@@ -330,7 +356,12 @@ def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
             line = f"  {name:<26} {row['tokens_per_s']:>8,.0f}"
             if name not in OURS and ours in found:
                 ratios = sorted(a / b for a, b in zip(found[ours], values, strict=True))
-                row |= {"ratio": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1], "of": ours}
+                row |= {
+                    "ratio": statistics.median(ratios),
+                    "lowest": ratios[0],
+                    "highest": ratios[-1],
+                    "of": ours,
+                }
                 line += f"    {row['ratio']:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of {ours}"
             print(line)
             result.setdefault(task, {})[name] = row
@@ -340,7 +371,9 @@ def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
 # ---- perplexity of int4 beside Q4_0 ----
 
 
-def perplexity(file: Path, folder: Path, python: str, windows: int = 16, length: int = 512) -> dict[str, float]:
+def perplexity(
+    file: Path, folder: Path, python: str, windows: int = 16, length: int = 512
+) -> dict[str, float]:
     """Of the shipped model on a text, in every precision of ours and in llama.cpp's Q8_0 and Q4_0."""
     import numpy as np
 
@@ -376,7 +409,9 @@ def llama_perplexity(folder: Path, kind: str) -> None:
     import numpy as np
 
     llama(folder, kind, 2)
-    model = llama_cpp.Llama(str(folder / f"{kind}.gguf"), n_ctx=1024, logits_all=True, verbose=False, n_threads=2)
+    model = llama_cpp.Llama(
+        str(folder / f"{kind}.gguf"), n_ctx=1024, logits_all=True, verbose=False, n_threads=2
+    )
     total, count = 0.0, 0
     for window in np.load(folder / "ids.npy"):
         model.reset()
@@ -389,7 +424,9 @@ def llama_perplexity(folder: Path, kind: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", default=sys.executable, help="the Python that has the peers")
     parser.add_argument("--only", nargs="*", default=[*OURS, *PEERS], help="contestants")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS))

@@ -28,19 +28,21 @@ ROOMS = {
     "weights": ("files ↔ tensors", "one module per format, the hub, the shipped models"),
     "generate": ("logits → text", "sampling, the engine, beam search"),
     "inspect": ("model → insight", "traces, interventions, attribution, verify"),
+    "tasks": ("text → task", "translation, summaries, classification"),
     "gpt": ("glassgpt.load", "the Python API: a loaded model"),
     "train": ("text → weights", "data, the loop, distributed, checkpoints, report"),
     "evaluate": ("model → metrics", "the paper's tasks, perplexity, harness"),
     "music": ("MIDI ↔ events", "performances, sound, piano rolls"),
     "http": ("any server", "limits, Host checks, errors"),
     "explorer": ("the web page", "routes, schemas, page/"),
+    "serve": ("the HTTP server", "OpenAI's API, models, metrics"),
     "cli": ("the command line", "commands/ and helpers"),
 }
 GROUPS = {  # colour -> what the rooms are for, and which
     "#7d92b3": ("shared by all", (BASE,)),
-    "#ffbe5c": ("running a model", ("tokenizer", "backend", "model", "weights", "generate", "gpt")),
+    "#ffbe5c": ("running a model", ("tokenizer", "backend", "model", "weights", "generate", "tasks", "gpt")),
     "#5fd4c4": ("studying and training one", ("inspect", "train", "evaluate", "music")),
-    "#ff8fa3": ("interfaces", ("http", "explorer", "cli")),
+    "#ff8fa3": ("interfaces", ("http", "explorer", "serve", "cli")),
 }
 
 WIDTH, LEFT, TOP = 1000, 28, 96

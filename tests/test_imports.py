@@ -40,6 +40,7 @@ def test_only_rooms_that_compute_with_torch_import_it() -> None:
         "glassgpt.gpt",
         "glassgpt.cli.commands.train",
         "glassgpt.cli.commands.explore",
+        "glassgpt.serve.app",
         "glassgpt.explorer.app",
         "glassgpt.inspect.trace",
         "glassgpt.model.numpy_backend",

@@ -72,10 +72,12 @@ class Curve(Reporter):
         thinned = [r for r in self.records if "val_loss" in r or r["step"] % 20 == 0]
         self.path.write_text(json.dumps({**self.facts, "curve": thinned}))
 
-    def rate(self) -> float:
+    def rate(self, tokens_per_step: int) -> float:
         """Steps a second, evaluations included, of the last two minutes."""
         late = [r["seconds"] for r in self.records if r["seconds"] > self.records[-1]["seconds"] - 120]
-        return max(1, len(late) - 1) / max(1e-9, late[-1] - late[0])
+        if len(late) < 20:  # too few to tell
+            return float(self.records[-1]["tokens_per_s"] / tokens_per_step)
+        return (len(late) - 1) / (late[-1] - late[0])
 
     def show_sample(self, text: str) -> None:
         pass
@@ -110,12 +112,15 @@ def train(args: argparse.Namespace) -> None:
         args.data, first, steps=10**6, schedule="constant", warmup_steps=100, **settings,
         reporter=curve, stop=lambda: time.perf_counter() > stop_at,
     )  # fmt: skip
-    steps = max(20, int(curve.rate() * (began + seconds - time.perf_counter()) * 0.97))
+    rate = curve.rate(settings["batch_size"] * settings["context"])
+    steps = max(20, int(rate * (began + seconds - time.perf_counter()) * 0.97))
+    too_late = began + 1.25 * seconds + 60  # the machine became slower
+
     curve.write(constant_steps=len(curve.records), decay_steps=steps)
     shapes = ("shape", "attention", "relative_distance", "absolute_positions")
     glassgpt.train(
         args.data, second, steps=steps, schedule="cosine", min_lr_ratio=0.0, warmup_steps=min(20, steps // 4),
-        init_from=str(best_checkpoint(first)), reporter=curve,
+        init_from=str(best_checkpoint(first)), reporter=curve, stop=lambda: time.perf_counter() > too_late,
         **{k: v for k, v in settings.items() if k not in shapes} | {"seed": 1},
     )  # fmt: skip
     curve.write(seconds=round(time.perf_counter() - began, 1))

@@ -146,6 +146,19 @@ BACKENDS = {
 }
 
 
+def check_can_continue(config: Config) -> None:
+    """Whether a model can predict the next token: not if it has to see it."""
+    if not config.is_causal:
+        raise cannot_continue(config.attention)
+
+
+def cannot_continue(attention: str) -> SettingError:
+    return SettingError(
+        f"a model with attention {attention!r} sees the whole text at once and cannot continue one. "
+        "It fills blanks: glassgpt fill."
+    )
+
+
 def check_backend(name: str) -> None:
     if name not in BACKENDS:
         raise SettingError(
@@ -169,7 +182,7 @@ def can_run_natively(config: Config, device: str | None = None, dtype: str | Non
 
 
 def may_have_gpu() -> bool:
-    """Whether torch might find a device that is not the CPU: a driver is there. Asking torch takes a second."""
+    """Whether torch might find another device than the CPU: a driver is there. Asking it takes a second."""
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
     if sys.platform == "win32":

@@ -36,7 +36,32 @@ ATTENTIONS: dict[str, AttentionKind] = {
         settings=("relative_distance", "absolute_positions"),
         shapes=lambda config, layer: {"wre.weight": (config.n_distances, config.n_embd)},
     ),
+    "memory": AttentionKind(
+        settings=("memory_length",),
+        shapes=lambda config, layer: {
+            "r_net.weight": (config.n_embd, config.n_embd),
+            "r_w_bias": (config.n_embd,),
+            "r_r_bias": (config.n_embd,),
+        },
+    ),
+    "bidirectional": AttentionKind(settings=("mask_token_id",), is_causal=False),
+    "local": AttentionKind(settings=("local_block",)),
+    "compressed": AttentionKind(
+        settings=("local_block",),
+        shapes=lambda config, layer: (
+            {}
+            if layer % 2 == 0
+            else {
+                "k_conv.weight": (COMPRESSION * config.d_head, config.n_embd),
+                "k_conv.bias": (config.n_embd,),
+                "v_conv.weight": (COMPRESSION * config.d_head, config.n_embd),
+                "v_conv.bias": (config.n_embd,),
+            }
+        ),
+    ),
 }
+
+COMPRESSION = 3  # tokens in a slot of attention "compressed": the paper's kernel and stride
 
 # Far above every model there is: a larger number in a file is damage, and would only fail later, and worse.
 LARGEST_COUNT = 2**40
@@ -57,6 +82,9 @@ class Config:
     # Settings of some attentions (`ATTENTIONS`), in config.json only with them.
     relative_distance: int | None = None  # relative: further distances share one row; None means n_positions
     absolute_positions: bool = True  # relative: whether wpe is kept beside it
+    mask_token_id: int | None = None  # bidirectional: stands for a blank; no token of the tokenizer's
+    local_block: int = 256  # local, compressed: tokens in a block
+    memory_length: int = 0  # memory: tokens before a segment that it was trained to attend to
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     embd_pdrop: float = 0.1
@@ -120,6 +148,21 @@ class Config:
                     )
         if self.relative_distance is not None:
             _check_count("relative_distance", self.relative_distance)
+        _check_count("local_block", self.local_block)
+        if self.attention == "bidirectional":
+            _check_token_id("mask_token_id", self.mask_token_id)
+            if self.mask_token_id >= self.vocab_size:  # type: ignore[operator]
+                raise ConfigError(
+                    f"mask_token_id {self.mask_token_id} is not below vocab_size {self.vocab_size}. "
+                    "Use the id of a token that stands for a blank."
+                )
+        if self.memory_length != 0:
+            _check_count("memory_length", self.memory_length)
+
+    @property
+    def has_wpe(self) -> bool:
+        """Whether tokens have absolute positions; those of a memory stand in no segment."""
+        return self.absolute_positions and self.attention != "memory"
 
     @property
     def n_distances(self) -> int:
@@ -143,7 +186,7 @@ class Config:
         """Every tensor of the model in the order data meets it, with its shape. Matrices are (in, out)."""
         C, M = self.n_embd, self.d_mlp
         shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocab_size, C)}
-        if self.absolute_positions:
+        if self.has_wpe:
             shapes["wpe.weight"] = (self.n_positions, C)
         kind = ATTENTIONS[self.attention]
         for i in range(self.n_layer):

@@ -6,19 +6,21 @@ import dataclasses
 import gc
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend, check_backend, is_torch_installed, load_backend
+from glassgpt.backend import Backend, check_backend, check_can_continue, is_torch_installed, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation, Interrupted, best
+from glassgpt.generate.logits_processors import TokenRule
 from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
 from glassgpt.generate.speculation import check_draft
@@ -28,14 +30,18 @@ from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
+    from glassgpt.generate.fill import Filled
     from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
     from glassgpt.model import GPT2, NumpyGPT2
+    from glassgpt.tasks.classify import Label
+    from glassgpt.tasks.definition import Task
     from glassgpt.weights import Checkpoint
 
 Prompt = str | Sequence[int]
+Rule = Callable[[], TokenRule]  # makes one for each text
 
 # The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
 CACHE_BYTES = 4 * 2**30
@@ -68,7 +74,8 @@ def load(
             warnings.warn(remark, stacklevel=2)
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
-        gpt = GPT(loaded, checkpoint.tokenizer, name=str(name_or_path), checkpoint=again)
+        task, score = checkpoint.task, checkpoint.score
+        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, task=task, score=score)
         if draft is not None:
             other = load_checkpoint(str(draft), progress=progress)
             gpt.use_draft(load_backend(other, backend, device=device, dtype=dtype), other.tokenizer)
@@ -102,6 +109,9 @@ class GPT:
         tokenizer: Tokenizer | None = None,
         name: str = "",
         checkpoint: Checkpoint | None = None,
+        *,
+        task: str | None = None,
+        score: np.ndarray | None = None,
     ) -> None:
         if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
             size = backend.config.vocab_size
@@ -114,6 +124,8 @@ class GPT:
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
+        self.score = score  # (classes, C): the head of a classifier
+        self._task = task
         self._checkpoint = checkpoint
         self._model: Any = None  # with taps, beside a backend that has none
         self._lock = FairLock()  # one thread computes at a time: others would compete for the same cores
@@ -134,6 +146,20 @@ class GPT:
     @property
     def config(self) -> Config:
         return self.backend.config
+
+    @cached_property
+    def task(self) -> Task | None:
+        """The task the model was made for: the task.toml of its folder."""
+        if self._task is None:
+            return None
+        from glassgpt.tasks.definition import parse_saved_task
+
+        return parse_saved_task(self._task, self.name)
+
+    @property
+    def lock(self) -> FairLock:
+        """Held by whoever computes with this model."""
+        return self._lock
 
     @property
     def model(self) -> GPT2 | NumpyGPT2:
@@ -171,12 +197,22 @@ class GPT:
 
     @overload
     def generate(
-        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+        self,
+        prompt: Prompt | None = None,
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
     ) -> Generation: ...
 
     @overload
     def generate(
-        self, prompt: Sequence[Prompt], *, settings: Settings | None = None, **changes: Any
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
     ) -> list[Generation]: ...
 
     def generate(
@@ -184,19 +220,21 @@ class GPT:
         prompt: Prompt | Sequence[Prompt] | None = None,
         *,
         settings: Settings | None = None,
+        rule: Rule | None = None,
         **changes: Any,
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
 
         No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
         of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
-        its `.samples` holds all of them in order. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
+        its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your own
+        that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
         `.found` has what was finished by then, and what there is of the rest.
         """
         settings = _settings(settings, changes)
         if not _is_batch(prompt):
-            return self._generate([prompt], settings)[0]  # type: ignore[list-item]
-        return self._generate(_as_list(prompt), settings)
+            return self._generate([prompt], settings, rule)[0]  # type: ignore[list-item]
+        return self._generate(_as_list(prompt), settings, rule)
 
     def stream(
         self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
@@ -243,6 +281,15 @@ class GPT:
         with self._lock.hold():
             return self.backend.logits(rows)
 
+    def fill(self, text: str, k: int = 5) -> Filled:
+        """Fill the blanks of a text, ___ for each token, with their k likeliest tokens.
+
+        A bidirectional model sees both sides of a blank, any other guesses from what precedes it.
+        """
+        from glassgpt.generate.fill import fill
+
+        return fill(self, text, k)
+
     def trace(self, text: Prompt) -> Trace:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
         from glassgpt.inspect.trace import Trace
@@ -277,10 +324,64 @@ class GPT:
 
         return attribute(self, text, target, method, position)
 
-    def _generate(self, prompts: list[Prompt | None], settings: Settings) -> list[Generation]:
+    @overload
+    def translate(self, text: str, to: str, **decoding: Any) -> str: ...
+
+    @overload
+    def translate(self, text: Sequence[str], to: str, **decoding: Any) -> list[str]: ...
+
+    def translate(self, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
+        """Translate a text, or a list of texts, with a model made for it: `load("en-fr").translate("Hi.",
+        to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
+        from glassgpt.tasks.translate import translate
+
+        made = [one.text for one in translate(self, _as_texts(text), to, **decoding)]
+        return made[0] if isinstance(text, str) else made
+
+    @overload
+    def summarize(self, text: str, **decoding: Any) -> str: ...
+
+    @overload
+    def summarize(self, text: Sequence[str], **decoding: Any) -> list[str]: ...
+
+    def summarize(self, text: str | Sequence[str], **decoding: Any) -> str | list[str]:
+        """Summarize a text, or a list of texts: `load("summarize").summarize(text)`. A model that was not
+        made for it is given a `TL;DR:`. Of a long text only a part is seen: `tasks.summarize` says which."""
+        from glassgpt.tasks.summarize import summarize
+
+        made = [one.text for one in summarize(self, _as_texts(text), **decoding)]
+        return made[0] if isinstance(text, str) else made
+
+    @overload
+    def classify(self, text: str, labels: Sequence[str] | None = None, **options: Any) -> Label: ...
+
+    @overload
+    def classify(
+        self, text: Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    ) -> list[Label]: ...
+
+    def classify(
+        self, text: str | Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    ) -> Label | list[Label]:
+        """The label of a text, or of each of a list, with probabilities: by the head of a tuned model, or
+        zero-shot among `labels`."""
+        from glassgpt.tasks.classify import classify
+
+        made = classify(self, _as_texts(text), labels=labels, **options)
+        return made[0] if isinstance(text, str) else made
+
+    def _generate(
+        self, prompts: list[Prompt | None], settings: Settings, rule: Rule | None = None
+    ) -> list[Generation]:
         prompts_ids = [self._ids(prompt) for prompt in prompts]
+        if rule is not None and settings.beams is not None:
+            raise SettingError("a rule needs sampling. Leave out beams.")
         try:
-            found = (self._sample if settings.beams is None else self._search)(prompts_ids, settings)
+            found = (
+                self._sample(prompts_ids, settings, rule)
+                if settings.beams is None
+                else self._search(prompts_ids, settings)
+            )
         except Interrupted as interrupt:
             _attach_prompts(prompts, interrupt.found)
             raise
@@ -306,7 +407,9 @@ class GPT:
             self._release_engine(engine)
         return found
 
-    def _sample(self, prompts: list[list[int]], settings: Settings) -> list[list[Generation]]:
+    def _sample(
+        self, prompts: list[list[int]], settings: Settings, rule: Rule | None = None
+    ) -> list[list[Generation]]:
         found: list[list[Generation]] = [[] for _ in prompts]
         requests: dict[int, list[Generation]] = {}
         engine = self._acquire_engine(len(prompts) * settings.candidates)
@@ -327,7 +430,7 @@ class GPT:
 
         try:
             for ids, generations in zip(prompts, found, strict=True):
-                requests[engine.add(ids, settings)] = generations
+                requests[engine.add(ids, settings, rule)] = generations
             while engine.busy:
                 step()
         except KeyboardInterrupt:
@@ -361,6 +464,7 @@ class GPT:
         One for single texts and one of the size last asked for are kept: a captured step computes every row
         of its cache, in use or not.
         """
+        check_can_continue(self.config)
         most = sequences if all_at_once else min(sequences, self.max_batch_size())
         rows = 1
         while rows < most:
@@ -506,6 +610,15 @@ def _as_list(values: Any) -> list[Any]:
             f"a {type(values).__name__} is not a prompt. Give text, token ids, or a list of either."
         )
     return list(values)
+
+
+def _as_texts(text: str | Sequence[str]) -> list[str]:
+    texts = [text] if isinstance(text, str) else list(text)
+    for number, one in enumerate(texts, start=1):
+        if not isinstance(one, str) or not one.strip():
+            what = "empty" if isinstance(one, str) else f"a {type(one).__name__}, not a text"
+            raise SettingError(f"text {number} is {what}. Give a text, or a list of texts.")
+    return texts
 
 
 def _token_ids(values: Any) -> list[int]:

@@ -171,6 +171,7 @@ def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tm
     from glassgpt.evaluate.compare import compare_distributions
     from glassgpt.evaluate.windows import rolling_windows
     from glassgpt.model import TorchBackend
+    from glassgpt.model.numpy_backend import NumpyBackend
 
     checkpoint = load_checkpoint(random_bytes.folder)
     other = TorchBackend.load(checkpoint, device="cpu", dtype="bfloat16")
@@ -192,3 +193,5 @@ def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tm
     assert kl.value == pytest.approx(divergence / n, rel=0.05)
     assert same.value == pytest.approx(equal / n, abs=0.02)
     assert kl.n == n
+    by_logits, _ = compare_distributions("x", Scorer(NumpyBackend.load(checkpoint)), b, rows)  # any backend
+    assert by_logits.value == pytest.approx(divergence / n, rel=0.05)

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from glassgpt.backend import ScoreRequest
 from glassgpt.config import Config
-from glassgpt.errors import ConfigError
+from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.model import GPT2, TorchBackend, load_model
+from glassgpt.model.compressed import compress, visible_slots
 from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.model.gpt2 import Attention
+from glassgpt.model.memory import Memory, read_segments, segment_losses
 from glassgpt.model.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
@@ -26,12 +31,23 @@ NEAR = {"atol": 5e-5, "rtol": 0}  # some float32 roundings of logits of order 10
 CAUSAL: dict[str, dict[str, Any]] = {
     "relative": {"attention": "relative"},
     "clipped": {"attention": "relative", "relative_distance": 5, "absolute_positions": False},
+    "memory": {"attention": "memory", "memory_length": 8},
+    "local": {"attention": "local", "local_block": 6},
+    "compressed": {"attention": "compressed", "local_block": 5},
 }
 
 
 def make(**settings: Any) -> GPT2:
     torch.manual_seed(3)
     return noisy(GPT2(Config(**(SMALL | settings)))).requires_grad_(False)
+
+
+ALL = CAUSAL | {"bidirectional": {"attention": "bidirectional", "mask_token_id": 100}}
+
+
+@pytest.fixture(params=ALL)
+def any_model(request: pytest.FixtureRequest) -> GPT2:
+    return make(**ALL[request.param])
 
 
 @pytest.fixture(params=CAUSAL)
@@ -55,9 +71,9 @@ def influence(model: GPT2, length: int) -> np.ndarray:
 # Every causal one.
 
 
-def test_the_config_lists_its_tensors(causal: GPT2) -> None:
-    state = {name: tuple(value.shape) for name, value in causal.state_dict().items()}
-    assert state == causal.config.shapes()
+def test_the_config_lists_its_tensors(any_model: GPT2) -> None:
+    state = {name: tuple(value.shape) for name, value in any_model.state_dict().items()}
+    assert state == any_model.config.shapes()
 
 
 def test_no_token_sees_a_later_one(causal: GPT2) -> None:
@@ -96,28 +112,29 @@ def test_padded_equals_alone(causal: GPT2) -> None:
 
 def test_a_trace_shows_every_step(causal: GPT2) -> None:
     trace = GPT(TorchBackend(causal)).trace(range(5, 15))
-    for name in list_steps(causal.config):
-        assert trace[name].shape == shape_of(causal.config, name, 10), name
+    steps = trace.read(*list_steps(causal.config))
+    for name, values in steps.items():
+        assert values.shape == shape_of(causal.config, name, 10), name
     logits = causal(torch.arange(5, 15)[None])[0]
     np.testing.assert_allclose(trace["logits"], logits, **NEAR)
     np.testing.assert_allclose(trace.append(15).logits[-1], causal(torch.arange(5, 16)[None])[0, -1], **NEAR)
 
 
-def test_packed_holds_it_and_no_other_program_is_given_it(causal: GPT2, tmp_path: Path) -> None:
-    tensors = {name: value.numpy() for name, value in causal.state_dict().items()}
-    checkpoint = Checkpoint(causal.config, tensors, None, source="here")
+def test_packed_holds_it_and_no_other_program_is_given_it(any_model: GPT2, tmp_path: Path) -> None:
+    tensors = {name: value.numpy() for name, value in any_model.state_dict().items()}
+    checkpoint = Checkpoint(any_model.config, tensors, None, source="here")
     save_checkpoint(checkpoint, tmp_path / "packed", format="packed")
     again = load_model(load_checkpoint(tmp_path / "packed"), device="cpu")
-    assert again.config == causal.config
-    assert type(again.h[0].attn) is type(causal.h[0].attn)
+    assert again.config == any_model.config
+    assert type(again.h[0].attn) is type(any_model.h[0].attn)
     for name, value in again.state_dict().items():  # int8 has steps of a 127th of a row's largest value
         torch.testing.assert_close(
-            value, causal.state_dict()[name], atol=float(value.abs().max()) / 250, rtol=0
+            value, any_model.state_dict()[name], atol=float(value.abs().max()) / 250, rtol=0
         )
     for name, target in {
         "hf": "out", "gguf": "out.gguf", "openai": "out", "nanogpt": "out.pt", "llmc": "out.bin"
     }.items():  # fmt: skip
-        with pytest.raises(ConfigError, match=f"no attention '{causal.config.attention}'") as caught:
+        with pytest.raises(ConfigError, match=f"no attention '{any_model.config.attention}'") as caught:
             save_checkpoint(checkpoint, tmp_path / name / target, format=name)
         assert "\n" not in str(caught.value)
 
@@ -188,3 +205,213 @@ def test_without_absolute_positions_only_distances_count() -> None:
     assert not torch.allclose(absolute(ids, torch.arange(30, 40)[None]), absolute(ids), atol=1e-2)
     with pytest.raises(ConfigError, match="relative_distance is 0; it must be a whole number"):
         Config(attention="relative", relative_distance=0)
+
+
+# Memory.
+
+
+def in_segments(model: GPT2, ids: Tensor, segment: int, memory_length: int) -> Tensor:
+    return torch.cat([x for _, x in read_segments(model, ids, segment, memory_length)], dim=1)
+
+
+@pytest.mark.parametrize("segment", [1, 5, 8])
+def test_segments_with_a_long_memory_are_the_whole_text(segment: int) -> None:
+    model = make(attention="memory", memory_length=8)
+    ids = torch.randint(100, (2, 24), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(in_segments(model, ids, segment, 24), model.hidden(ids), **NEAR)
+    assert not torch.allclose(in_segments(model, ids, segment, 0), model.hidden(ids), atol=1e-2)
+
+
+def test_the_losses_of_segments_are_those_of_their_logits() -> None:
+    model = make(attention="memory", memory_length=8)
+    ids = torch.randint(100, (2, 25), generator=torch.Generator().manual_seed(0))
+    expected = F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
+    torch.testing.assert_close(segment_losses(model, ids, 7, 24), expected, **NEAR)
+
+
+@pytest.mark.parametrize(("n_layer", "reach"), [(1, 6), (2, 12)])
+def test_a_token_sees_its_segment_and_the_memory_and_through_blocks_more(n_layer: int, reach: int) -> None:
+    """Segments of 4 and a memory of 6: the segment from 16 on sees 6 tokens more for each block."""
+    model = make(attention="memory", memory_length=6, n_layer=n_layer)
+    ids = torch.arange(5, 25)[None]
+    plain = in_segments(model, ids, 4, 6)[0]
+    for place in range(16):
+        changed = ids.clone()
+        changed[0, place] = 77
+        differs = bool((in_segments(model, changed, 4, 6)[0, 16:] != plain[16:]).any())
+        # A remembered token was read in its own segment, which had a memory, too: 4-token steps of it count.
+        assert differs if place >= 16 - reach else not differs or n_layer > 1, place
+
+
+def test_what_is_not_filled_is_not_seen() -> None:
+    model = make(attention="memory", memory_length=6)
+    ids = torch.arange(5, 9)[None]
+    memory = Memory.empty(model.config, 1, ids.device, torch.float32)
+    memory.kv.fill_(7.0)
+    torch.testing.assert_close(model.hidden(ids, cache=memory), model.hidden(ids), **NEAR)
+    later = memory.advance(4)
+    assert int(later.filled) == 4
+    assert int(later.advance(4).filled) == 6
+    assert not torch.allclose(model.hidden(ids, cache=later), model.hidden(ids), atol=1e-3)
+    torch.testing.assert_close(model.hidden(ids, cache=later.cleared()), model.hidden(ids), **NEAR)
+
+
+def test_no_gradient_goes_into_the_memory() -> None:
+    model = make(attention="memory", memory_length=6).requires_grad_(True)
+    memory = Memory.empty(model.config, 1, torch.device("cpu"), torch.float32)
+    model.hidden(torch.arange(5, 9)[None], cache=memory)
+    memory = memory.advance(4)
+    assert not memory.kv.requires_grad
+    model.hidden(torch.arange(9, 13)[None], cache=memory).sum().backward()
+    assert model.wte.weight.grad[9:13].any(dim=1).all()
+    assert not model.wte.weight.grad[5:9].any()
+
+
+# Local and compressed.
+
+
+def sees(attn: Attention, length: int) -> np.ndarray:
+    """(length, length) of bool: whether the output of an attention at the row changes with the input at the
+    column."""
+    x = torch.randn(1, length, 32, generator=torch.Generator().manual_seed(1))
+    plain = attn(x, None, None, None, None)[0]
+    columns = []
+    for j in range(length):
+        changed = x.clone()
+        changed[0, j] += 1
+        columns.append((attn(changed, None, None, None, None)[0] != plain).any(dim=1))
+    return torch.stack(columns, dim=1).numpy()
+
+
+PLACES = np.arange(20)
+ROW, COLUMN = PLACES[:, None], PLACES[None]
+
+
+@pytest.mark.parametrize("block", [1, 6, 20, 64])
+def test_local_attention_sees_its_block_and_nothing_else(block: int) -> None:
+    attn = make(attention="local", local_block=block).h[0].attn
+    expected = (ROW // block == COLUMN // block) & (COLUMN <= ROW)
+    np.testing.assert_array_equal(sees(attn, 20), expected)
+    np.testing.assert_array_equal(influence(make(attention="local", local_block=block), 20), expected)
+
+
+def test_compressed_attention_sees_slots_without_its_future_and_nothing_else() -> None:
+    model = make(attention="compressed", local_block=5)
+    np.testing.assert_array_equal(sees(model.h[0].attn, 20), (ROW // 5 == COLUMN // 5) & (COLUMN <= ROW))
+    slot_ends = COLUMN // 3 * 3 + 2
+    expected = (slot_ends <= ROW) | (
+        (ROW == COLUMN) & (ROW >= 2)
+    )  # itself by its query: slots to choose from
+    np.testing.assert_array_equal(sees(model.h[1].attn, 20), expected)
+    weights = GPT(TorchBackend(model)).trace(range(5, 25)).attention[1]  # (H, T, T)
+    assert (weights[:, slot_ends <= ROW] > 0).all()
+    assert (weights[:, slot_ends > ROW] == 0).all()
+    assert (weights.sum(-1) < 1).all()  # the rest is on the empty slot
+
+
+def test_slots_are_a_convolution_of_kernel_and_stride_three() -> None:
+    attn = make(attention="compressed").h[1].attn
+    k = torch.randn(2, 4, 20, 8)
+    slots = compress(k, attn.k_conv)
+    assert slots.shape == (2, 4, 7, 8)
+    assert (slots[:, :, 0] == 0).all()
+    for head in range(4):
+        columns = slice(8 * head, 8 * head + 8)
+        kernel = attn.k_conv.weight[:, columns].view(3, 8, 8).permute(2, 1, 0)  # (out, in, 3)
+        expected = F.conv1d(k[:, head].mT, kernel, attn.k_conv.bias[columns], stride=3).mT
+        torch.testing.assert_close(slots[:, head, 1:], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 20])
+def test_the_ways_to_attend_to_slots_agree(length: int) -> None:
+    attn = make(attention="compressed").h[1].attn
+    q, k, v = torch.randn(3, 2, 4, length, 8)
+    own = torch.arange(length)[None]
+    fused = attn.attend(q, k, v, None, None, None, None)
+    seen = visible_slots(own, torch.ones(1, length, dtype=torch.bool))
+    torch.testing.assert_close(attn.attend_through_conv(q, k, v, seen, 0.0), fused, atol=1e-5, rtol=0)
+    taps: list[str] = []
+    shown = attn.attend(q, k, v, None, None, None, lambda name, x: (taps.append(name), x)[1])
+    torch.testing.assert_close(shown, fused, atol=1e-5, rtol=0)
+    assert taps == ["k_slots", "v_slots", "scores", "scaled", "masked", "weights", "z"]
+
+
+# Bidirectional.
+
+
+def test_bidirectional_attention_sees_everything() -> None:
+    model = make(attention="bidirectional", mask_token_id=100)
+    assert influence(model, 20).all()
+    trace = GPT(TorchBackend(model)).trace(range(5, 15))
+    assert (trace.attention[1] > 0).all()
+    np.testing.assert_allclose(trace.attention[1].sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(trace.logits, model(torch.arange(5, 15)[None])[0], **NEAR)
+    for name, values in trace.read(*list_steps(model.config)).items():
+        assert values.shape == shape_of(model.config, name, 10), name
+
+
+@torch.no_grad()
+def test_bidirectional_attention_sees_no_padding() -> None:
+    model = make(attention="bidirectional", mask_token_id=100)
+    ids = torch.tensor([[0, 0, 0, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
+    positions = torch.tensor([[-1, -1, -1, 0, 1, 2, 3, 4], list(range(8))])
+    together = model(ids, positions)
+    assert together.isfinite().all()
+    torch.testing.assert_close(together[0, 3:], model(ids[:1, 3:])[0], **NEAR)
+    backend = TorchBackend(model)
+    batch = backend.logits([[5, 6, 7], [1, 2, 3, 4, 5, 6]])
+    np.testing.assert_allclose(batch[0, :3], backend.logits([[5, 6, 7]])[0], **NEAR)
+
+
+def test_a_bidirectional_model_continues_nothing() -> None:
+    gpt = GPT(TorchBackend(make(attention="bidirectional", mask_token_id=100)))
+    backend = gpt.backend
+    for attempt in (
+        lambda: gpt.generate([5, 6], max_new_tokens=1),
+        lambda: gpt.next([5, 6]),
+        lambda: next(gpt.stream([5, 6])),
+        lambda: gpt.generate([5, 6], beams=2),
+        lambda: backend.extend([0], [[5, 6]]),
+        lambda: next(backend.score([[ScoreRequest(np.array([5, 6, 7]), 1)]])),
+        lambda: gpt.trace([5, 6]).append(7),
+    ):
+        with pytest.raises(
+            SettingError, match=r"'bidirectional' sees the whole text at once.* glassgpt fill"
+        ):
+            attempt()
+    for value, message in (
+        (None, "must be a token id"),
+        (101, "mask_token_id 101 is not below vocab_size 101"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Config(**SMALL, attention="bidirectional", mask_token_id=value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("R", [64, 256])
+def test_the_fused_kernel_equals_skewing(R: int) -> None:
+    from glassgpt.model.relative_kernel import relative_attention
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 200, 32, device="cuda", requires_grad=True) for _ in range(3))
+    table = torch.randn(4, R, 32, device="cuda", requires_grad=True)
+    upstream = torch.randn(2, 4, 200, 32, device="cuda")
+    later = torch.ones(200, 200, dtype=torch.bool, device="cuda").triu(1)
+    scores = (q @ k.mT + scores_by_skewing(q, table, 200)) / math.sqrt(32)
+    plain = scores.masked_fill(later, -math.inf).softmax(-1) @ v
+    fused = relative_attention(q, k, v, table)
+    torch.testing.assert_close(fused, plain, atol=1e-4, rtol=0)
+    inputs = (q, k, v, table)
+    for found, expected in zip(
+        torch.autograd.grad(fused, inputs, upstream),
+        torch.autograd.grad(plain, inputs, upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected, atol=1e-3 * float(expected.abs().max()), rtol=0)
+
+
+@pytest.mark.gpu
+def test_every_variant_on_a_gpu_is_what_it_is_on_a_cpu(any_model: GPT2) -> None:
+    ids = torch.arange(5, 45)[None]
+    expected = any_model(ids)
+    torch.testing.assert_close(any_model.cuda()(ids.cuda()).cpu(), expected, atol=1e-3, rtol=0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError
 from glassgpt.music import Performance, PerformanceTokenizer
+from glassgpt.music.codec import Player
 
 STEP = 0.01
 # Velocity 80: C, half a second later E, then G; all end after another second. Then F at velocity 100.
@@ -116,3 +117,17 @@ def test_transposed_stretched_and_clipped() -> None:
     middle = ARTICLE.crop(0.75, 2.75)
     assert middle.start.tolist() == [0, 0, 0.25, 1.75]
     assert middle.end.tolist() == [1.25, 1.25, 1.25, 2]
+
+
+def test_a_key_that_is_struck_again_ends_its_note() -> None:
+    ids = [60, 305, 60, 305, 188]  # on, 0.5 s, on, 0.5 s, off
+    two, one = (
+        Player(PerformanceTokenizer().vocabulary),
+        Player(PerformanceTokenizer().vocabulary, one_key=True),
+    )
+    for id in ids:
+        two.push(id)
+        one.push(id)
+    assert two.performance().end.tolist() == [1.0, 1.0]  # first in, first out; the second ends with the piece
+    assert one.performance().end.tolist() == [0.5, 1.0]
+    assert not one.sounding

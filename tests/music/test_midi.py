@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import random
+import tempfile
 from pathlib import Path
 
 import mido
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.midi import read_midi, to_midi, write_midi
+from tests.music.mido_reader import read_with_mido
 from tests.music.test_codec import ARTICLE, ARTICLE_IDS
 
 
@@ -130,6 +134,7 @@ def test_type_two_and_things_that_are_not_midi(tmp_path: Path) -> None:
         read_midi(path)
 
 
+@pytest.mark.slow
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     """2,000 of them: never anything but a performance or a clear error."""
     rng = random.Random(0)
@@ -164,3 +169,27 @@ def test_a_midi_file_of_a_performance_is_for_a_piano() -> None:
     assert track[-1].type == "end_of_track"
     assert mido.MidiFile(file=io.BytesIO(to_midi(ARTICLE))).length == pytest.approx(3.0)
     assert mido.MidiFile(file=io.BytesIO(to_midi(ARTICLE, seconds=7.5))).length == pytest.approx(7.5)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_messages_mean_what_a_second_reader_says(data: st.DataObject) -> None:
+    """Notes, pedals and tempo changes in any order, at one tick or another, in two tracks and channels."""
+    waits = st.sampled_from([0, 0, 7, 100])
+    message = st.one_of(
+        st.builds(on, st.integers(60, 62), waits, st.integers(0, 127), st.integers(0, 1)),
+        st.builds(off, st.integers(60, 62), waits, st.integers(0, 1)),
+        st.builds(pedal, st.sampled_from([0, 63, 64, 127]), st.sampled_from([0, 5, 50]), st.integers(0, 1)),
+        st.builds(
+            lambda tempo, time: mido.MetaMessage("set_tempo", tempo=tempo, time=time),
+            st.integers(1, 2**24 - 1), st.integers(0, 50),
+        ),
+    )  # fmt: skip
+    tracks = data.draw(st.lists(st.lists(message, max_size=30), min_size=1, max_size=2))
+    with tempfile.TemporaryDirectory() as folder:
+        path = midi(Path(folder) / "a.mid", *tracks)
+        found, wanted = read_midi(path), read_with_mido(path)
+    assert found.pitch.tolist() == wanted.pitch.tolist()
+    assert found.velocity.tolist() == wanted.velocity.tolist()
+    assert np.allclose(found.start, wanted.start)
+    assert np.allclose(found.end, wanted.end)

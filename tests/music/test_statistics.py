@@ -7,7 +7,14 @@ import pytest
 
 from glassgpt.music import Performance
 from glassgpt.music.memorisation import longest_copy
-from glassgpt.music.statistics import distances, histograms, repetition
+from glassgpt.music.statistics import (
+    distances,
+    estimate_key,
+    histograms,
+    repetition,
+    rhythm_likeness,
+    share_in_key,
+)
 
 
 def random_piece(seed: int, notes: int = 200, velocity: int = 64) -> Performance:
@@ -76,3 +83,30 @@ def test_what_is_new_is_hardly_a_copy() -> None:
     assert longest_copy(Performance.from_notes([], [], [], []), training).notes == 0
     assert longest_copy(random_piece(1), []).notes == 0
     assert longest_copy(training[2], training).notes == 200
+
+
+def scale_of(
+    tonic: int, steps: tuple[int, ...], beat: float, bars: int = 8, swing: float = 0.0
+) -> Performance:
+    """A scale up and down, its tonic twice as long, with a chord on every fourth beat."""
+    rng = np.random.default_rng(0)
+    pitches = [60 + tonic + step for step in (*steps, 12, *reversed(steps))] * 8
+    start = np.arange(len(pitches)) * beat + rng.normal(0, swing, len(pitches))
+    length = np.where(np.array(pitches) % 12 == tonic % 12, 2 * beat, beat)
+    return Performance.from_notes(start.clip(min=0), start.clip(min=0) + length, pitches, [70] * len(pitches))
+
+
+def test_the_key_of_a_scale_is_found() -> None:
+    for tonic in range(12):
+        major = scale_of(tonic, (0, 2, 4, 5, 7, 9, 11), 0.5)
+        key = estimate_key(major)
+        assert share_in_key(major, key) == 1
+        assert share_in_key(major.transpose(6), key) < 0.5
+    assert share_in_key(Performance.from_notes([], [], [], []), (0,)) == 0
+
+
+def test_rhythms_are_alike_at_the_same_tempo() -> None:
+    steps = (0, 2, 4, 5, 7, 9, 11)
+    one, same, other = (scale_of(t, steps, beat, swing=0.008) for t, beat in ((0, 0.5), (5, 0.5), (0, 0.41)))
+    assert rhythm_likeness(one, same) > 0.9
+    assert rhythm_likeness(one, other) < 0.5

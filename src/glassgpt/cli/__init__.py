@@ -49,12 +49,51 @@ COMMANDS = {
             'glassgpt next "The capital of France is" --json --model gpt2',
         ),
     ),
+    "fill": Command(
+        "fill the blanks of a text",
+        (
+            'glassgpt fill "A robot must ___ the orders"',
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
+        ),
+    ),
     "explore": Command(
         "see inside the model, in the browser",
         (
             'glassgpt explore "A robot must obey"',
             'glassgpt explore "The capital of France is" --model gpt2 --compare gpt2-medium',
             "glassgpt explore --model runs/mine --port 9000 --no-browser",
+        ),
+    ),
+    "translate": Command(
+        "translate English into French, or French into English",
+        (
+            'glassgpt translate "Where is the station?" --to fr',
+            "glassgpt translate - --to en < lettre.txt",
+            "glassgpt translate --file sentences.jsonl --to fr --beams 4 --json",
+        ),
+    ),
+    "summarize": Command(
+        "summarize a text",
+        (
+            "glassgpt summarize article.txt",
+            "glassgpt summarize article.txt --zero-shot --model gpt2-xl --seed 1",
+            "glassgpt summarize emails.jsonl --model subject-tuned --json",
+        ),
+    ),
+    "classify": Command(
+        "classify a text with a tuned model, or zero-shot",
+        (
+            'glassgpt classify "A charming and often affecting journey." --labels good,bad',
+            'glassgpt classify "Dull." --model reviews-tuned',
+            "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
+        ),
+    ),
+    "serve": Command(
+        "serve completions to the clients of OpenAI's API",
+        (
+            "glassgpt serve",
+            "glassgpt serve --model gpt2 --model mine=runs/mine --port 9000",
+            "glassgpt serve --host 0.0.0.0 --api-key secret --max-batch-size 32",
         ),
     ),
     "tokens": Command(
@@ -114,6 +153,17 @@ COMMANDS = {
             "glassgpt eval gpt2 --tasks triviaqa,drop --limit 100",
         ),
     ),
+    "music": Command(
+        "make piano music and hear it",
+        (
+            "glassgpt music sample -o a.mid --seconds 30 --seed 1",
+            "glassgpt music continue opening.mid -o out.mid --seconds 20",
+            "glassgpt music accompany melody.mid -o song.mid",
+            "glassgpt music render a.mid -o a.wav",
+            "glassgpt music roll a.mid -o a.svg",
+            "glassgpt music prepare midi/ -o shards/ --tempi 5",
+        ),
+    ),
     "verify": Command(
         "check results on this machine against a float32 reference",
         (
@@ -121,6 +171,10 @@ COMMANDS = {
             "glassgpt verify gpt2 --device cpu --dtype float32",
             "glassgpt verify my-model --json",
         ),
+    ),
+    "bench": Command(
+        "measure how fast a model is on this machine",
+        ("glassgpt bench", "glassgpt bench gpt2 --dtype int8 --json", "glassgpt bench tiny --transformers"),
     ),
     "completion": Command(
         "print a shell completion script",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,9 +31,9 @@ def load(
     """Load the model for decoding steps of about `batch_size` sequences."""
     with waiting_for(model, f"loading {model}"):
         gpt = glassgpt.load(model, device=device, dtype=dtype, draft=draft, progress=terminal.progress)
-    if batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK and "OMP_NUM_THREADS" not in os.environ:
-        import torch
-
+    torch = sys.modules.get("torch")  # if it computes, it was imported
+    small = batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK
+    if torch is not None and small and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     return gpt
 

@@ -39,8 +39,15 @@ def load_command(name: str) -> Callable[..., int]:
 
 
 def parse(name: str, entry: Command, args: Sequence[str]) -> Callable[[], int]:
-    """The command's function with its arguments bound, not called yet, so that its output is its own."""
+    """The command's function with its arguments bound, not called yet, so that its output is its own.
+
+    A module with `SUBCOMMANDS` has commands of its own: `glassgpt music sample`.
+    """
     command = load_command(name)
+    subcommands = getattr(sys.modules[command.__module__], "SUBCOMMANDS", {})
+    if args and args[0] in subcommands:
+        command, entry = subcommands[args[0]]
+        name, args = f"{name} {args[0]}", args[1:]
     wants_help = bool({"-h", "--help"} & set(args))
     # A module's `defaults(args)` may change defaults depending on what was typed (a recipe, a resumed run).
     find_defaults = getattr(sys.modules[command.__module__], "defaults", None)

@@ -33,7 +33,7 @@ from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
-from glassgpt.generate.logits_processors import WordBiases, collect_edits
+from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.request import Prefill, Request, Sample, unpack_scores
@@ -151,10 +151,19 @@ class Engine:
         """How many tokens the prompts have for which no row was free yet."""
         return sum(len(request.prompt) for request in {sample.request for sample in self._waiting})
 
-    def add(self, prompt: Sequence[int], settings: Settings | None = None) -> int:
+    def add(
+        self,
+        prompt: Sequence[int],
+        settings: Settings | None = None,
+        rule: Callable[[], TokenRule] | None = None,
+        first_sample: int = 0,
+    ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
-        An empty prompt starts from end-of-text, as the beginning of a document did in training.
+        An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
+        makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
+        from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
+        parts.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -175,8 +184,10 @@ class Engine:
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
             constraint=self._grammars.compile(settings),
+            rule=rule,
         )
-        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in range(settings.candidates)]
+        numbers = range(first_sample, first_sample + settings.candidates)
+        samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
         for sample in samples:
             sample.speculator = self._speculator(sample)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,16 @@ Change = tuple[float, float]  # scale, shift
 KEEP: Change = (1.0, 0.0)
 
 
+class TokenRule(Protocol):
+    """What may follow, decided by the caller's own code: see `glassgpt.music.generate` for one."""
+
+    def push(self, token: int) -> None:
+        """A token was generated."""
+
+    def changes(self) -> Mapping[int, Change]:
+        """The changes to the next token's logits, by id: (1, -inf) bans one."""
+
+
 class LogitsProcessor:
     """The changes to the logits of one sequence; `push` appends a generated token."""
 
@@ -36,9 +47,11 @@ class LogitsProcessor:
         vocab_size: int,
         stop_tokens: Iterable[int] = (),
         constraint: Constraint | None = None,
+        rule: TokenRule | None = None,
     ) -> None:
         self._settings = settings
         self.constraint = constraint
+        self._rule = rule
         # Those that end a text must not come before `min_new_tokens` others have.
         self._too_early = [token for token in stop_tokens if token < vocab_size]
         self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
@@ -71,7 +84,8 @@ class LogitsProcessor:
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
         changing = (
-            bool(self._longer)
+            rule is not None
+            or bool(self._longer)
             or self._until > len(prompt)
             or any(setting is not None for setting in penalties)
         )
@@ -83,6 +97,8 @@ class LogitsProcessor:
             self.constraint.push(token)
         if not self.any:
             return
+        if self._rule is not None:
+            self._rule.push(token)
         self._text.append(token)
         self._seen.add(token)
         self._generated[token] += 1
@@ -117,10 +133,20 @@ class LogitsProcessor:
         changes: dict[int, Change] = {token: (1.0, value) for token, value in shift.items()}
         if scale != 1.0:
             changes.update({token: (scale, shift.get(token, 0.0)) for token in self._seen})
+        if self._rule is not None:
+            changes = join_changes(changes, self._rule.changes())
         return changes
 
     def _ends_with(self, ids: tuple[int, ...]) -> bool:
         return tuple(self._text[-len(ids) :]) == ids
+
+
+def join_changes(first: dict[int, Change], second: Mapping[int, Change]) -> dict[int, Change]:
+    """Both, one after the other."""
+    for token, (scale, shift) in second.items():
+        before = first.get(token, KEEP)
+        first[token] = (before[0] * scale, before[1] + shift)
+    return first
 
 
 class WordBiases:

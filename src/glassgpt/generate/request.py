@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from glassgpt.backend import Array
 from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
+from glassgpt.generate.logits_processors import LogitsProcessor, TokenRule, WordBiases
 from glassgpt.generate.rng import UniformRNG
 from glassgpt.generate.settings import CONSTRAINTS, Settings
 from glassgpt.generate.speculation import Speculator
@@ -30,6 +31,7 @@ class Request:
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    rule: Callable[[], TokenRule] | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
     prompt_scores: PromptLogprobs | None = None
 
@@ -65,6 +67,7 @@ class Sample:
             vocab_size,
             request.stop_tokens,
             None if request.constraint is None else request.constraint.copy(),
+            None if request.rule is None else request.rule(),
         )
         self._tokenizer = tokenizer
         self._out = TextOut(tokenizer, request.settings.stop, request.settings.min_new_tokens)

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from glassgpt.http.errors import error_response
+from glassgpt.http.errors import ErrorFormat, error_response, field_error
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,15 @@ class ConnectionLimits:
     keep_alive_timeout: int = 5  # between two requests
 
 
-def make_uvicorn_config(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Config:
+def make_uvicorn_config(
+    app: ASGIApp, limits: ConnectionLimits | None = None, error_format: ErrorFormat = field_error
+) -> uvicorn.Config:
     """How uvicorn runs our apps: within limits, without headers of its own, and with a quick shutdown."""
     limits = ConnectionLimits() if limits is None else limits
+    ours = {"limits": limits, "error_format": staticmethod(error_format)}
     return uvicorn.Config(
         app,
-        http=type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}),
+        http=type("LimitedProtocol", (LimitedProtocol,), ours),
         ws="none",
         log_level="error",
         access_log=False,
@@ -51,6 +54,7 @@ class LimitedProtocol(H11Protocol):
     """uvicorn's connection with a phase and a timer. In every phase but "busy" we wait for the client."""
 
     limits = ConnectionLimits()
+    error_format = staticmethod(field_error)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.client_reads = True
@@ -65,11 +69,17 @@ class LimitedProtocol(H11Protocol):
             (open_now, self.limits.max_connections),
         ):
             if len(others) >= limit and not close_longest_waiting(others):
-                transport.write(too_many_connections())
+                message = "Too many connections are open. Try again in a moment."
+                transport.write(raw_error(503, "Service Unavailable", message, self.error_format))
                 transport.close()
                 break
         super().connection_made(transport)
         self.update_phase()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP gets an error in our shape, too."""
+        self.transport.write(raw_error(400, "Bad Request", msg, self.error_format))
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -158,9 +168,12 @@ def client_key(peer: tuple[str, int] | None) -> str:
     return str(ipaddress.IPv6Network((address.packed, 64), strict=False))
 
 
-def too_many_connections() -> bytes:
-    response = error_response(503, "Too many connections are open. Try again in a moment.")
-    head = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+def raw_error(status: int, phrase: str, message: str, format: ErrorFormat) -> bytes:
+    """An error response for a connection that has no request."""
+    response = error_response(status, message, format=format)
+    head = f"HTTP/1.1 {status} {phrase}\r\nconnection: close\r\n".encode()
+    if status == 503:
+        head += b"retry-after: 1\r\n"
     for name, value in response.raw_headers:
         head += name + b": " + value + b"\r\n"
     return head + b"\r\n" + bytes(response.body)

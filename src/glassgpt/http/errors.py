@@ -1,4 +1,4 @@
-"""One shape for every error: {"error": {"message": ..., "field": ...}}.
+"""One shape for every error of a server: {"error": {"message": ..., "field": ...}}, or OpenAI's.
 
 A mistake in a request is a 4xx with a message that says what to change. A bug is a 500 without details, and a
 traceback on the server's terminal.
@@ -7,7 +7,7 @@ traceback on the server's terminal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -21,42 +21,72 @@ from glassgpt.http.responses import json_response
 log = logging.getLogger("glassgpt.http")
 
 
+# (status, message, field, code) -> the body of an error.
+ErrorFormat = Callable[[int, str, str | None, str | None], Any]
+
+
+def field_error(status: int, message: str, field: str | None, code: str | None) -> Any:
+    """The Explorer's errors."""
+    return {"error": {"message": message, "field": field}}
+
+
+def openai_error(status: int, message: str, field: str | None, code: str | None) -> Any:
+    """The errors of OpenAI's API, as its clients read them."""
+    kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+    kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": field, "code": code}}
+
+
 class ApiError(Exception):
-    """A request that fails with a status, a message and the name of the field at fault."""
+    """A request that fails with a status, a message, and the name of the field at fault."""
 
     def __init__(
-        self, status_code: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+        self,
+        status_code: int,
+        message: str,
+        field: str | None = None,
+        headers: dict[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status_code = status_code
         self.message = message
         self.field = field
         self.headers = headers
+        self.code = code
 
 
 def error_response(
-    status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+    status: int,
+    message: str,
+    field: str | None = None,
+    headers: dict[str, str] | None = None,
+    *,
+    code: str | None = None,
+    format: ErrorFormat = field_error,
 ) -> Response:
-    response = json_response({"error": {"message": message, "field": field}}, status)
+    response = json_response(format(status, message, field, code), status)
     response.headers.update({} if headers is None else headers)
     return response
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI, format: ErrorFormat = field_error, validation_status: int = 422) -> None:
     """Send every error in the one shape."""
 
     @app.exception_handler(ApiError)
     async def handle_api_error(request: Request, error: ApiError) -> Response:
-        return error_response(error.status_code, error.message, error.field, error.headers)
+        return error_response(
+            error.status_code, error.message, error.field, error.headers, code=error.code, format=format
+        )
 
     @app.exception_handler(UserError)
     async def handle_user_error(request: Request, error: UserError) -> Response:
-        return error_response(400, str(error))
+        return error_response(400, str(error), format=format)
 
     @app.exception_handler(RequestValidationError)
     async def handle_validation_error(request: Request, error: RequestValidationError) -> Response:
         message, field = explain(error.errors())
-        return error_response(422, message, field)
+        return error_response(validation_status, message, field, format=format)
 
     @app.exception_handler(HTTPException)
     async def handle_http_exception(request: Request, error: HTTPException) -> Response:
@@ -66,12 +96,13 @@ def add_error_handlers(app: FastAPI) -> None:
             405: f"{request.method} is not allowed at {request.url.path[:200]}.",
         }
         message = messages.get(error.status_code, str(error.detail))
-        return error_response(error.status_code, message, headers=dict(error.headers or {}))
+        headers = None if error.headers is None else dict(error.headers)
+        return error_response(error.status_code, message, headers=headers, format=format)
 
     @app.exception_handler(Exception)
     async def handle_bug(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
-        return error_response(500, "Internal server error. See the server's terminal.")
+        return error_response(500, "Internal server error. See the server's terminal.", format=format)
 
 
 def explain(problems: Sequence[Any]) -> tuple[str, str | None]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from glassgpt.http.errors import error_response
+from glassgpt.http.errors import ErrorFormat, error_response, field_error
 
 API = "/api/"
 
@@ -46,13 +47,33 @@ HEADERS = {
 
 
 class SecurityMiddleware:
-    """ASGI middleware. `host` is the address the server is bound to."""
+    """ASGI middleware. `host` is the address the server is bound to.
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", max_body_bytes: int = 1_000_000) -> None:
+    `hosts` are further names that clients may use, and `origins` those of pages that may send requests. With
+    `any_host`, a server that is bound to more than the loopback interface accepts any name: it is behind a
+    proxy, or in a cluster, under names that it does not know.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str = "127.0.0.1",
+        max_body_bytes: int = 1_000_000,
+        *,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        any_host: bool = False,
+        wrong_host_status: int = 421,
+        error_format: ErrorFormat = field_error,
+    ) -> None:
         self.app = app
-        self.names = allowed_hosts(host)
+        self.names = allowed_hosts(host) | {name.lower() for name in hosts}
         self.local_only = is_loopback(host)
         self.max_body_bytes = max_body_bytes
+        self.origins = frozenset(origin.lower() for origin in origins)
+        self.any_host = any_host and not self.local_only
+        self.wrong_host_status = wrong_host_status
+        self.error_format = error_format
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,7 +82,7 @@ class SecurityMiddleware:
         with_headers = add_headers(scope, send)
         error = self.check(scope)
         if error is not None:
-            await error_response(*error)(scope, receive, with_headers)
+            await error_response(*error, format=self.error_format)(scope, receive, with_headers)
             return
         await self.app(scope, LimitedBody(receive, self.max_body_bytes), with_headers)
 
@@ -70,10 +91,11 @@ class SecurityMiddleware:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
-        if not self.is_allowed_host(host):
-            return 421, f"The Host {host[:100]!r} is not this server's. Open the URL that it printed."
+        if not (self.any_host or self.is_allowed_host(host)):
+            message = f"The Host {host[:100]!r} is not this server's. Open the URL that it printed."
+            return self.wrong_host_status, message
         origin = headers.get("origin")
-        if origin is not None and not same_origin(origin, host):
+        if origin is not None and not (origin.lower() in self.origins or same_origin(origin, host)):
             return (
                 403,
                 f"Requests from the origin {origin[:100]!r} are not allowed: only this server's own page.",

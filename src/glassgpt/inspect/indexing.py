@@ -133,6 +133,8 @@ class AttentionSteps:
     relative = BlockStep(
         Heads, "attn.relative"
     )  # (T, T): of relative attention: every query times a distance
+    k_slots = BlockStep(Heads, "attn.k_slots")  # (S, D): of compressed attention
+    v_slots = BlockStep(Heads, "attn.v_slots")  # (S, D)
     scores = BlockStep(Heads, "attn.scores")  # (T, T): every query times every key
     scaled = BlockStep(Heads, "attn.scaled")  # (T, T): divided by the square root of D
     masked = BlockStep(Heads, "attn.masked")  # (T, T): -inf at later positions

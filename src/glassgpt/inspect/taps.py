@@ -4,11 +4,12 @@ These names are used everywhere: by the taps of model/gpt2.py (`h.3.attn.scores`
 (`trace.attn.scores[3]`), in the Explorer's JSON (`"attn.scores"`) and in its page.
 
 Dimensions as in model/gpt2.py: T tokens, C = n_embd, H heads of size D, M = the MLP's width, V = vocabulary.
+S are the slots of compressed attention.
 """
 
 from __future__ import annotations
 
-from glassgpt.config import Config
+from glassgpt.config import COMPRESSION, Config
 from glassgpt.errors import StepIndexError
 
 # Within a block, in the order of computation: the dimensions of each step for one text.
@@ -32,7 +33,11 @@ BLOCK_STEPS = {
     "resid_post": "TC",
 }
 # Steps that only the blocks of some attentions have, before their attn.scores.
-ATTENTION_STEPS = {"relative": {"attn.relative": "HTT"}}
+ATTENTION_STEPS = {
+    "relative": {"attn.relative": "HTT"},
+    "memory": {"attn.relative": "HTT"},
+    "compressed": {"attn.k_slots": "HSD", "attn.v_slots": "HSD"},
+}
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 
@@ -45,9 +50,11 @@ def split_name(name: str) -> tuple[int | None, str]:
     return None, name
 
 
-def block_steps(config: Config) -> dict[str, str]:
-    """The steps of this model's blocks, with their dimensions."""
+def block_steps(config: Config, layer: int) -> dict[str, str]:
+    """The steps of a block of this model, with their dimensions."""
     own = ATTENTION_STEPS.get(config.attention, {})
+    if config.attention == "compressed" and layer % 2 == 0:
+        own = {}  # these blocks are local
     before = list(BLOCK_STEPS).index("attn.scores")
     steps = list(BLOCK_STEPS.items())
     return dict([*steps[:before], *own.items(), *steps[before:]])
@@ -56,15 +63,15 @@ def block_steps(config: Config) -> dict[str, str]:
 def dims_of(config: Config, name: str) -> str:
     """The dimensions of a step, such as "HTD". Raises StepIndexError if this model has no such step."""
     layer, step = split_name(name)
-    steps = block_steps(config)
+    if layer is not None:
+        check_index("layer", layer, config.n_layer)
+    steps = block_steps(config, 0 if layer is None else layer)
     dims = steps.get(step) if layer is not None else (EMBEDDING_STEPS | FINAL_STEPS).get(step)
     if dims is None:
         raise StepIndexError(
             f"{name!r} is not a step of the model. Steps are {', '.join(EMBEDDING_STEPS | FINAL_STEPS)} and, "
             f"with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(steps)}."
         )
-    if layer is not None:
-        check_index("layer", layer, config.n_layer)
     return dims
 
 
@@ -77,13 +84,14 @@ def shape_of(config: Config, name: str, n_tokens: int) -> tuple[int, ...]:
         "D": config.d_head,
         "M": config.d_mlp,
         "V": config.vocab_size,
+        "S": 1 + n_tokens // COMPRESSION,
     }
     return tuple(sizes[dim] for dim in dims_of(config, name))
 
 
 def list_steps(config: Config) -> list[str]:
     """Every step's name, in the order of computation."""
-    blocks = [f"h.{layer}.{step}" for layer in range(config.n_layer) for step in block_steps(config)]
+    blocks = [f"h.{layer}.{step}" for layer in range(config.n_layer) for step in block_steps(config, layer)]
     return [*EMBEDDING_STEPS, *blocks, *FINAL_STEPS]
 
 

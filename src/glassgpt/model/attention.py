@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from glassgpt.model.gpt2 import Attention
 
 # Name -> the module that registers it.
-BUILT_IN = {"relative": "glassgpt.model.relative"}
+BUILT_IN = {
+    "relative": "glassgpt.model.relative",
+    "memory": "glassgpt.model.memory",
+    "bidirectional": "glassgpt.model.bidirectional",
+    "local": "glassgpt.model.compressed",
+    "compressed": "glassgpt.model.compressed",
+}
 
 _CLASSES: dict[str, type[Attention]] = {}
 Class = TypeVar("Class", bound="type[Attention]")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,9 @@ from glassgpt.model.attention import attention_class, register_attention
 from glassgpt.model.cache import Cache, LayerCache
 from glassgpt.model.head import vocabulary_logits
 from glassgpt.model.mask import visible
+
+if TYPE_CHECKING:
+    from glassgpt.model.memory import LayerMemory, Memory
 
 Tap = Callable[[str, Tensor], Tensor]
 
@@ -47,7 +51,7 @@ class GPT2(nn.Module):
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)  # one row for each token
         self.wpe = None  # only a model with relative positions can do without
-        if config.absolute_positions:
+        if config.has_wpe:
             self.wpe = nn.Embedding(config.n_positions, config.n_embd)  # one row for each position
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
@@ -59,23 +63,32 @@ class GPT2(nn.Module):
         self.initialise()
 
     def forward(
-        self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, tap: Tap | None = None
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        cache: Cache | Memory | None = None,
+        tap: Tap | None = None,
     ) -> Tensor:
         """The logits (B, T, V) for the token that follows each of `ids` (B, T)."""
         return self.head(self.hidden(ids, positions, cache, tap), tap)
 
     def hidden(
-        self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, tap: Tap | None = None
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        cache: Cache | Memory | None = None,
+        tap: Tap | None = None,
     ) -> Tensor:
         """Everything up to the head: the final vector of each token, (B, T, C).
 
         `positions` (B, T) says where each token stands in its own sequence; -1 marks padding, which no
         token looks at. Left out, every sequence stands at 0, 1, 2, ... With a `cache`, keys and values are
-        stored there under their position, and tokens look back at what the cache holds.
+        stored there under their position, and tokens look back at what the cache holds. A `Memory` takes its
+        place where a text is read in segments (memory.py).
         """
         mask = None  # plain causal: each token sees itself and all before it in the sequence
         if positions is not None:
-            mask = visible(positions, None if cache is None else cache.span)  # (B, 1, T, L)
+            mask = visible(positions, cache.span if isinstance(cache, Cache) else None)  # (B, 1, T, L)
         x = self.embed(ids, positions, tap)  # (B, T, C)
         for i, block in enumerate(self.h):
             past = None if cache is None else cache.layer(i)
@@ -130,7 +143,7 @@ class Block(nn.Module):
         x: Tensor,
         mask: Tensor | None,
         positions: Tensor | None,
-        past: LayerCache | None,
+        past: LayerCache | LayerMemory | None,
         tap: Tap | None,
     ) -> Tensor:
         normed = show(tap, "ln_1", self.ln_1(x))
@@ -160,7 +173,7 @@ class Attention(nn.Module):
         x: Tensor,
         mask: Tensor | None,
         positions: Tensor | None,
-        past: LayerCache | None,
+        past: LayerCache | LayerMemory | None,
         tap: Tap | None,
     ) -> Tensor:
         q, k, v = self.c_attn(x).chunk(3, dim=2)  # (B, T, C) each
@@ -178,7 +191,7 @@ class Attention(nn.Module):
         v: Tensor,
         mask: Tensor | None,
         positions: Tensor | None,
-        past: LayerCache | None,
+        past: LayerCache | LayerMemory | None,
         tap: Tap | None,
     ) -> Tensor:
         """Mix the values (B, H, L, D) for each query, (B, H, T, D): what a variant overrides (attention.py).

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from glassgpt.model.cache import LayerCache
+
+if TYPE_CHECKING:
+    from glassgpt.model.memory import LayerMemory
 
 
 def visible(positions: Tensor, span: int | None) -> Tensor:
@@ -21,7 +26,7 @@ def visible(positions: Tensor, span: int | None) -> Tensor:
 
 
 def token_positions(
-    q: Tensor, k: Tensor, positions: Tensor | None, past: LayerCache | None
+    q: Tensor, k: Tensor, positions: Tensor | None, past: LayerCache | LayerMemory | None
 ) -> tuple[Tensor, Tensor]:
     """Where the queries and the keys of `Attention.attend` stand, (B or 1, T) and (B or 1, L)."""
     if positions is None:

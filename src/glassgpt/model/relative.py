@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,9 @@ from glassgpt.model.attention import register_attention
 from glassgpt.model.cache import LayerCache
 from glassgpt.model.gpt2 import Attention, Tap, show
 from glassgpt.model.mask import token_positions
+
+if TYPE_CHECKING:
+    from glassgpt.model.memory import LayerMemory
 
 KERNEL = "glassgpt.model.relative_kernel"
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -45,11 +49,16 @@ def scores_by_skewing(q: Tensor, table: Tensor, n_keys: int) -> Tensor:
     return skew(q @ table[:, distances].transpose(1, 2))
 
 
+def gather_distances(by_distance: Tensor, distance: Tensor) -> Tensor:
+    """Scores (B, H, T, R) with distances 0, 1, ... in the columns -> (B, H, T, L) for keys at any distances
+    (B or 1, T, L), for the cache, where every row stands somewhere else. Later keys are masked anyway."""
+    index = distance.clamp(0, by_distance.shape[3] - 1)[:, None]
+    return by_distance.gather(3, index.expand(*by_distance.shape[:3], -1))
+
+
 def scores_by_gathering(q: Tensor, table: Tensor, distance: Tensor) -> Tensor:
-    """S for any distances (B or 1, T, L): for the cache, where every row stands somewhere else."""
-    by_distance = q @ table.transpose(1, 2)  # (B, H, T, R)
-    index = distance.clamp(0, table.shape[1] - 1)[:, None]  # later keys are masked anyway
-    return by_distance.gather(3, index.expand(*q.shape[:3], -1))  # (B, H, T, L)
+    """S for any distances (B or 1, T, L)."""
+    return gather_distances(q @ table.transpose(1, 2), distance)
 
 
 def causal_mask(q: Tensor, k: Tensor) -> Tensor:
@@ -73,7 +82,7 @@ class RelativeAttention(Attention):
         v: Tensor,
         mask: Tensor | None,
         positions: Tensor | None,
-        past: LayerCache | None,
+        past: LayerCache | LayerMemory | None,
         tap: Tap | None,
     ) -> Tensor:
         table = self.split_heads(self.wre.weight[None])[0]  # (H, R, D)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from glassgpt.backend import Array, ScoredBatch, ScoreRequest, WantedLogits
+from glassgpt.backend import Array, ScoredBatch, ScoreRequest, WantedLogits, check_can_continue
 from glassgpt.errors import SettingError
 from glassgpt.model.cache import Cache
 from glassgpt.model.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
@@ -73,6 +73,7 @@ class TorchBackend:
         starts: Sequence[int] | None = None,
         logits: WantedLogits = "last",
     ) -> Array:
+        check_can_continue(self.config)
         starts = [0] * len(rows) if starts is None else starts
         if self.graphs is not None and logits != "all":
             last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
@@ -121,6 +122,7 @@ class TorchBackend:
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
+        check_can_continue(self.config)
         if self.score_limits is None:  # once: later, what the allocator holds would count as used
             self.score_limits = batch_limits(self.model)
         return score(self.model, groups, excluded, self.score_limits)
@@ -136,12 +138,16 @@ class TorchBackend:
     @torch.inference_mode()
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
         longest = max(len(ids) for ids in batch)
-        padded = np.zeros(
-            (len(batch), longest), np.int64
-        )  # padding at the end cannot affect what precedes it
-        for row, ids in zip(padded, batch, strict=True):
+        padded = np.zeros((len(batch), longest), np.int64)
+        positions = padded - 1  # padding
+        for row, where, ids in zip(padded, positions, batch, strict=True):
             row[: len(ids)] = ids
-        logits: Tensor = self.model(self._tensor(padded))  # (B, longest, V)
+            where[: len(ids)] = np.arange(len(ids))
+        # Padding at the end cannot affect what precedes it, unless the model looks ahead.
+        exposed = not self.config.is_causal and bool((positions < 0).any())
+        logits: Tensor = self.model(
+            self._tensor(padded), self._tensor(positions) if exposed else None
+        )  # (B, longest, V)
         return logits.float().cpu().numpy()
 
     def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:

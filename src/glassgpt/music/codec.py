@@ -55,13 +55,10 @@ class PerformanceTokenizer:
         """The event ids of a performance. Notes beyond the vocabulary's range of pitches are dropped."""
         events = self.vocabulary
         playable = (performance.pitch >= events.lowest) & (performance.pitch <= events.highest)
-        pitch = performance.pitch[playable] - events.lowest  # (N,)
-        velocity_bin = (performance.velocity[playable] - 1) // VELOCITIES_PER_BIN  # (N,), from 0
-        on = np.rint(performance.start[playable] * STEPS_PER_SECOND).astype(np.int64)
-        off = np.rint(performance.end[playable] * STEPS_PER_SECOND).astype(np.int64)
-        short = off <= on  # shorter than a step: the step that it lies in, so that neither end moves by more
-        on[short] = np.floor(performance.start[playable][short] * STEPS_PER_SECOND).astype(np.int64)
-        off[short] = on[short] + 1
+        performance = performance.choose(playable)
+        pitch = performance.pitch - events.lowest  # (N,)
+        velocity_bin = (performance.velocity - 1) // VELOCITIES_PER_BIN  # (N,), from 0
+        on, off = to_steps(performance)
         count = len(pitch)
 
         time = np.concatenate([off, on])  # (2N,)
@@ -99,15 +96,27 @@ class PerformanceTokenizer:
         return player.performance()
 
 
+def to_steps(performance: Performance) -> tuple[Ids, Ids]:
+    """When each note begins and ends, in steps of 10 ms."""
+    on = np.rint(performance.start * STEPS_PER_SECOND).astype(np.int64)
+    off = np.rint(performance.end * STEPS_PER_SECOND).astype(np.int64)
+    short = off <= on  # shorter than a step: the step that it lies in, so that neither end moves by more
+    on[short] = np.floor(performance.start[short] * STEPS_PER_SECOND).astype(np.int64)
+    off[short] = on[short] + 1
+    return on, off
+
+
 class Player:
     """Plays events one by one: what time it is, which notes sound, which have ended.
 
-    `now` is in steps of 10 ms. Notes may sound already: `hold` says so.
+    `now` is in steps of 10 ms. Notes may sound already: `hold` says so. A pitch may sound twice, as where two
+    tracks were merged, unless `one_key`: then it is a piano's key, and struck again its former note ends.
     """
 
-    def __init__(self, vocabulary: EventVocabulary, now: int = 0) -> None:
+    def __init__(self, vocabulary: EventVocabulary, now: int = 0, one_key: bool = False) -> None:
         self.vocabulary = vocabulary
         self.now = now
+        self.one_key = one_key
         self.velocity = 64
         self.sounding: dict[int, deque[tuple[int, int]]] = {}  # pitch -> (onset, velocity) of its notes
         self.notes: list[tuple[int, int, int, int]] = []  # that have ended: onset, velocity, pitch, end
@@ -124,14 +133,20 @@ class Player:
         elif id >= events.time_shift:
             self.now += id - events.time_shift + 1
         elif id >= events.note_off:
-            pitch = id - events.note_off + events.lowest
-            notes = self.sounding.get(pitch)
-            if notes:
-                self.notes.append((*notes.popleft(), pitch, self.now))
-                if not notes:
-                    del self.sounding[pitch]
+            self.release(id - events.note_off + events.lowest)
         elif id >= events.note_on:
-            self.hold(id - events.note_on + events.lowest, self.now, self.velocity)
+            pitch = id - events.note_on + events.lowest
+            while self.one_key and pitch in self.sounding:
+                self.release(pitch)
+            self.hold(pitch, self.now, self.velocity)
+
+    def release(self, pitch: int) -> None:
+        """End the first of the notes of a pitch, if there is one."""
+        notes = self.sounding.get(pitch)
+        if notes:
+            self.notes.append((*notes.popleft(), pitch, self.now))
+            if not notes:
+                del self.sounding[pitch]
 
     def performance(self) -> Performance:
         """All notes so far; those that still sound end now. A note that ends when it begins is none."""

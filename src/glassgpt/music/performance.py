@@ -44,6 +44,10 @@ class Performance:
         """When the last note ends."""
         return float(self.end.max(initial=0.0))
 
+    def choose(self, which: npt.NDArray[np.bool_]) -> Performance:
+        """The notes for which it is True."""
+        return Performance(self.start[which], self.end[which], self.pitch[which], self.velocity[which])
+
     def crop(self, first: float, last: float) -> Performance:
         """The notes that sound between two times, cut at both and moved to begin at 0."""
         kept = (self.start < last) & (self.end > first)

@@ -18,7 +18,7 @@ import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -41,6 +41,7 @@ from glassgpt.files import (
 from glassgpt.music.accompany import interleave
 from glassgpt.music.codec import PerformanceTokenizer
 from glassgpt.music.midi import read_melody, read_midi
+from glassgpt.music.performance import Performance
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -322,3 +323,15 @@ class SplitWriter:
             "blake2b": self.hash.hexdigest(),
         }
         return {"tokens": self.tokens, "documents": len(self.starts), "files": [entry]}
+
+
+def read_performances(inputs: Iterable[str | Path], progress: Progress = no_progress) -> list[Performance]:
+    """The performances of MIDI files or folders of them; of MAESTRO's, those of its train split."""
+    pieces = [piece for piece in find_pieces(inputs, 0.0, 0) if piece.split == "train"]
+    found = []
+    with progress("reading", len(pieces), unit="files") as advance:
+        for piece in pieces:
+            with suppress(UserError):  # what cannot be read was not learned from
+                found.append(read_midi(piece.path))
+            advance(1)
+    return found

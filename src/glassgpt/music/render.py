@@ -123,12 +123,16 @@ def find_encoder(path: Path) -> tuple[str, ...]:
 
 def play(path: str | Path) -> None:
     """Play a sound file with the first player that this machine has."""
+    run([*find_player(), str(path)])
+
+
+def find_player() -> tuple[str, ...]:
     for player in PLAYERS:
         if shutil.which(player[0]) is not None:
-            run([*player, str(path)])
-            return
+            return player
     raise UserError(
-        f"no player was found ({', '.join(player[0] for player in PLAYERS)}). Open {path} with one."
+        f"no player was found ({', '.join(player[0] for player in PLAYERS)}). Write a sound file instead: "
+        "glassgpt music render FILE -o OUT.wav"
     )
 
 

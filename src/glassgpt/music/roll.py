@@ -7,17 +7,28 @@ each head, as wide as their weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
+from glassgpt.errors import SettingError, UserError
+from glassgpt.files import atomic_write
 from glassgpt.music.performance import Performance
+from glassgpt.music.render import run
 
 NAMES = ("C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B")
 BLACK_KEYS = (1, 3, 6, 8, 10)
-MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 44, 26, 12
+CONVERTERS = (
+    ("rsvg-convert", "--width", "1920", "--output", "{out}", "{svg}"),
+    ("inkscape", "--export-type=png", "--export-width=1920", "--export-filename={out}", "{svg}"),
+    ("magick", "-density", "192", "{svg}", "png:{out}"),
+)
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_BOTTOM, MARGIN_TOP = 44, 16, 26, 12
 COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -53,7 +64,7 @@ def draw_roll(
     """The piano roll as an SVG document. Notes before `primer_seconds` were given, not composed: grey."""
     low, high = pitch_range(performance)
     seconds = max(performance.seconds, 0.1)
-    inner_width, inner_height = width - MARGIN_LEFT - 8, height - MARGIN_TOP - MARGIN_BOTTOM
+    inner_width, inner_height = width - MARGIN_LEFT - MARGIN_RIGHT, height - MARGIN_TOP - MARGIN_BOTTOM
     row = inner_height / (high - low + 1)
 
     def x(time: float) -> float:
@@ -104,7 +115,26 @@ def draw_roll(
             f'stroke="{COLOURS[arc.head % len(COLOURS)]}" stroke-width="{0.5 + 5 * arc.weight:.2f}" '
             f'stroke-opacity="0.75"/>'
         )
+    parts += draw_heads(arcs, x, y, row, width)
     return "".join([*parts, "</svg>\n"])
+
+
+def draw_heads(
+    arcs: Sequence[Arc], x: Callable[[float], float], y: Callable[[float], float], row: float, width: int
+) -> Iterator[str]:
+    """A dot where the arcs begin, and which colour is which head."""
+    if arcs:
+        yield (
+            f'<circle cx="{x(arcs[0].from_seconds):.1f}" cy="{y(arcs[0].from_pitch) + row / 2:.1f}" r="4" '
+            'fill="#000"/>'
+        )
+    for place, head in enumerate(sorted({arc.head for arc in arcs})):
+        left, top = width - MARGIN_RIGHT - 58, MARGIN_TOP + 14 + 15 * place
+        yield (
+            f'<line x1="{left}" x2="{left + 16}" y1="{top - 4}" y2="{top - 4}" stroke-width="3" '
+            f'stroke="{COLOURS[head % len(COLOURS)]}"/>'
+            f'<text x="{left + 20}" y="{top}" fill="#555">head {head}</text>'
+        )
 
 
 def pitch_range(performance: Performance) -> tuple[int, int]:
@@ -119,3 +149,21 @@ def tick_times(seconds: float) -> list[float]:
     """Round times, some ten of them."""
     step = next(s for s in (0.5, 1, 2, 5, 10, 30, 60, 300, 600, 3600) if seconds / s <= 12 or s == 3600)
     return [float(t) for t in np.arange(0, seconds + 1e-9, step)]
+
+
+def write_roll(svg: str, path: str | Path) -> None:
+    """Save the picture as .svg, or as .png through the first converter that is installed."""
+    path = Path(path)
+    if path.suffix not in (".svg", ".png"):
+        raise SettingError(f"{path} is to be .svg or .png, not {path.suffix or 'without an ending'}.")
+    converter = next((c for c in CONVERTERS if shutil.which(c[0]) is not None), None)
+    if path.suffix == ".png" and converter is None:
+        names = ", ".join(c[0] for c in CONVERTERS)
+        raise UserError(f"{path} needs a converter, and none of {names} is installed. Write an .svg instead.")
+    with atomic_write(path) as part, tempfile.TemporaryDirectory() as folder:
+        if path.suffix == ".svg" or converter is None:
+            part.write_text(svg, "utf-8")
+            return
+        source = Path(folder) / "roll.svg"
+        source.write_text(svg, "utf-8")
+        run([word.format(out=part, svg=source) for word in converter])

@@ -17,6 +17,11 @@ from glassgpt.music.performance import Performance
 Histogram = npt.NDArray[np.float64]
 
 STEPS = 20  # a second: the grid on which polyphony and repetition are counted
+MAJOR_SCALE, MINOR_SCALE = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
+# How well each note of the scale fits a key, found by asking listeners (Krumhansl and Kessler, 1982).
+MAJOR_PROFILE = (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88)
+MINOR_PROFILE = (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17)
+BEAT_LAGS = (0.2, 2.0)  # seconds between onsets that make a rhythm: 30 to 300 beats a minute
 BAR_SECONDS = 2.0  # of music that is compared with what came before; a bar of 4/4 at 120 beats a minute
 
 
@@ -84,3 +89,41 @@ def distances(these: Sequence[Performance], those: Sequence[Performance]) -> dic
     """How far two sets of performances are apart, figure by figure: 0 to 1."""
     a, b = mean_histograms(these), mean_histograms(those)
     return {name: float(abs(a[name] - b[name]).sum() / 2) for name in a}
+
+
+def estimate_key(performance: Performance) -> tuple[int, ...]:
+    """The pitch classes of the scale whose key fits the notes best, by how long each sounds."""
+    weight = np.bincount(performance.pitch % 12, performance.end - performance.start, minlength=12)
+    candidates = [
+        (float(np.corrcoef(weight, np.roll(profile, tonic))[0, 1]), tonic, scale)
+        for profile, scale in ((MAJOR_PROFILE, MAJOR_SCALE), (MINOR_PROFILE, MINOR_SCALE))
+        for tonic in range(12)
+    ]
+    _, tonic, scale = max(candidates)
+    return tuple(sorted((step + tonic) % 12 for step in scale))
+
+
+def share_in_key(performance: Performance, scale: Sequence[int]) -> float:
+    """The share of the notes that belong to a scale: 7/12 if they were drawn at random."""
+    return float(np.isin(performance.pitch % 12, scale).mean()) if len(performance) else 0.0
+
+
+def beat_spectrum(performance: Performance) -> Histogram:
+    """How many pairs of onsets are each lag apart (20 ms wide), at lags that make a rhythm; less its mean."""
+    grid = np.zeros(int(performance.seconds * 100) + 2)
+    np.add.at(grid, np.round(performance.start * 100).astype(np.int64), 1)
+    onsets = np.convolve(
+        np.minimum(grid, 1), np.hanning(7), "same"
+    )  # a chord is one onset, played not quite at once
+    first, last = (int(lag * 100) for lag in BEAT_LAGS)
+    found = np.array(
+        [onsets[lag:] @ onsets[:-lag] if lag < len(onsets) else 0.0 for lag in range(first, last, 2)]
+    )
+    spectrum: Histogram = found - found.mean()
+    return spectrum
+
+
+def rhythm_likeness(one: Performance, other: Performance) -> float:
+    """The cosine of their beat spectra: 1 for the same beat at the same tempo, about 0 for none in common."""
+    a, b = beat_spectrum(one), beat_spectrum(other)
+    return float(a @ b / max(1e-9, float(np.linalg.norm(a) * np.linalg.norm(b))))

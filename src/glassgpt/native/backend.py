@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import weakref
@@ -21,16 +22,24 @@ if TYPE_CHECKING:
 
 # In the order of `Dtype` in cpp/layout.h.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
-HALF_CACHE = ("float16", "int8", "int4")  # keys and values in float16, far finer than these weights and activations
+HALF_CACHE = ("float16", "int8", "int4")  # keys and values in float16, far finer than such weights
 
 ACTIVATIONS = {
-    "gelu_new": 0, "gelu_pytorch_tanh": 0, "gelu_fast": 0, "gelu": 1, "relu": 2, "silu": 3, "swish": 3, "tanh": 4,
+    "gelu_new": 0, "gelu_pytorch_tanh": 0, "gelu_fast": 0, "gelu": 1, "relu": 2, "silu": 3,
+    "swish": 3, "tanh": 4,
 }  # fmt: skip
 MOST_INPUTS = 1 << 16  # of a matrix: sums of more products of bytes could exceed 32 bits
 
 _PANEL = 64
 _WANTED = {"none": 0, "last": 1, "all": 2}
-_MATRICES = {"wte.weight": 0, "lm_head.weight": 1, "attn.c_attn": 2, "attn.c_proj": 3, "mlp.c_fc": 4, "mlp.c_proj": 5}
+_MATRICES = {
+    "wte.weight": 0,
+    "lm_head.weight": 1,
+    "attn.c_attn": 2,
+    "attn.c_proj": 3,
+    "mlp.c_fc": 4,
+    "mlp.c_proj": 5,
+}
 _VECTORS = {"ln_1.weight": 3, "ln_1.bias": 4, "ln_2.weight": 5, "ln_2.bias": 6}
 
 SCORE_ROWS = 16  # texts that are scored together
@@ -96,12 +105,14 @@ class NativeBackend:
         return self._cache.forward(rows, starts, tokens, logits)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
-        return self._cache.forward(rows, positions, np.asarray(ids).reshape(-1, 1), "last")
+        return self._cache.forward(rows, positions, list(np.asarray(ids).reshape(-1, 1)), "last")
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         library, others = self.weights.library, ints(list(rows))
         library.check_result(
-            library.copy(self.weights.handle, self._cache.handle, source, len(others), ints_at(others), length)
+            library.copy(
+                self.weights.handle, self._cache.handle, source, len(others), ints_at(others), length
+            )
         )
 
     def score(
@@ -179,45 +190,60 @@ class Weights:
         config = checkpoint.config
         problem = why_not(config, device, dtype)
         if problem is not None:
-            raise SettingError(f"the native backend cannot run this: {problem}. Leave the backend out, or use torch.")
+            raise SettingError(
+                f"the native backend cannot run this: {problem}. Leave the backend out, or use torch."
+            )
         self.config = config
         self.dtype = stored_dtype(checkpoint) if dtype is None else dtype
         self.library = load_library()
         self.threads = thread_count() if threads is None else threads
         sizes = ints(
             [
-                config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head, config.d_mlp,
-                ACTIVATIONS[config.activation_function],
+                config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head,
+                config.d_mlp, ACTIVATIONS[config.activation_function],
                 config.scale_attn_weights, config.scale_attn_by_inverse_layer_idx,
             ]
         )  # fmt: skip
         self.handle = self.library.new(
-            ints_at(sizes), config.layer_norm_epsilon, os.environ.get("GLASSGPT_KERNELS", kernels).encode(), self.threads
+            ints_at(sizes),
+            config.layer_norm_epsilon,
+            os.environ.get("GLASSGPT_KERNELS", kernels).encode(),
+            self.threads,
         )
         if not self.handle:
             raise UserError(f"the native engine: {self.library.error().decode()}")
         weakref.finalize(self, self.library.delete, self.handle)
-        hasher = hashlib.sha256(f"{config!r} {self.dtype} native".encode())
         for name in config.shapes():
-            self._set(name, checkpoint, hasher)
+            self._set(name, checkpoint)
         self.library.check_result(self.library.check(self.handle))
-        self.fingerprint = hasher.hexdigest()[:32]
+        self._checkpoint = checkpoint
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the weights, computed when it is asked for: it takes as long as loading them."""
+        hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
+        for name in self.config.shapes():
+            packed = self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+            for values in (self._checkpoint.tensors[name],) if packed is None else packed:
+                hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()[:32]
 
     @property
     def n_bytes(self) -> int:
         """Of the matrices, as every step of a single text reads them."""
         return int(self.library.bytes(self.handle))
 
-    def _set(self, name: str, checkpoint: Checkpoint, hasher: Any) -> None:
+    def _set(self, name: str, checkpoint: Checkpoint) -> None:
         """Hand one tensor to the engine; biases go with their matrices."""
         layer, part = -1, name
         if name.startswith("h."):
             _, number, part = name.split(".", 2)
             layer = int(number)
         if part in _VECTORS or part in ("wpe.weight", "ln_f.weight", "ln_f.bias"):
-            which = _VECTORS.get(part, ("wpe.weight", "ln_f.weight", "ln_f.bias").index(part) if layer < 0 else -1)
+            which = _VECTORS.get(
+                part, ("wpe.weight", "ln_f.weight", "ln_f.bias").index(part) if layer < 0 else -1
+            )
             values = np.ascontiguousarray(checkpoint.tensors[name], np.float32)
-            hasher.update(values.data)
             self.library.check_result(self.library.set_vector(self.handle, layer, which, floats_at(values)))
         elif not part.endswith(".bias"):
             bias = None
@@ -225,18 +251,16 @@ class Weights:
                 bias = np.ascontiguousarray(
                     checkpoint.tensors[f"{name.removesuffix('.weight')}.bias"], np.float32
                 )
-                hasher.update(bias.data)
             which = _MATRICES[part.removesuffix(".weight") if layer >= 0 else part]
-            self._set_matrix(layer, which, checkpoint, name, bias, hasher)
+            self._set_matrix(layer, which, checkpoint, name, bias)
 
     def _set_matrix(
-        self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None, hasher: Any
+        self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None
     ) -> None:
         packed = checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
         scale = None
         if packed is not None:  # (out, in)
             values, scale = np.ascontiguousarray(packed[0]), np.ascontiguousarray(packed[1], np.float32)
-            hasher.update(scale.data)
             source, strides = "int8", (values.shape[1], 1)
         else:
             values = np.ascontiguousarray(checkpoint.tensors[name])
@@ -245,7 +269,6 @@ class Weights:
             source = values.dtype.name
             out_first = layer < 0  # embeddings are (out, in), the others (in, out)
             strides = (values.shape[1], 1) if out_first else (1, values.shape[1])
-        hasher.update(values.reshape(-1).view(np.uint8).data)
         self.library.check_result(
             self.library.set_matrix(
                 self.handle, layer, which, DTYPES.index(self.dtype), values.ctypes.data, DTYPES.index(source),
@@ -280,8 +303,8 @@ class _Cache:
         weights = self.weights
         weights.library.check_result(
             weights.library.forward(
-                weights.handle, self.handle, len(counts), *map(ints_at, (ints(rows), ints(starts), counts, ids)),
-                _WANTED[wanted], floats_at(out), self.padded,
+                weights.handle, self.handle, len(counts),
+                *map(ints_at, (ints(rows), ints(starts), counts, ids)), _WANTED[wanted], floats_at(out), self.padded,
             )
         )  # fmt: skip
         return None if wanted == "none" else out[:, : weights.config.vocab_size]
@@ -312,13 +335,11 @@ class _Cache:
 
 def _flat(tokens: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     """How many tokens each row gets, and all of them one after the other."""
-    if isinstance(tokens, np.ndarray):
-        return ints([tokens.shape[1]] * len(tokens)), ints(tokens.reshape(-1))
     return ints([len(ids) for ids in tokens]), ints(np.concatenate([np.asarray(ids) for ids in tokens]))
 
 
 def _shared_length(group: Sequence[ScoreRequest]) -> int:
-    """How many tokens all requests of a group begin with, of those before the first that predicts a scored one."""
+    """How many tokens all requests begin with, of those before the first that predicts a scored one."""
     if len(group) < 2:
         return 0
     length = min(request.first for request in group) - 1

@@ -1,11 +1,13 @@
 """Compile the engine with the C++ compiler of this machine: `python -m glassgpt.native.build`.
 
-Installing the package does this as well (hatch_build.py), which is why nothing but the standard library is imported here.
-Files of kernels are compiled for more instructions than the CPU at hand may have; api.cpp asks it before they run.
+Installing the package does this as well (hatch_build.py), which is why only the standard library is imported
+here. Files of kernels are compiled for more instructions than the CPU at hand may have; api.cpp asks it
+before they run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -19,9 +21,27 @@ SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 LIBRARY = HERE / f"_engine{SUFFIX}"
 
 # -ffp-contract=off: the compiler must not decide by itself where products and sums round together.
-FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-Wall", "-Wextra"]
-FLAGS += ["-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unknown-warning-option"]  # gcc 12's own headers
-SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+]
+FLAGS += [
+    "-Wno-maybe-uninitialized",
+    "-Wno-uninitialized",
+    "-Wno-unknown-warning-option",
+]  # gcc 12's own headers
+SANITIZE = [
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+]
 
 X86_FLAGS = {
     "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],
@@ -70,7 +90,9 @@ def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | 
         def compile_one(source: Path) -> str:
             out = str(Path(scratch) / f"{source.stem}.o")
             command = [*compiler, *flags, *special.get(source.name, []), "-c", str(source), "-o", out]
-            if source.name in special and not succeeds(command):  # an old compiler: without these instructions
+            if source.name in special and not succeeds(
+                command
+            ):  # an old compiler: without these instructions
                 command = [*compiler, *flags, "-c", str(source), "-o", out]
             run(command)
             return out
@@ -89,8 +111,10 @@ def machine_of(compiler: list[str]) -> str:
     import platform
     import subprocess
 
-    found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True)
-    return found.stdout.strip() or platform.machine().lower().replace("amd64", "x86_64")
+    found = ""
+    with contextlib.suppress(OSError):
+        found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True).stdout.strip()
+    return found or platform.machine().lower().replace("amd64", "x86_64")
 
 
 def succeeds(command: list[str]) -> bool:
@@ -110,7 +134,9 @@ def run(command: list[str]) -> None:
     except OSError as error:
         raise BuildError(f"the compiler {command[0]!r} cannot be run: {error.strerror}") from None
     if done.returncode:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+        first = next(
+            (line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200]
+        )
         raise BuildError(f"{command[0]} failed: {first}")
 
 

@@ -19,7 +19,15 @@ from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
 from glassgpt.tokenizer.events import KINDS as EVENT_KINDS
 from glassgpt.tokenizer.events import read_events
 from glassgpt.tokenizer.files import LARGEST_FILE
-from glassgpt.tokenizer.gpt2_files import build, check_ids, check_merges, visible_merges, visible_tokens
+from glassgpt.tokenizer.gpt2_files import (
+    build,
+    check_ids,
+    check_merges,
+    merged_pairs,
+    pairs_at_once,
+    visible_merges,
+    visible_tokens,
+)
 from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
 
 
@@ -40,9 +48,12 @@ def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
         raise FileFormatError(f"{path}: model.vocab must be an object and model.merges a list")
     ids = check_ids(path, model["vocab"])
     place = f"{path}, merge"
-    merges = check_merges(path, _read_merge_lines(place, model["merges"]), ids, place)
     special, added = _named_tokens(path, data.get("added_tokens"))
-    return build(path, ids, merges, special, added, place)
+    pairs = pairs_at_once(ids, model["merges"])
+    if pairs is None:  # in another form, or with a mistake, which is found line by line
+        merges = check_merges(path, _read_merge_lines(place, model["merges"]), ids, place)
+        pairs = merged_pairs(ids, merges, place)
+    return build(path, ids, pairs, special, added)
 
 
 def _refuse_other_kinds(path: Path, data: dict[str, Any], model: dict[str, Any]) -> None:

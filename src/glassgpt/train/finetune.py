@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from glassgpt.errors import SettingError
 from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
-from glassgpt.model import load_model
+from glassgpt.model import GPT2, load_model
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
+from glassgpt.tasks.definition import Task, load_task
+from glassgpt.tasks.records import Problems
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.classification import set_head
 from glassgpt.train.data.find_files import find_sources
 from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
 from glassgpt.train.finetune_state import is_interrupted, read_state
+from glassgpt.train.finetune_task import head_of, prepare_task_run
 from glassgpt.train.interrupt import stop_on_interrupt
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
@@ -44,6 +48,10 @@ class TuneCallback(Protocol):
     def stage(self, description: str) -> AbstractContextManager[object]:
         """Entered while a longer stage lasts, such as reading the text."""
         return nullcontext()
+
+    def on_problem(self, line: str) -> None:
+        """Called with a line about each record of a task that is skipped, or not used as a whole."""
+        return None
 
     def on_plan(self, run: FinetuneRun) -> None:
         """Called once, before the training, with the chosen settings and the estimate."""
@@ -104,7 +112,9 @@ def tune(
     *,
     model: str = "default",
     out: str | Path | None = None,
+    task: str | Path | Task | None = None,
     lora: bool = False,
+    adapter: bool = False,
     minutes: float | None = None,
     prompt: str | None = None,
     seed: int = 0,
@@ -120,21 +130,26 @@ def tune(
     KeyboardInterrupt or a kill; `resume=True` then continues exactly. `minutes` limits the total time: 10 by
     default, and for a resumed run what it started with. `prompt` starts the samples before and after.
 
+    With a `task` (the name of one, a TOML file, or a `glassgpt.tasks.Task`), `files` are records of pairs or
+    of labelled texts, and the model learns the task: docs/tasks.md. `adapter=True` with `lora=True` writes
+    only the low-rank changes, a few megabytes, as a folder that loads like a model.
+
     Without a callback, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
     """
     if callback is None:
         with stop_on_interrupt() as requested:
             result = tune(
-                files, model=model, out=out, lora=lora, minutes=minutes, prompt=prompt, seed=seed,
-                device=device, resume=resume, force=force, callback=Silent(requested),
+                files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes,
+                prompt=prompt, seed=seed, device=device, resume=resume, force=force,
+                callback=Silent(requested),
             )  # fmt: skip
         if requested():
             raise KeyboardInterrupt
         return result
     started = time.monotonic()
     run, target = plan_tune(
-        files, model=model, out=out, lora=lora, minutes=minutes, seed=seed, device=device,
-        resume=resume, force=force, callback=callback,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
+        device=device, resume=resume, force=force, callback=callback,
     )  # fmt: skip
     return run_tune(run, target, prompt=prompt, callback=callback, started=started)
 
@@ -144,7 +159,9 @@ def plan_tune(
     *,
     model: str = "default",
     out: str | Path | None = None,
+    task: str | Path | Task | None = None,
     lora: bool = False,
+    adapter: bool = False,
     minutes: float | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -171,12 +188,23 @@ def plan_tune(
     if saved is not None and minutes is None:
         seconds = saved["seconds_total"]
     where = choose_device(device)
-    find_sources(inputs)  # a missing file is noticed before a model is downloaded
+    definition = task if task is None or isinstance(task, Task) else load_task(task)
+    check_adapter(adapter, lora, definition)
+    if definition is None:
+        find_sources(inputs)  # a missing file is noticed before a model is downloaded
     checkpoint = load_checkpoint(model)
     with callback.stage("reading the text, timing a few steps, measuring the validation loss"):
-        run = prepare_run(
-            checkpoint, inputs, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
-        )
+        if definition is None:
+            run = prepare_run(
+                checkpoint, inputs, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
+            )
+        else:
+            run = prepare_task_run(
+                checkpoint, inputs, definition, where, lora=lora, seconds=seconds, seed=seed, saved=saved,
+                out=target, problems=Problems(callback.on_problem),
+            )  # fmt: skip
+    if adapter:
+        run.adapter_for = model if not Path(model).exists() else str(Path(model).resolve())
     callback.on_plan(run)
     return run, target
 
@@ -194,18 +222,27 @@ def run_tune(
     started = time.monotonic() if started is None else started
     tokenizer, device = run.checkpoint.tokenizer, run.model.wte.weight.device
     assert tokenizer is not None, "prepare_run has refused it"
-    if prompt is None:
+    if prompt is None and isinstance(run.val_split, Split):
         prompt = choose_prompt(run.val_split, tokenizer)
-    sample_before = generate_sample(run.model, tokenizer, prompt)
+
+    def write_sample(model: GPT2) -> str:
+        if run.data is None:
+            return generate_sample(model, tokenizer, prompt)
+        return run.data.write_sample(model, head_of(model))
+
+    sample_before = write_sample(run.model)
     with callback.training(run) as on_step:
         for record in train_run(run, out, run.seconds_left, callback.should_stop):
             on_step(record)
     loss_after = sample_after = None
     if run.best_step > 0:
         with callback.stage("measuring the tuned model"):
-            tuned = load_model(load_checkpoint(str(out)), device=str(device), dtype="float32")
-            loss_after = measure_loss(tuned, run.eval_windows, run.settings)
-            sample_after = generate_sample(tuned, tokenizer, prompt)
+            written = load_checkpoint(str(out))
+            tuned = load_model(written, device=str(device), dtype="float32")
+            if written.score is not None:
+                set_head(tuned, written.score)
+            loss_after = measure_loss(tuned, run.eval_windows, run.settings, run.objective)
+            sample_after = write_sample(tuned)
     return TuneResult(
         out=out,
         perplexity_before=math.exp(run.loss_before),
@@ -221,6 +258,13 @@ def run_tune(
         seconds=time.monotonic() - started,
         finished=run.finished,
     )
+
+
+def check_adapter(adapter: bool, lora: bool, task: Task | None) -> None:
+    if adapter and not lora:
+        raise SettingError("--adapter writes the low-rank changes that --lora makes. Add --lora.")
+    if adapter and task is not None and task.has_head:
+        raise SettingError(f"an adapter has no place for the head of {task.name}. Leave out --adapter.")
 
 
 def choose_output(

@@ -13,11 +13,11 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -54,11 +54,24 @@ from glassgpt.train.finetune_state import (
     remove_state,
     state_folder,
 )
-from glassgpt.train.loop import evaluate, train_loop
-from glassgpt.train.lora import add_lora, choose_ranks, count_trainable_parameters, merged_state_dict
+from glassgpt.train.loop import as_batch, evaluate, train_loop
+from glassgpt.train.lora import (
+    adapter_tensors,
+    add_lora,
+    choose_ranks,
+    count_trainable_parameters,
+    merged_state_dict,
+)
 from glassgpt.train.memory import free_memory
+from glassgpt.train.objective import Batch, Objective
 from glassgpt.train.settings import TrainSettings, settings_from_dict
-from glassgpt.weights import Checkpoint, save_checkpoint
+from glassgpt.train.task_batches import TaskBatches
+from glassgpt.weights import Checkpoint, load_config, save_checkpoint
+from glassgpt.weights.adapter import save_adapter
+from glassgpt.weights.registry import check_only_model_files
+
+if TYPE_CHECKING:
+    from glassgpt.train.finetune_task import TaskData
 
 MAX_SECONDS = 60 * 60 * 24 * 366  # a year
 PATIENCE = 3  # evaluations without improvement before it stops
@@ -70,9 +83,9 @@ class FinetuneRun:
 
     model: GPT2
     checkpoint: Checkpoint  # the model it starts from
-    train_split: Split
-    val_split: Split
-    eval_windows: list[Tensor]
+    train_split: Split | TaskBatches
+    val_split: Split | TaskBatches
+    eval_windows: Sequence[Tensor | Batch]
     settings: TrainSettings
     plan: Estimate
     seconds_left: float  # for training and evaluation
@@ -85,15 +98,33 @@ class FinetuneRun:
     identity: dict[str, Any] = field(default_factory=dict)  # what must be the same to resume it
     resumed: bool = False
     finished: bool = False  # there is nothing left to resume
+    objective: Objective | None = None  # language modeling unless given
+    data: TaskData | None = None  # of a task
+    adapter_for: str | None = None  # the model whose low-rank changes alone are written
 
     @property
     def epochs(self) -> float:
+        if isinstance(self.train_split, TaskBatches):
+            return self.steps / self.train_split.batches_per_epoch
         return self.steps * self.plan.tokens_per_step / len(self.train_split)
 
     @property
+    def train_tokens(self) -> int:
+        """Tokens of an epoch."""
+        if isinstance(self.train_split, TaskBatches):
+            return self.train_split.batches_per_epoch * self.plan.tokens_per_step
+        return len(self.train_split)
+
+    @property
     def eval_tokens(self) -> int:
-        """Tokens predicted in each evaluation."""
-        return sum(batch[:, 1:].numel() for batch in self.eval_windows)
+        """Tokens read in each evaluation."""
+        return sum(as_batch(batch).ids.numel() for batch in self.eval_windows)
+
+    def loader(self) -> Loader | TaskBatches:
+        if isinstance(self.train_split, TaskBatches):
+            return self.train_split
+        settings = self.settings
+        return Loader(self.train_split, settings.context, settings.batch_size, settings.seed)
 
     @property
     def trained_parameters(self) -> int:
@@ -247,9 +278,14 @@ def hash_checkpoint(checkpoint: Checkpoint) -> str:
     return made.hexdigest()
 
 
-def measure_loss(model: GPT2, windows: list[Tensor], settings: TrainSettings) -> float:
+def measure_loss(
+    model: GPT2,
+    windows: Sequence[Tensor | Batch],
+    settings: TrainSettings,
+    objective: Objective | None = None,
+) -> float:
     """The validation loss in float32, whatever the training precision."""
-    return evaluate(model, windows, dataclasses.replace(settings, precision="float32"))
+    return evaluate(model, windows, dataclasses.replace(settings, precision="float32"), objective)
 
 
 def train_run(
@@ -262,7 +298,7 @@ def train_run(
     resume stays next to `out`.
     """
     settings, device = run.settings, run.model.wte.weight.device
-    loader = Loader(run.train_split, settings.context, settings.batch_size, settings.seed)
+    loader = run.loader()
     folder = state_folder(out)
     with ExitStack() as stack:
         stack.enter_context(lock_folder(folder, "tune"))
@@ -272,11 +308,12 @@ def train_run(
         deadline = time.monotonic() + seconds
         run.save(folder, seconds)
 
-        def batches(first: int) -> Iterator[Tensor]:
+        def batches(first: int) -> Iterator[Tensor | Batch]:
             run.replay_evals(read_records(folder / LOG), first)
             if run.best_step == first > 0:  # a kill may have come between the checkpoint and the model
                 write_model(run, out)
-            return stack.enter_context(loader.prefetch(first, device=device))
+            stream: Iterator[Tensor | Batch] = stack.enter_context(loader.prefetch(first, device=device))
+            return stream
 
         found = list_checkpoints(folder)
         run.replay_evals(read_records(folder / LOG), checkpoint_step(found[-1]) if found else 0)
@@ -284,6 +321,7 @@ def train_run(
             steps = train_loop(
                 run.model, batches, run.eval_windows, folder, settings,
                 lambda: stop() or time.monotonic() > deadline, data=loader.identity,
+                objective=run.objective,
             )  # fmt: skip
             with closing(steps):
                 yield from write_improvements(run, steps, out, deadline)
@@ -319,6 +357,23 @@ def write_improvements(
 
 def write_model(run: FinetuneRun, out: Path) -> None:
     """Write the current model as a folder that `generate` and Hugging Face load."""
+    if run.adapter_for is not None:
+        write_adapter(run, run.adapter_for, out)
+        return
     tensors = {name: tensor.numpy() for name, tensor in merged_state_dict(run.model).items()}
+    start, score = run.checkpoint, tensors.pop("score.weight", None)
+    save_checkpoint(
+        Checkpoint(start.config, tensors, start.tokenizer, source=str(out), task=start.task, score=score), out
+    )
+
+
+def write_adapter(run: FinetuneRun, base_model: str, out: Path) -> None:
+    """Write what was changed, a few megabytes, as a folder that loads like a model."""
     start = run.checkpoint
-    save_checkpoint(Checkpoint(start.config, tensors, start.tokenizer, source=str(out)), out)
+    base_vocab_size = load_config(base_model).vocab_size
+    grown = start.config.vocab_size > base_vocab_size
+    check_only_model_files(out)
+    save_adapter(
+        adapter_tensors(run.model, base_vocab_size), start.config, base_model, out, start.task,
+        start.tokenizer if grown else None,
+    )  # fmt: skip

@@ -22,16 +22,17 @@ from torch.utils.checkpoint import checkpoint
 
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
+from glassgpt.model.memory import Memory
 from glassgpt.train.objective import Batch, Objective
 
 RunBlock = Callable[..., Tensor]
 
 
-def run_blocks(model: GPT2, ids: Tensor, run_block: RunBlock) -> Tensor:
-    """`model.hidden(ids)` with each block called by `run_block`."""
+def run_blocks(model: GPT2, ids: Tensor, run_block: RunBlock, memory: Memory | None = None) -> Tensor:
+    """`model.hidden(ids, cache=memory)` with each block called by `run_block`."""
     x = model.embed(ids)  # (B, T, C)
-    for block in model.h:
-        x = run_block(block, x, None, None, None, None)
+    for i, block in enumerate(model.h):
+        x = run_block(block, x, None, None, None if memory is None else memory.layer(i), None)
     out: Tensor = model.ln_f(x)
     return out
 
@@ -43,15 +44,21 @@ class HiddenStates(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: Tensor, run_block: RunBlock) -> Tensor:
-        return run_blocks(self.model, ids, run_block)
+    def forward(self, ids: Tensor, run_block: RunBlock, memory: Memory | None) -> Tensor:
+        return run_blocks(self.model, ids, run_block, memory)
 
 
-def hidden_states(model: GPT2, ids: Tensor, weights: dict[str, Tensor] | None, run_block: RunBlock) -> Tensor:
+def hidden_states(
+    model: GPT2,
+    ids: Tensor,
+    weights: dict[str, Tensor] | None,
+    run_block: RunBlock,
+    memory: Memory | None = None,
+) -> Tensor:
     """The final hidden states, (B, T) -> (B, T, C), computed with `weights` instead of the model's own."""
     if weights is None:
-        return run_blocks(model, ids, run_block)
-    x: Tensor = functional_call(HiddenStates(model), weights, (ids, run_block))
+        return run_blocks(model, ids, run_block, memory)
+    x: Tensor = functional_call(HiddenStates(model), weights, (ids, run_block, memory))
     return x
 
 
@@ -130,18 +137,18 @@ class StepConfig(NamedTuple):
 
     dtype: torch.dtype | None = None  # of the cast copies of the weights; None: the weights themselves
     cast: Callable[[list[Tensor], torch.dtype], Sequence[Tensor]] = cast_together
-    hidden: Callable[[GPT2, Tensor, dict[str, Tensor] | None, RunBlock], Tensor] = hidden_states
+    hidden: Callable[..., Tensor] = hidden_states
     run_block: RunBlock = nn.Module.__call__
 
 
 class Forward:
     """The model as an `Objective` sees it: `hidden` as the step computes it, all else as the model has it.
 
-    Without gradients nothing is compiled or checkpointed.
+    Without gradients nothing is compiled or checkpointed. A `memory` is of what precedes the sequences.
     """
 
-    def __init__(self, model: GPT2, config: StepConfig) -> None:
-        self._model = model
+    def __init__(self, model: GPT2, config: StepConfig, memory: Memory | None = None) -> None:
+        self._model, self._memory = model, memory
         self._config = config if torch.is_grad_enabled() else StepConfig(config.dtype, config.cast)
 
     def hidden(self, ids: Tensor) -> Tensor:
@@ -149,7 +156,7 @@ class Forward:
         if config.dtype is not None and self._model.wte.weight.dtype != config.dtype:
             names, parameters = zip(*HiddenStates(self._model).named_parameters(), strict=True)
             weights = dict(zip(names, config.cast(list(parameters), config.dtype), strict=True))
-        return config.hidden(self._model, ids, weights, config.run_block)
+        return config.hidden(self._model, ids, weights, config.run_block, self._memory)
 
     @property
     def head_weight(self) -> Tensor:
@@ -183,7 +190,9 @@ class LossModule(nn.Module):
         self.tensor_mesh = tensor_mesh
         self.train(model.training)
 
-    def forward(self, ids: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, ids: Tensor, targets: Tensor, mask: Tensor, memory: Memory | None = None
+    ) -> tuple[Tensor, Tensor]:
         if self.tensor_mesh is not None:
             # Hidden states are sharded by position (sequence parallelism). The head is replicated and each
             # process scores its own positions: the work is divided as if the vocabulary were.
@@ -193,4 +202,5 @@ class LossModule(nn.Module):
                 )
             size, rank = self.tensor_mesh.size(), self.tensor_mesh.get_local_rank()
             targets, mask = (tensor.chunk(size, dim=1)[rank] for tensor in (targets, mask))
-        return self.objective(Forward(self.model, self.config), Batch(ids, targets, mask))
+        batch = Batch(ids, targets, mask, memory)
+        return self.objective(Forward(self.model, self.config, memory), batch)

@@ -78,11 +78,17 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     # nanoGPT's and llm.c's files do not name their tokenizer; it is GPT-2's.
     vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
     eot = None if tokenizer is None else tokenizer.eot_id
+    context, attention = asked.settings.context, attention_settings(asked)
+    if asked.attention == "memory":
+        attention.setdefault("memory_length", context)
+    if asked.attention == "bidirectional":  # one more token: the blank
+        attention["mask_token_id"] = vocab_size
+        vocab_size += 1
     config = dataclasses.replace(
         parse_shape(shape), vocab_size=vocab_size,
-        n_positions=max(asked.settings.context, published_positions(shape)),
+        n_positions=max(context + attention.get("memory_length", 0), published_positions(shape)),
         embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
-        **attention_settings(asked),
+        **attention,
     )  # fmt: skip
     weights, memory = 4 * config.n_parameters, total_memory()
     if weights > memory:
@@ -94,7 +100,8 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     return GPT2(config)
 
 
-ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions")  # of RunConfig and Config
+# Of RunConfig and Config.
+ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions", "memory_length", "local_block")
 
 
 def attention_settings(asked: RunConfig) -> dict[str, Any]:

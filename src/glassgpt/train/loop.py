@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -18,12 +19,18 @@ from torch.distributed.fsdp import FSDPModule
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.files import atomic_write, wrap_write_errors
 from glassgpt.model import GPT2
+from glassgpt.model.memory import Memory
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import load_run_checkpoint
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, list_checkpoints, prune_checkpoints, watch_folder
 from glassgpt.train.checkpoint.save import Identity, save_run_checkpoint
-from glassgpt.train.distributed.parallelize import check_divisible, check_mode, parallelize
+from glassgpt.train.distributed.parallelize import (
+    check_divisible,
+    check_mode,
+    compute_dtype,
+    parallelize,
+)
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.memory import AutoMicroBatch
 from glassgpt.train.objective import Batch, Objective
@@ -31,6 +38,7 @@ from glassgpt.train.optim import make_optimizers, set_lr
 from glassgpt.train.schedule import lr_ratio
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
+from glassgpt.train.stream_memory import StreamMemory
 
 # The batches from a step on: a function of that step and nothing else. Rows of context + 1 tokens are read as
 # next-token prediction. Each of several processes has its own sequences.
@@ -48,6 +56,7 @@ def train_loop(
     mode: str = "ddp",
     data: Identity | None = None,
     objective: Objective | None = None,
+    restarts: Callable[[int], bool] | None = None,
 ) -> Generator[dict[str, Any], None, None]:
     """Train until `settings.steps`, resuming from `out` if it has a checkpoint; yields a record for each
     step.
@@ -56,6 +65,9 @@ def train_loop(
     When `stop()` returns True, the step is finished, everything is saved, and the run can be resumed. With a
     `mesh` of processes all of them call this; the main one writes. `data` identifies what the batches are
     made of: a run is not resumed with other data. The `objective` is language modeling unless given.
+
+    Where each row of a batch continues that of the step before, `restarts(step)` says at which steps it does
+    not: then a model with a memory remembers the segments before, in training and in the evaluation.
     """
     check_mode(mode, settings)
     if mesh is not None and mode == "tp":
@@ -66,7 +78,11 @@ def train_loop(
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    first, best = load_run_checkpoint(out, model, optimizers, scaler, group, data)
+    stream_memory = None
+    if restarts is not None and model.config.memory_length:
+        dtype = compute_dtype(settings, model)
+        stream_memory = StreamMemory(model, settings.batch_size, dtype, restarts, group)
+    first, best = load_run_checkpoint(out, model, optimizers, scaler, group, data, stream_memory)
     if first == 0:
         torch.manual_seed(settings.seed + group.rank)  # dropout differs between processes
     log = out / LOG
@@ -84,10 +100,14 @@ def train_loop(
             batch = as_batch(next(stream)).to(device)
             if group.data_parallel_size > 1:
                 batch = batch.pad(group.local_batch_size(settings.batch_size))
+            if stream_memory is not None:
+                batch = stream_memory.attach(batch, step)
             started = time.perf_counter()
             set_lr(optimizers, lr_ratio(settings, step))
             loss_module.train()
             loss, norm, updated = train_step(batch, loss_module, optimizers, scaler, micro_batch, group)
+            if stream_memory is not None:
+                stream_memory.advance(batch)
             # In float16 gradients overflow now and then; the scaler reduces its scale, until it cannot.
             bad = 0 if updated or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
@@ -108,14 +128,15 @@ def train_loop(
                 record["micro_batch_size"] = settings.micro_batch_size
             last = step + 1 == settings.steps or group.any(stop())
             if last or (step + 1) % settings.eval_every == 0:
-                record["val_loss"] = round(evaluate_loss(loss_module, held_out, device, group), 5)
+                empty = None if stream_memory is None else stream_memory.empty(len(held_out[0]))
+                record["val_loss"] = round(evaluate_loss(loss_module, held_out, device, group, empty), 5)
             check_folder()
             if group.is_main:
                 write_record(log, record)
             if last or (step + 1) % settings.save_every == 0:
                 best = save_run_checkpoint(
                     out, model, optimizers, scaler, step + 1, record.get("val_loss"), best,
-                    settings.keep_checkpoints, saver, group, data,
+                    settings.keep_checkpoints, saver, group, data, stream_memory,
                 )  # fmt: skip
             if last:
                 saver.wait()
@@ -154,16 +175,24 @@ def evaluate(
 
 @torch.no_grad()
 def evaluate_loss(
-    loss_module: nn.Module, held_out: Sequence[Tensor | Batch], device: torch.device, group: ProcessGroup
+    loss_module: nn.Module,
+    held_out: Sequence[Tensor | Batch],
+    device: torch.device,
+    group: ProcessGroup,
+    memory: Memory | None = None,
 ) -> float:
-    """The mean loss over the targets of the held-out batches; draws no random number of the training's."""
+    """The mean loss over the targets of the held-out batches; draws no random number of the training's.
+
+    With a `memory`, which has to be empty, each batch continues the one before.
+    """
     loss_sum, count = 0.0, 0
     with eval_mode(loss_module):
         for tokens in held_out:
             batch = as_batch(tokens)
             local = batch[group.local_sequences(len(batch))].to(device)
             local = local.pad(group.local_batch_size(len(batch)))
-            loss, targets = loss_module(local.ids, local.targets, local.mask)
+            loss, targets = loss_module(*dataclasses.replace(local, memory=memory).inputs)
+            memory = None if memory is None else memory.advance(local.ids.shape[1])
             loss_sum += loss.item()
             count += int(targets)
     if isinstance(loss_module, FSDPModule):

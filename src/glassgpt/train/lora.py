@@ -11,9 +11,10 @@ they use: with it, and as many trained parameters, the gain was a sixth larger (
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -127,6 +128,25 @@ def merged_state_dict(model: GPT2) -> dict[str, Tensor]:
             del state[f"{name}.lora_A"], state[f"{name}.lora_B"]
             state[f"{name}.base_layer.weight"] = module.merge()
     return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items()}
+
+
+def adapter_tensors(model: GPT2, base_vocab_size: int) -> dict[str, NDArray[Any]]:
+    """What `weights.adapter` stores of a tuned model: the factors in float16, all trained vectors in float32.
+
+    Rows of tokens that were added to the vocabulary are stored whole.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, LoRALayer):
+            a, b = (factor.detach().cpu().half().numpy() for factor in (module.lora_A, module.lora_B))
+            if isinstance(module, LoRAEmbedding) and len(a) > base_vocab_size:
+                found[f"{name}.weight.added"] = module.merge()[base_vocab_size:].float().numpy()
+                a = a[:base_vocab_size]
+            found[f"{name}.weight.lora_A"], found[f"{name}.weight.lora_B"] = a, b
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1 and parameter.requires_grad:
+            found[name.replace(".base_layer.", ".")] = parameter.detach().cpu().float().numpy()
+    return found
 
 
 def count_trainable_parameters(model: nn.Module) -> int:

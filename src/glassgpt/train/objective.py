@@ -1,13 +1,14 @@
 """What is trained for: a batch in, the sum of its losses and their number out.
 
-The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective; a loss on the
-completion only, a classification head or masked tokens are others: see `tests/train/test_objective.py`.
+The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective, masked language
+modeling another; so are a loss on the completion only and a classification head: see
+`tests/train/test_objective.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.model import GPT2
+from glassgpt.model.memory import Memory
 from glassgpt.train.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
 from glassgpt.train.settings import TrainSettings
 
@@ -28,6 +30,7 @@ class Batch:
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T) or (B)
     mask: Tensor  # as targets, bool: whether a target counts
+    memory: Memory | None = None  # of what precedes the sequences, for a model that has one
 
     @classmethod
     def from_tokens(cls, tokens: Tensor) -> Batch:
@@ -42,7 +45,8 @@ class Batch:
         return len(self.ids)
 
     def __getitem__(self, sequences: slice) -> Batch:
-        return self.map(lambda tensor: tensor[sequences])
+        part = self.map(lambda tensor: tensor[sequences])
+        return part if part.memory is None else replace(part, memory=part.memory.rows(sequences))
 
     def split(self, size: int) -> list[Batch]:
         """Micro-batches of `size` sequences."""
@@ -56,7 +60,13 @@ class Batch:
         return self.map(lambda tensor: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(function(self.ids), function(self.targets), function(self.mask))
+        return replace(self, ids=function(self.ids), targets=function(self.targets), mask=function(self.mask))
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """As `forward.LossModule` takes them."""
+        tensors = (self.ids, self.targets, self.mask)
+        return tensors if self.memory is None else (*tensors, self.memory)
 
 
 class TrainableModel(Protocol):
@@ -111,3 +121,46 @@ class LanguageModeling:
             x.flatten(0, 1), model.head_weight, targets.flatten(), self.cross_entropy, float8
         )
         return loss, batch.mask.sum()
+
+
+@dataclass(frozen=True)
+class MaskedLanguageModeling:
+    """The negative log-likelihood of tokens that were hidden from the model (BERT, Devlin et al., 2018).
+
+    Of 15 % of the tokens, 80 % are replaced by the mask token and 10 % by a random one; 10 % are left as they
+    are, so that the model cannot rely on anything being what it seems. Targets are the tokens themselves, not
+    those that follow. An evaluation draws the same tokens each time, and none of the training's random
+    numbers.
+    """
+
+    language_modeling: LanguageModeling
+    mask_token_id: int
+    fraction: float = 0.15
+    masked: float = 0.8  # of these
+    random: float = 0.1
+
+    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
+        ids, chosen = self.hide(batch)
+        x = model.hidden(ids)[chosen]  # (N, C): no logits for tokens that do not count
+        loss = head_and_loss(x, model.head_weight, batch.ids[chosen], self.language_modeling.cross_entropy)
+        return loss, chosen.sum()
+
+    def hide(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The ids with some of them hidden, and which these are, (B, T) each."""
+        generator = None
+        if not torch.is_grad_enabled():
+            generator = torch.Generator(batch.ids.device).manual_seed(int(batch.ids.sum()))
+        draw = partial(torch.rand, batch.ids.shape, device=batch.ids.device, generator=generator)
+        chosen = (draw() < self.fraction) & batch.mask
+        kind, token = draw(), (draw() * self.mask_token_id).long()  # the mask token is the last
+        ids = torch.where(chosen & (kind < self.masked), self.mask_token_id, batch.ids)
+        exchanged = chosen & (kind >= self.masked) & (kind < self.masked + self.random)
+        return torch.where(exchanged, token, ids), chosen
+
+
+def default_objective(settings: TrainSettings, model: GPT2) -> Objective:
+    """What a model is trained for unless said otherwise: the next token, or hidden ones if it sees it."""
+    language_modeling = LanguageModeling.from_settings(settings, model)
+    if model.config.mask_token_id is None:
+        return language_modeling
+    return MaskedLanguageModeling(language_modeling, model.config.mask_token_id)

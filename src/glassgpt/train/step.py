@@ -84,7 +84,7 @@ def backward_micro_batches(
     micro_batches = batch.split(micro_batch_size)
     for i, micro in enumerate(micro_batches, start=1):
         with gradient_sync(loss_module, enabled=i == len(micro_batches)):
-            loss, targets = loss_module(micro.ids, micro.targets, micro.mask)
+            loss, targets = loss_module(*micro.inputs)
             # DDP and FSDP average gradients over the data-parallel processes; the sum is wanted.
             scaler.scale(loss * group.data_parallel_size).backward()
         loss_sum = loss_sum + loss.detach()

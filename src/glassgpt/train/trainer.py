@@ -29,6 +29,7 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.events import NamedTokenizer
 from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
 from glassgpt.train.data.loader import Loader
+from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import (
     INDEX,
     Shards,
@@ -88,6 +89,8 @@ class RunConfig:
     attention: str | None = None  # causal
     relative_distance: int | None = None  # the context; of attention relative, as is the next
     absolute_positions: bool | None = None  # True
+    memory_length: int | None = None  # the context; of attention memory
+    local_block: int | None = None  # 256; of attention local and compressed
     device: str | None = None  # the best available
     parallel: str = "ddp"
     tensor_parallel_size: int | None = None
@@ -104,7 +107,8 @@ class RunConfig:
             check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
             parse_shape(self.shape)
-        Config(**attention_settings(self))  # raises if they do not belong together
+        mask = 0 if self.attention == "bidirectional" else None  # the data decides which
+        Config(**attention_settings(self), mask_token_id=mask)  # raises if they do not belong together
 
 
 def train(
@@ -239,11 +243,11 @@ class Trainer:
         for part in (shards, held_out):
             part.check_ids(model.config.vocab_size, progress)
         self.model = model.to(device)
-        self.loader = Loader(
+        self.loader = loader_class(model.config)(
             shards, settings.context, settings.batch_size, settings.seed,
             variants=transpositions(self.tokenizer, settings.transpose),
         )  # fmt: skip
-        self.held_out = held_out_batches(held_out, settings)
+        self.held_out = held_out_batches(held_out, settings, model.config)
         # What settings.json records beside the settings.
         self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
 
@@ -280,6 +284,7 @@ class Trainer:
                 self.mesh,
                 self.config.parallel,
                 self.loader.identity,
+                restarts=self.loader.restarts if isinstance(self.loader, SegmentLoader) else None,
             ):
                 steps_done += 1
                 report(record)
@@ -328,7 +333,8 @@ class Trainer:
                         f"out of memory: continuing with a micro-batch size of {record['micro_batch_size']}"
                     )
                 # Sharded, no process has a whole model to sample from.
-                if "val_loss" in record and self.tokenizer is not None and config.parallel == "ddp":
+                can_sample = config.parallel == "ddp" and self.model.config.is_causal
+                if "val_loss" in record and self.tokenizer is not None and can_sample:
                     record["sample"] = generate_sample(self.model, self.tokenizer, config.prompt)
                     reporter.show_sample(record["sample"])
                 trackers[0](record)
@@ -451,8 +457,16 @@ def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | 
     return tokenizer.transpositions(semitones)
 
 
-def held_out_batches(held_out: Shards | Split, settings: TrainSettings) -> list[Tensor]:
+def loader_class(config: Config) -> type[Loader]:
+    """A model with a memory reads consecutive segments, any other windows in random order."""
+    return SegmentLoader if config.attention == "memory" else Loader
+
+
+def held_out_batches(held_out: Shards | Split, settings: TrainSettings, config: Config) -> list[Tensor]:
     """The first `eval_batches` batches of the held-out text, in micro-batches."""
     size = micro_batch_size(settings)
-    loader = Loader(held_out, settings.context, size, shuffle=False)
-    return [loader.batch(i) for i in range(settings.eval_batches * settings.batch_size // size)]
+    loader = loader_class(config)(held_out, settings.context, size, shuffle=False)
+    count = settings.eval_batches * settings.batch_size // size
+    if isinstance(loader, SegmentLoader):  # of one epoch, so that each continues the one before
+        count = min(count, loader.segments_per_stream)
+    return [loader.batch(i) for i in range(count)]

@@ -42,6 +42,8 @@ class Checkpoint:
     source: str = ""  # the path or name it was read from
     # Tensor name, or "tokenizer" -> what reading did to it.
     notes: dict[str, str] = field(default_factory=dict)
+    task: str | None = None  # the definition of the task it was made for: the text of its task.toml
+    score: Array | None = None  # (classes, C): the head of a classifier, score.weight in transformers
 
     def packed(self, name: str) -> tuple[Array, Array] | None:
         """The int8 values and scales of a tensor stored that way in its file, else None."""

@@ -54,7 +54,7 @@ def read_vocabulary(
 
 def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -> Tokenizer:
     from glassgpt.tokenizer.bpe import BPETokenizer
-    from glassgpt.tokenizer.gpt2_files import build, check_merges
+    from glassgpt.tokenizer.gpt2_files import build, check_merges, merged_pairs
     from glassgpt.tokenizer.pre_tokenizer import unicode_to_bytes
 
     ids: dict[str, int] = {}
@@ -70,7 +70,7 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
     added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
     # A token that no merge makes can only be a special one, whatever its type.
     special = {token: i for token, i in ids.items() if token not in made and token not in added}
-    return BPETokenizer(build(path, ids, pairs, special, added, place))
+    return BPETokenizer(build(path, ids, merged_pairs(ids, pairs, place), special, added))
 
 
 def _read_ours(path: Path, text: str) -> Tokenizer:

@@ -16,7 +16,7 @@ import numpy as np
 
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import ConfigError, FileFormatError, ModelNotFoundError, short_repr
-from glassgpt.files import atomic_write, parse_json, path_inside, read_json
+from glassgpt.files import atomic_write, parse_json, path_inside, read_json, read_text
 from glassgpt.weights import safetensors_file
 from glassgpt.weights.checkpoint import (
     Array,
@@ -35,8 +35,11 @@ from glassgpt.weights.tokenizers import find_tokenizer
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 GENERATION_CONFIG = "generation_config.json"
+TASK = "task.toml"  # what a model was tuned for: see `glassgpt.tasks`
+SCORE = "score.weight"  # the head of a classifier, as in GPT2ForSequenceClassification
 WEIGHT_FILES = (SAFETENSORS, SAFETENSORS_INDEX, PICKLE, PICKLE_INDEX)  # in the order of preference
 SHARD_LIMIT = 1000
+TASK_LIMIT = 1 << 16  # bytes
 
 _MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
@@ -67,6 +70,7 @@ def load(path: str | Path) -> Checkpoint:
         folder, file = path.parent, path
     entries, metadata = _read_entries(file)
     tensors = _canonical(entries, str(file))
+    score = tensors.pop(SCORE, None)
     if (folder / "config.json").is_file():
         config = read_config(folder / "config.json")
     elif "config" in metadata:
@@ -78,7 +82,8 @@ def load(path: str | Path) -> Checkpoint:
     lazy = LazyTensors(tensors)
     check_tensors(config, lazy, str(file))
     tokenizer, notes = find_tokenizer(folder)
-    return Checkpoint(config, lazy, tokenizer, "hf", str(path), notes)
+    head = None if score is None else check_score(config, score, str(file))
+    return Checkpoint(config, lazy, tokenizer, "hf", str(path), notes, read_task(folder), head)
 
 
 def load_config(path: str | Path) -> Config:
@@ -98,6 +103,8 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     check_causal_attention(config, "transformers")
     check_tensors(config, tensors, checkpoint.source)
     outgoing = [_outgoing(tensors, name, dtype) for name in config.shapes()]
+    if checkpoint.score is not None:
+        outgoing.append(score_to_write(checkpoint.score))
     size = safetensors_file.size_of(outgoing)
     metadata = {"format": "pt", "config": json.dumps(config.to_dict())}
     if Path(path).suffix == ".safetensors":
@@ -107,6 +114,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     with atomic_write(path, folder=True, needs=size) as part:
         safetensors_file.write_tensors(part / SAFETENSORS, outgoing, metadata)
         write_config(config, part, outgoing[0].dtype.name)
+        write_task(checkpoint.task, part)
         if checkpoint.tokenizer is not None:
             checkpoint.tokenizer.save(part)
 
@@ -117,6 +125,30 @@ def write_config(config: Config, folder: Path, dtype: str) -> None:
     special = {name: values[name] for name in ("bos_token_id", "eos_token_id")}
     _write_json(folder / "config.json", {**config.kept, **values, "dtype": dtype})
     _write_json(folder / GENERATION_CONFIG, {"_from_model_config": True, **special})
+
+
+def read_task(folder: Path) -> str | None:
+    """The definition of the task a model was made for, if there is one beside it."""
+    file = folder / TASK
+    return read_text(file, TASK_LIMIT) if file.is_file() else None
+
+
+def write_task(task: str | None, folder: Path) -> None:
+    if task is not None:
+        (folder / TASK).write_text(task, "utf-8")
+
+
+def check_score(config: Config, score: LazyTensor, where: str) -> Array:
+    """The head of a classifier: one row for each class."""
+    if len(score.shape) != 2 or score.shape[1] != config.n_embd:
+        raise FileFormatError(
+            f"{where}: {SCORE} has shape {score.shape}; a classifier's head has {config.n_embd} columns."
+        )
+    return score.read().astype(np.float32)
+
+
+def score_to_write(score: Array) -> safetensors_file.TensorToWrite:
+    return safetensors_file.TensorToWrite(SCORE, score.shape, np.dtype(np.float32), lambda: score)
 
 
 def read_config(file: Path) -> Config:

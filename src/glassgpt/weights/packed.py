@@ -26,7 +26,15 @@ from glassgpt.weights.checkpoint import (
     check_tensors,
     parse_dtype,
 )
-from glassgpt.weights.huggingface import read_config, write_config
+from glassgpt.weights.huggingface import (
+    SCORE,
+    check_score,
+    read_config,
+    read_task,
+    score_to_write,
+    write_config,
+    write_task,
+)
 from glassgpt.weights.tokenizers import find_tokenizer
 
 FILE = "model.int8.safetensors"
@@ -52,6 +60,7 @@ def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
     file = folder / FILE
     config = read_config(folder / "config.json")
     entries, _ = safetensors_file.open_tensors(file)
+    score = entries.pop(SCORE, None)
     tensors: dict[str, LazyTensor] = {}
     for name, entry in entries.items():
         if name.endswith(_SCALE):
@@ -67,7 +76,8 @@ def load(path: str | Path, dtype: str = "float32") -> Checkpoint:
     lazy = LazyTensors(tensors)
     check_tensors(config, lazy, str(file))
     tokenizer, notes = find_tokenizer(folder)
-    return Checkpoint(config, lazy, tokenizer, "packed", str(path), notes)
+    head = None if score is None else check_score(config, score, str(file))
+    return Checkpoint(config, lazy, tokenizer, "packed", str(path), notes, read_task(folder), head)
 
 
 def load_config(path: str | Path) -> Config:
@@ -88,8 +98,9 @@ def pack(checkpoint: Checkpoint) -> Checkpoint:
             both = functools.cache(functools.partial(_quantize_matrix, checkpoint, name))
             tensors[name] = _matrix(name, both, _rows_first(name, shape), "float32")
     return Checkpoint(
-        checkpoint.config, LazyTensors(tensors), checkpoint.tokenizer, "packed", checkpoint.source
-    )
+        checkpoint.config, LazyTensors(tensors), checkpoint.tokenizer, "packed", checkpoint.source,
+        task=checkpoint.task, score=checkpoint.score,
+    )  # fmt: skip
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
@@ -107,9 +118,12 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
             values, scales = (functools.partial(_part, model, name, i) for i in (0, 1))
             outgoing.append(safetensors_file.TensorToWrite(name, rows, _I8, values))
             outgoing.append(safetensors_file.TensorToWrite(name + _SCALE, rows[:1], _F32, scales))
+    if model.score is not None:
+        outgoing.append(score_to_write(model.score))
     with atomic_write(path, folder=True, needs=safetensors_file.size_of(outgoing)) as part:
         safetensors_file.write_tensors(part / FILE, outgoing, {"format": "glassgpt-int8-rows"})
         write_config(model.config, part, "float32")
+        write_task(model.task, part)
         if model.tokenizer is not None:
             model.tokenizer.save(part)
 

@@ -32,10 +32,11 @@ FORMATS = {
     "llmc": "llmc",
     "packed": "packed",
     "run": "run_checkpoint",
+    "adapter": "adapter",
 }
-WRITABLE = tuple(name for name in FORMATS if name != "run")
+WRITABLE = tuple(name for name in FORMATS if name not in ("run", "adapter"))
 # The order of detection: a nanoGPT file is also a torch.save file, which the Hugging Face module accepts.
-_READING_ORDER = ("run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
+_READING_ORDER = ("adapter", "run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
 _FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".bpe", ".tiktoken")
 _UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json"}
@@ -169,7 +170,8 @@ def writer(format: str) -> Any:
         raise SettingError(f"format {format!r} is not one of {', '.join(WRITABLE)}.")
     if format not in WRITABLE:
         raise SettingError(
-            f"format {format!r} is written by glassgpt train only. Choose one of {', '.join(WRITABLE)}."
+            f"format {format!r} is written by glassgpt {'train' if format == 'run' else 'tune'} only. "
+            f"Choose one of {', '.join(WRITABLE)}."
         )
     return _module(format)
 
@@ -202,6 +204,8 @@ _MODEL_FILES = (
     "model.ckpt*",
     "README.md",
     "MODEL_CARD.md",
+    "task.toml",
+    "adapter.json",
     "ATTRIBUTION.txt.gz",
     ".gitattributes",
 )

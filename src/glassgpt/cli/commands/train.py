@@ -79,7 +79,12 @@ def command(
         float | None, flag("dropout of attention, if different; 0 is faster", "X", default="")
     ] = None,
     attention: Annotated[
-        str | None, flag("causal, as GPT-2's, or relative (docs/attention.md)", "NAME", default="causal")
+        str | None,
+        flag(
+            "causal (GPT-2's), relative, memory, local, compressed or bidirectional (docs/attention.md)",
+            "NAME",
+            default="causal",
+        ),
     ] = None,
     relative_distance: Annotated[
         int | None, flag("with relative: longer distances count as this many", "N", default="all positions")
@@ -87,6 +92,12 @@ def command(
     no_absolute_positions: Annotated[
         bool, flag("with relative: without GPT-2's position embeddings beside", default="")
     ] = False,
+    memory_length: Annotated[
+        int | None, flag("with memory: tokens before each sequence to remember", "N", default="the context")
+    ] = None,
+    local_block: Annotated[
+        int | None, flag("with local and compressed: tokens in a block", "N", default="256")
+    ] = None,
     prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="")] = None,
     device: Device = None,
     parallel: Annotated[
@@ -111,7 +122,9 @@ def command(
     config = RunConfig(
         data=data, out=Path(out), settings=settings, shape=shape, init_from=init_from, dropout=dropout,
         attention_dropout=attention_dropout, attention=attention, relative_distance=relative_distance,
-        absolute_positions=False if no_absolute_positions else None, device=device, parallel=parallel,
+        absolute_positions=False if no_absolute_positions else None, memory_length=memory_length,
+        local_block=local_block,
+        device=device, parallel=parallel,
         tensor_parallel_size=tensor_parallel_size, prompt=prompt, tensorboard=tensorboard, tracker=tracker,
         resume=resume,
     )  # fmt: skip

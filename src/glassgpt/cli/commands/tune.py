@@ -15,6 +15,7 @@ from glassgpt.cli.options import Positional, flag
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
+    from glassgpt.tasks.definition import Task
     from glassgpt.train.finetune import TuneResult
     from glassgpt.train.finetune_run import FinetuneRun
 
@@ -22,13 +23,24 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag("text files, folders or patterns, of all kinds that prepare reads", "FILE...", default=""),
+        flag(
+            "text files, folders or patterns, of all kinds that prepare reads; with --task, .jsonl, .tsv or "
+            ".csv",
+            "FILE...",
+            default="",
+        ),
     ],
     *,
     model: Annotated[str, flag("model to start from", "MODEL")] = "default",
     out: Annotated[str | None, flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
+    task: Annotated[
+        str | None, flag("learn a task from pairs: the name of one, or a TOML file", "TASK", default="")
+    ] = None,
     lora: Annotated[
         bool, flag("train low-rank adapters, at most 2% of the parameters: less memory", default="")
+    ] = False,
+    adapter: Annotated[
+        bool, flag("with --lora: write only the adapter, a few megabytes", default="")
     ] = False,
     minutes: Annotated[float | None, flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
@@ -43,7 +55,8 @@ def command(
 ) -> int:
     """Fine-tune a model on your own text. The end of the text is the validation split: it decides when to
     stop and shows how much was gained. All settings are chosen for you. Ctrl-C keeps the best model so far;
-    --resume continues after it, or after a kill."""
+    --resume continues after it, or after a kill. With --task the records of FILE are pairs (translation,
+    summaries) or labelled texts, and the loss is on the target only: docs/tasks.md."""
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
 
@@ -52,8 +65,8 @@ def command(
     started = time.monotonic()
     displayed = Display()
     run, target = plan_tune(
-        files, model=model, out=out, lora=lora, minutes=minutes, seed=seed, device=device, resume=resume,
-        force=force, callback=displayed,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
+        device=device, resume=resume, force=force, callback=displayed,
     )  # fmt: skip
     if dry_run:
         return 0
@@ -68,7 +81,7 @@ def command(
             "the validation loss did not improve, so nothing was written. Use more text or more --minutes."
         )
         return 1
-    show_result(result, json)
+    show_result(result, json, None if run.data is None else run.data.task)
     return 0
 
 
@@ -81,15 +94,29 @@ class Display:
     def stage(self, description: str) -> AbstractContextManager[object]:
         return terminal.spinner(description)
 
+    def on_problem(self, line: str) -> None:
+        terminal.note(f"note: {line}")
+
     def on_plan(self, run: FinetuneRun) -> None:
+        from glassgpt.train.memory import micro_batch_size
+
         settings = run.settings
-        show_estimate(run.plan, settings, len(run.train_split), run.model.wte.weight.device.type)
+        if run.data is not None:
+            summary = run.data.problems.summary(run.data.records)
+            if summary is not None:
+                terminal.note(f"note: {summary}")
+        show_estimate(run.plan, settings, run.train_tokens, run.model.wte.weight.device.type)
         trained, total = run.trained_parameters, run.checkpoint.config.n_parameters
+        held_out = (
+            f"of {len(run.val_split):,} validation tokens" if run.data is None
+            else f"tokens of {len(run.val_split):,} validation examples"
+        )  # fmt: skip
+        kind = "tokens" if run.data is None else "examples"
         terminal.note(
             f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
-            f"{len(run.train_split):,} tokens: batch size {settings.batch_size} "
-            f"(micro-batch {settings.micro_batch_size}), learning rate {settings.lr:.1e}; "
-            f"evaluating {run.eval_tokens:,} of {len(run.val_split):,} validation tokens "
+            f"{len(run.train_split):,} {kind}: batch size {settings.batch_size} "
+            f"(micro-batch {micro_batch_size(settings)}), learning rate {settings.lr:.1e}; "
+            f"evaluating {run.eval_tokens:,} {held_out} "
             f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
         if run.exceeds_memory:
@@ -106,7 +133,17 @@ class Display:
             yield show
 
 
-def show_result(result: TuneResult, json: bool) -> None:
+def next_command(task: Task | None) -> str:
+    """What one does with the tuned model."""
+    if task is None:
+        return "generate"
+    if task.classifies:
+        return "classify"
+    ways = [direction.name for direction in task.directions if direction.name]
+    return f"translate --to {ways[0]}" if ways else "summarize"
+
+
+def show_result(result: TuneResult, json: bool, task: Task | None = None) -> None:
     assert result.perplexity_after is not None
     assert result.sample_after is not None
     if json:
@@ -136,4 +173,4 @@ def show_result(result: TuneResult, json: bool) -> None:
         f"validation perplexity {result.perplexity_after / result.perplexity_before - 1:+.1%}, best at step "
         f"{result.best_step} of {result.steps} ({result.epochs:.1f} epochs), {duration(result.seconds)}"
     )
-    terminal.note(f"done: glassgpt generate --model {result.out}")
+    terminal.note(f"done: glassgpt {next_command(task)} --model {result.out}")

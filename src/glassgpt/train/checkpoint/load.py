@@ -20,6 +20,7 @@ from glassgpt.train.checkpoint.sharded import NamedTensors, read_shards
 from glassgpt.train.distributed.parallelize import shard
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.settings import SETTINGS
+from glassgpt.train.stream_memory import StreamMemory
 from glassgpt.weights.run_checkpoint import STATE, check_files, is_sharded, read_done
 
 
@@ -30,6 +31,7 @@ def load_run_checkpoint(
     scaler: torch.amp.GradScaler,
     group: ProcessGroup | None = None,
     data: Identity | None = None,
+    stream_memory: StreamMemory | None = None,
 ) -> tuple[int, tuple[float, int] | None]:
     """Restore the state of the last save; returns its step (0 if there is none) and the best so far."""
     group = ProcessGroup() if group is None else group
@@ -65,6 +67,8 @@ def load_run_checkpoint(
                 parameter, as_here = like[place]
                 restored.setdefault(int(place.rsplit(".", 1)[1]), {})[key] = shard(parameter, value, as_here)
         optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
+    if stream_memory is not None:
+        stream_memory.load_state(state)
     scaler.load_state_dict(json.loads(metadata["scaler"]))
     if rng_key("cpu", group.rank) not in state:  # there were fewer ranks: seed this one anew
         torch.manual_seed(int(metadata["step"]) * 1009 + group.rank)

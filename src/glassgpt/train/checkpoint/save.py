@@ -23,6 +23,7 @@ from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_path, prune_che
 from glassgpt.train.checkpoint.sharded import write_shards
 from glassgpt.train.distributed.parallelize import unshard
 from glassgpt.train.distributed.process_group import ProcessGroup
+from glassgpt.train.stream_memory import StreamMemory
 from glassgpt.weights.run_checkpoint import DONE, STATE
 from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 
@@ -42,6 +43,7 @@ def save_run_checkpoint(
     saver: AsyncSaver,
     group: ProcessGroup | None = None,
     data: Identity | None = None,
+    stream_memory: StreamMemory | None = None,
 ) -> tuple[float, int] | None:
     """Save the state after `step` steps; returns the lowest validation loss so far and its step.
 
@@ -71,6 +73,9 @@ def save_run_checkpoint(
     for kind, value in rng_states(model).items():
         for rank, of_rank in enumerate(group.all_gather(value)):
             add(rng_key(kind, rank), of_rank)
+    if stream_memory is not None:
+        for key, value in stream_memory.state().items():
+            add(key, value)
     if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best[0]):
         best = (val_loss, step)
     metadata = {

@@ -54,7 +54,7 @@ from glassgpt.train.forward import (
     checkpoint_block,
     hidden_states,
 )
-from glassgpt.train.objective import LanguageModeling, Objective
+from glassgpt.train.objective import Objective, default_objective
 from glassgpt.train.settings import TrainSettings
 
 MODES = ("ddp", "fsdp", "tp")
@@ -76,7 +76,7 @@ def parallelize(
     sharding or DDP comes last and wraps everything. The model's parameters are afterwards those to optimize.
     """
     if objective is None:
-        objective = LanguageModeling.from_settings(settings, model)
+        objective = default_objective(settings, model)
     tensor_mesh = mesh["tensor"] if mesh is not None and mode == "tp" else None
 
     # Tensor parallelism
@@ -101,7 +101,7 @@ def parallelize(
     if settings.precision == "float8":
         apply_float8(model)
     config = config._replace(
-        dtype=CAST_TO.get(settings.precision, torch.bfloat16),
+        dtype=cast_dtype(settings),
         cast=cast_together if mesh is None else cast_one_by_one,
     )
 
@@ -114,6 +114,17 @@ def parallelize(
     if mesh["data"].size() > 1 or mode == "fsdp":
         apply_fsdp(loss_module, mesh["data"], config.dtype)
     return loss_module
+
+
+def cast_dtype(settings: TrainSettings) -> torch.dtype | None:
+    """The dtype of the copies of the weights that a pass works on; None: the weights themselves."""
+    return CAST_TO.get(settings.precision, torch.bfloat16)
+
+
+def compute_dtype(settings: TrainSettings, model: GPT2) -> torch.dtype:
+    """The dtype of activations."""
+    dtype = cast_dtype(settings)
+    return model.wte.weight.dtype if dtype is None else dtype
 
 
 def apply_tensor_parallel(model: GPT2, mesh: DeviceMesh) -> None:

@@ -1,0 +1,358 @@
+"""`glassgpt serve` under load, on this machine, started by its command and asked over real sockets.
+
+    python benchmarks/serve.py                       # everything but `peers`, about ten minutes on two cores
+    python benchmarks/serve.py throughput peers      # some of it
+    python benchmarks/serve.py overload --requests 10000
+
+| part | what it measures |
+| --- | --- |
+| throughput | tokens/s of 16 concurrent streams, and of one |
+| peers | the same against `transformers serve` on the same weights, alternating |
+| overload | ten times as many clients as rows: 429s, the queue, memory, and the time to the first token |
+| loris | the latency of /health beside 500 sockets that send half a request |
+| invariance | 200 prompts: alone = in a batch = with a prefix in the cache, greedy |
+| kills | 200 clients that vanish at random moments: rows and memory afterwards |
+| sigterm | SIGTERM under load: what was admitted is finished |
+
+A table for people, then one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORDS = (
+    "the old house stood at end of a lane and no one had lived there since war came to our village".split()
+)
+
+
+@dataclass
+class Answer:
+    status: int
+    first: float  # seconds to the first byte of a token
+    seconds: float
+    tokens: int
+    text: str = ""
+
+
+class Server:
+    """A server process, and what it tells about itself."""
+
+    def __init__(self, command: list[str], port: int) -> None:
+        self.port = port
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 300
+        while not self.is_healthy():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"it did not start: {' '.join(command)}")
+            time.sleep(0.1)
+
+    def get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+            found: bytes = answer.read()
+            return found
+
+    def is_healthy(self) -> bool:
+        try:
+            self.get("/health")
+        except OSError:
+            return False
+        return True
+
+    def metric(self, name: str) -> float:
+        lines = self.get("/metrics").decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"glassgpt_{name}{{"))
+
+    def memory(self) -> float:
+        """Resident megabytes."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def serving(*options: str, port: int = 8765, model: str = "default") -> Iterator[Server]:
+    command = [sys.executable, "-m", "glassgpt", "serve", "--model", model, "--port", str(port), *options]
+    server = Server(command, port)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+async def ask(port: int, **fields: Any) -> Answer:
+    """One streamed completion over a connection of its own."""
+    body = json.dumps({"stream": True, "temperature": 0, **fields}).encode()
+    begun = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    writer.write((head + "Content-Type: application/json\r\nConnection: close\r\n\r\n").encode() + body)
+    first, tokens, text = 0.0, 0, []
+    try:
+        status = int((await reader.readline()).split()[1])
+        while line := await reader.readline():
+            if line.startswith(b"data: {"):
+                if not tokens:
+                    first = time.perf_counter() - begun
+                tokens += 1
+                choices = json.loads(line[6:]).get("choices")
+                text.append(choices[0]["text"] if choices else "")
+    finally:
+        writer.close()
+    return Answer(status, first, time.perf_counter() - begun, tokens, "".join(text))
+
+
+def prompt(rng: random.Random, words: int = 24) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
+
+
+async def streams(port: int, count: int, tokens: int, **fields: Any) -> float:
+    """Tokens per second of so many concurrent streams."""
+    rng = random.Random(count)
+    begun = time.perf_counter()
+    answers = await asyncio.gather(
+        *(ask(port, prompt=prompt(rng), max_tokens=tokens, **fields) for _ in range(count))
+    )
+    assert all(answer.status == 200 for answer in answers), answers
+    return sum(answer.tokens for answer in answers) / (time.perf_counter() - begun)
+
+
+def throughput(args: argparse.Namespace) -> dict[str, Any]:
+    with serving() as server:
+        asyncio.run(streams(server.port, 16, 8, ignore_eos=True))
+        speeds: dict[int, list[float]] = {1: [], 16: []}
+        for _ in range(args.rounds):
+            for count, found in speeds.items():
+                found.append(asyncio.run(streams(server.port, count, args.tokens, ignore_eos=True)))
+    one, many = (statistics.median(speeds[count]) for count in (1, 16))
+    return {"one_tokens_per_s": one, "sixteen_tokens_per_s": many, "ratio": many / one}
+
+
+def peers(args: argparse.Namespace) -> dict[str, Any]:
+    """`transformers serve` takes a folder's name for the model, and knows no ignore_eos."""
+    import glassgpt  # noqa: F401  # before anything is started: is it installed at all?
+
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-m", "glassgpt", "convert", "default", folder, "--dtype", "float32"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        theirs = [
+            str(Path(sys.executable).with_name("transformers")), "serve", folder, "--port", "8767",
+            "--host", "127.0.0.1", "--device", "cpu",
+        ]  # fmt: skip
+        if args.peer_batching:
+            theirs += ["--continuous-batching", "--cb-num-blocks", "256", "--cb-max-batch-tokens", "512"]
+        other = Server(theirs, 8767)
+        speeds: dict[str, list[float]] = {"glassgpt": [], "transformers": []}
+        try:
+            with serving() as server:
+                for number in range(args.rounds + 1):
+                    for name, port, model in (
+                        ("glassgpt", server.port, "default"),
+                        ("transformers", other.port, folder),
+                    ):
+                        speed = asyncio.run(streams(port, 16, args.tokens if number else 4, model=model))
+                        if number:
+                            speeds[name].append(speed)
+        finally:
+            other.stop()
+    ours, them = (statistics.median(found) for found in speeds.values())
+    return {"glassgpt_tokens_per_s": ours, "transformers_tokens_per_s": them, "ratio": ours / them}
+
+
+def overload(args: argparse.Namespace) -> dict[str, Any]:
+    """Unloaded: as many clients as rows. Overloaded: ten times as many, each of which tries again at once."""
+    rows, rng = 16, random.Random(0)
+
+    async def load(port: int, clients: int, requests: int) -> list[Answer]:
+        answers: list[Answer] = []
+        left = requests
+
+        async def client() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                fields = {"prompt": prompt(rng), "max_tokens": args.short, "ignore_eos": True}
+                answers.append(await ask(port, **fields))
+                if answers[-1].status == 429:
+                    await asyncio.sleep(0.2)
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return answers
+
+    with serving(
+        "--max-batch-size", str(rows), "--max-queue", str(args.max_queue), model=args.model
+    ) as server:
+        asyncio.run(load(server.port, rows, 4 * rows))
+        unloaded = asyncio.run(load(server.port, rows, 20 * rows))
+        before, most_waiting = server.memory(), 0.0
+        answers: list[Answer] = []
+        marks = [before]
+        while len(answers) < args.requests:
+            answers += asyncio.run(load(server.port, 10 * rows, min(1000, args.requests - len(answers))))
+            most_waiting = max(most_waiting, server.metric("requests_waiting"))
+            marks.append(server.memory())
+    admitted = [answer for answer in answers if answer.status == 200]
+    assert {answer.status for answer in answers} <= {200, 429}
+    quick, slow = (p99([a.first for a in some]) for some in (unloaded, admitted))
+    return {
+        "requests": len(answers), "admitted": len(admitted), "rejected_429": len(answers) - len(admitted),
+        "most_waiting": most_waiting, "memory_mb": [round(mark) for mark in (marks[0], marks[1], marks[-1])],
+        "unloaded_p99_first_ms": 1000 * quick, "loaded_p99_first_ms": 1000 * slow, "ratio": slow / quick,
+    }  # fmt: skip
+
+
+def loris(args: argparse.Namespace) -> dict[str, Any]:
+    import socket
+
+    with serving(model=args.model) as server:
+        sockets = []
+        for _ in range(500):
+            made = socket.create_connection(("127.0.0.1", server.port))
+            made.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-")
+            sockets.append(made)
+        times = []
+        for _ in range(100):
+            begun = time.perf_counter()
+            server.get("/health")
+            times.append(time.perf_counter() - begun)
+            with suppress(OSError):
+                sockets[random.randrange(500)].sendall(b"x")
+        for made in sockets:
+            made.close()
+    return {
+        "sockets": 500,
+        "health_p50_ms": 1000 * statistics.median(times),
+        "health_max_ms": 1000 * max(times),
+    }
+
+
+def invariance(args: argparse.Namespace) -> dict[str, Any]:
+    rng = random.Random(1)
+    start = prompt(rng, 120)
+    prompts = [f"{start} {prompt(rng, rng.randint(1, 60))}" for _ in range(200)]
+
+    async def together(port: int) -> list[str]:
+        asked = (ask(port, prompt=text, max_tokens=16, ignore_eos=True) for text in prompts)
+        return [answer.text for answer in await asyncio.gather(*asked)]
+
+    async def alone(port: int) -> list[str]:
+        return [(await ask(port, prompt=text, max_tokens=16, ignore_eos=True)).text for text in prompts]
+
+    with serving(model=args.model) as server:
+        batched = asyncio.run(together(server.port))  # and with prefix hits, after the first few
+        hits = server.metric("prefix_cache_hits_total")
+    with serving("--max-batch-size", "1", model=args.model) as server:
+        single = asyncio.run(alone(server.port))
+    with serving(model=args.model) as server:
+        cold = asyncio.run(alone(server.port))
+    return {
+        "prompts": len(prompts), "prefix_hit_tokens": hits,
+        "batch_equals_alone": sum(a == b for a, b in zip(batched, cold, strict=True)),
+        "batch_equals_batch_size_1": sum(a == b for a, b in zip(batched, single, strict=True)),
+    }  # fmt: skip
+
+
+def kills(args: argparse.Namespace) -> dict[str, Any]:
+    rng = random.Random(2)
+
+    async def killed(port: int) -> None:
+        with suppress(TimeoutError, OSError):
+            fields = {"prompt": prompt(rng), "max_tokens": 200, "ignore_eos": True, "n": 2}
+            await asyncio.wait_for(ask(port, stream=rng.random() < 0.5, **fields), rng.random())
+
+    async def wave(port: int, count: int) -> None:
+        await asyncio.gather(*(killed(port) for _ in range(count)))
+
+    with serving(model=args.model) as server:
+        asyncio.run(wave(server.port, 20))
+        before = server.memory()
+        for _ in range(10):
+            asyncio.run(wave(server.port, 20))
+        time.sleep(1)
+        left = server.metric("requests_running") + server.metric("requests_waiting")
+        after = server.memory()
+    return {"killed": 200, "rows_left": left, "memory_mb": [round(before), round(after)]}
+
+
+def sigterm(args: argparse.Namespace) -> dict[str, Any]:
+    async def run(server: Server) -> list[Answer | BaseException]:
+        rng = random.Random(3)
+        asked = [
+            asyncio.create_task(ask(server.port, prompt=prompt(rng), max_tokens=48, ignore_eos=True))
+            for _ in range(48)
+        ]
+        while await asyncio.to_thread(server.metric, "requests_waiting") < 24:
+            await asyncio.sleep(0.02)
+        admitted = await asyncio.to_thread(server.metric, "requests_running")
+        admitted += await asyncio.to_thread(server.metric, "requests_waiting")
+        assert admitted == 48, admitted
+        server.process.send_signal(signal.SIGTERM)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    with serving(model=args.model) as server:
+        answers = asyncio.run(run(server))
+        begun = time.perf_counter()
+        code = server.process.wait(60)
+    whole = [a for a in answers if isinstance(a, Answer) and a.status == 200 and a.tokens == 48]
+    return {
+        "admitted": len(answers), "finished": len(whole), "exit_code": code,
+        "exit_after_last_s": time.perf_counter() - begun,
+    }  # fmt: skip
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "throughput": throughput, "peers": peers, "overload": overload, "loris": loris,
+    "invariance": invariance, "kills": kills, "sigterm": sigterm,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all but peers")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=64, help="of a stream")
+    parser.add_argument("--short", type=int, default=16, help="tokens of a request in overload")
+    parser.add_argument("--requests", type=int, default=10_000, help="of overload")
+    parser.add_argument("--max-queue", type=int, default=4, help="of overload")
+    parser.add_argument("--model", default="default", help="of all parts but throughput and peers")
+    parser.add_argument("--peer-batching", action="store_true", help="transformers with continuous batching")
+    args = parser.parse_args()
+    found = {}
+    for name in args.parts or [part for part in PARTS if part != "peers"]:
+        found[name] = {
+            key: round(value, 2) if isinstance(value, float) else value
+            for key, value in PARTS[name](args).items()
+        }
+        print(f"{name:<11}", *(f"{key} {value}" for key, value in found[name].items()), sep="  ", flush=True)
+    print(json.dumps({"serve": found}))
+
+
+if __name__ == "__main__":
+    main()

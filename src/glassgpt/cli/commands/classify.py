@@ -1,0 +1,115 @@
+"""`glassgpt classify TEXT --model DIR`: the label of a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from glassgpt.cli import terminal
+from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.task_records import (
+    BATCH,
+    File,
+    Json,
+    finish,
+    in_batches,
+    make_problems,
+    print_json,
+    read_inputs,
+)
+from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, source_of
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
+    from glassgpt.tasks.classify import Label
+    from glassgpt.tasks.definition import Task
+
+
+def command(
+    text: Annotated[
+        Positional[str | None],
+        flag("the text to classify; - reads stdin, a text a line", "[TEXT]", default=""),
+    ] = None,
+    *,
+    file: File = None,
+    model: Annotated[
+        str, flag("a model that was tuned to classify; any model with --labels", "MODEL")
+    ] = "default",
+    labels: Annotated[
+        str | None, flag("zero-shot: the labels to choose from, with commas between", "A,B,...", default="")
+    ] = None,
+    format: Annotated[
+        str | None,
+        flag(
+            "zero-shot: how text and label are put together, with {source} and {target}",
+            "TEXT",
+            default=r'"{source}\nThis is {target}"',
+        ),
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    json: Json = False,
+) -> int:
+    """Classify texts with a model that `glassgpt tune --task` made, or zero-shot, by comparing the
+    probabilities of given labels. The label and its probability go to stdout. If the records of a file have a
+    label themselves, the accuracy is reported, too."""
+    from glassgpt.tasks.classify import classification_task
+
+    problems = make_problems()
+    names = None if labels is None else [name.strip() for name in labels.split(",") if name.strip()]
+    records = read_inputs(text, file, "classify", problems)
+    gpt = load(model, device, dtype)
+    task = classification_task(gpt, names, None if format is None else format.replace("\\n", "\n"))
+    count = right = labelled = 0
+    for some in in_batches(records, 1 if file is None else BATCH):
+        count += len(some)
+        with terminal.spinner(f"classifying records {some[0].number} to {some[-1].number}"):
+            results = classify_records(gpt, task, some, problems)
+        for record, result in zip(some, results, strict=True):
+            print_result(record, result, json)
+            gold = gold_label(task, record, problems)
+            if gold is not None and result is not None:
+                labelled += 1
+                right += result.label == gold
+    if labelled:
+        terminal.note(f"accuracy {right / labelled:.1%} ({right} of {labelled} labelled records)")
+    return finish(problems, count)
+
+
+def classify_records(gpt: GPT, task: Task, records: list[Record], problems: Problems) -> list[Label | None]:
+    from glassgpt.tasks.classify import classify_task
+
+    fields = (task.direction().source, TEXT_FIELD, "source")
+    sources = [source_of(record, fields, problems) for record in records]
+    made = iter(classify_task(gpt, task, [source for source in sources if source is not None]))
+    results = [None if source is None else next(made) for source in sources]
+    for record, result in zip(records, results, strict=True):
+        if result is not None and result.was_cut:
+            remark = f"{result.source_tokens:,} tokens are too many: the model saw {result.kept_tokens:,}"
+            problems.note(record.number, remark, "cut")
+    return results
+
+
+def gold_label(task: Task, record: Record, problems: Problems) -> str | None:
+    """The label that a record has itself, if it is one of the task's."""
+    value: Any = record.values.get(task.direction().target)
+    if value is None:
+        return None
+    if str(value) not in task.labels:
+        problems.note(
+            record.number, f"its label {value!r} is not one of {', '.join(task.labels)}", "with another label"
+        )
+        return None
+    return str(value)
+
+
+def print_result(record: Record, result: Label | None, json: bool) -> None:
+    if json and result is None:
+        print_json({"record": record.number, "error": "there is no text to classify"})
+    elif json and result is not None:
+        shares = {name: round(share, 4) for name, share in result.probabilities.items()}
+        print_json({"record": record.number, "label": result.label, "probabilities": shares})
+    elif result is None:
+        print(flush=True)
+    else:
+        print(f"{result.label} {result.probabilities[result.label]:.3f}", flush=True)

@@ -1,0 +1,423 @@
+"""`glassgpt music ACTION`: a model that makes piano music, and what one does with MIDI files."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from glassgpt.cli import Command, terminal
+from glassgpt.cli.loading import Device, load
+from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
+from glassgpt.errors import SettingError
+from glassgpt.music.sampling import Sampling
+
+if TYPE_CHECKING:
+    from glassgpt.music.generate import Take
+    from glassgpt.music.performance import Performance
+
+MusicModel = Annotated[str, flag("a model of performances: a name, a folder or a file", "MODEL")]
+Midi = Annotated[Positional[str], flag("a MIDI file", "FILE", default="")]
+Out = Annotated[str, flag("the MIDI file to write; several takes are numbered", "FILE", short="-o")]
+Takes = Annotated[int, flag("how many to make, all at once", "N")]
+Seed = Annotated[int | None, flag("makes the music repeatable", default="drawn and reported")]
+Training = Annotated[
+    str | None,
+    flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR", default=""),
+]
+Json = Annotated[bool, flag("print what was made as JSON, one object per take", default="")]
+
+Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
+
+
+def command(
+    action: Annotated[
+        Positional[Action],
+        flag("sample, continue, accompany, render, play, roll, prepare or evaluate", "ACTION", default=""),
+    ],
+) -> int:
+    """Make piano music and hear it: sample from nothing, continue a MIDI file, accompany a melody; render it
+    as sound, play it, draw its piano roll; prepare MIDI files for training, and evaluate a model on them.
+    Each action has options of its own: glassgpt music sample --help"""
+    raise SettingError(f"music: {action} is an action. See glassgpt music {action} --help")
+
+
+def sample(
+    *,
+    out: Out,
+    seconds: Annotated[float, flag("length of the music, exactly", "X")] = 30.0,
+    takes: Takes = 1,
+    seed: Seed = None,
+    sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008  (frozen)
+    model: MusicModel = "music",
+    device: Device = None,
+    training: Training = None,
+    json: Json = False,
+) -> int:
+    """Compose from nothing and write a MIDI file."""
+    from glassgpt.music import generate
+
+    check_midi_name(out)
+    gpt = load(model, device, None, takes)
+    began = time.perf_counter()
+    made = generate.sample(
+        gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
+    )
+    write_takes(made, [take.performance for take in made], out, began, training, json)
+    return 0
+
+
+def continue_(
+    midi: Midi,
+    *,
+    out: Out,
+    cut: Annotated[float | None, flag("keep so many seconds of FILE", "X", default="all of it")] = None,
+    seconds: Annotated[float, flag("length of what is added, exactly", "X")] = 30.0,
+    takes: Takes = 1,
+    seed: Seed = None,
+    sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
+    model: MusicModel = "music",
+    device: Device = None,
+    training: Training = None,
+    json: Json = False,
+) -> int:
+    """Continue a MIDI file. Its notes stay as they were played; those that are held at the cut go on until
+    the model ends them."""
+    from glassgpt.music import generate
+    from glassgpt.music.midi import read_midi
+
+    check_midi_name(out)
+    primer = read_midi(midi)
+    gpt = load(model, device, None, takes)
+    began = time.perf_counter()
+    made = generate.continue_primer(
+        gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
+    )
+    write_takes(made, [take.performance for take in made], out, began, training, json)
+    return 0
+
+
+def accompany(
+    midi: Midi,
+    *,
+    out: Out,
+    track: Annotated[
+        str | None, flag("the track of FILE with the melody", "NAME", default="all tracks")
+    ] = None,
+    without_melody: Annotated[bool, flag("write the accompaniment alone", default="")] = False,
+    takes: Takes = 1,
+    seed: Seed = None,
+    sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
+    model: MusicModel = "music",
+    device: Device = None,
+    training: Training = None,
+    json: Json = False,
+) -> int:
+    """Accompany the melody in a MIDI file; melody and accompaniment are written together."""
+    from glassgpt.music import generate
+    from glassgpt.music.midi import read_midi
+
+    check_midi_name(out)
+    melody = read_midi(midi, None if track is None else [track])
+    gpt = load(model, device, None)
+    began = time.perf_counter()
+    made = generate.accompany(
+        gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
+    )
+    played = [take.performance if without_melody else take.performance.merge(melody) for take in made]
+    write_takes(made, played, out, began, training, json)
+    return 0
+
+
+def render(
+    midi: Midi,
+    *,
+    out: Annotated[str, flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
+    synthesizer: Annotated[
+        Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
+    ] = "auto",
+    soundfont: Annotated[
+        str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")
+    ] = None,
+) -> int:
+    """Write the sound of a MIDI file. FluidSynth plays it if it is installed, else a small built-in piano."""
+    from glassgpt.music.midi import read_midi
+    from glassgpt.music.render import render
+
+    performance = read_midi(midi)
+    with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
+        player = render(performance, out, synthesizer, soundfont)
+    terminal.note(f"{out}: {performance.seconds:.1f} s, played by {player}")
+    return 0
+
+
+def play(
+    midi: Midi,
+    *,
+    synthesizer: Annotated[
+        Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
+    ] = "auto",
+    soundfont: Annotated[
+        str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")
+    ] = None,
+) -> int:
+    """Play a MIDI file aloud, with the first player that this machine has."""
+    import tempfile
+
+    from glassgpt.music.midi import read_midi
+    from glassgpt.music.render import find_player, play, render
+
+    performance = read_midi(midi)
+    find_player()  # before the work of rendering
+    with tempfile.TemporaryDirectory() as folder:
+        with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
+            render(performance, Path(folder) / "sound.wav", synthesizer, soundfont)
+        terminal.note(f"playing {performance.seconds:.0f} s; Ctrl-C stops")
+        play(Path(folder) / "sound.wav")
+    return 0
+
+
+def roll(
+    midi: Midi,
+    *,
+    out: Annotated[str, flag("the picture to write: .svg or .png", "FILE", short="-o")],
+    seconds: Annotated[float | None, flag("draw the first X seconds", "X", default="all of it")] = None,
+    attention: Annotated[
+        bool, flag("draw what an event attends to: an arc per head and event", default="")
+    ] = False,
+    event: Annotated[int, flag("the event that attends; -1 is the last", "N")] = -1,
+    layer: Annotated[int, flag("the layer whose heads are drawn; -1 is the last", "N")] = -1,
+    head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
+    model: MusicModel = "music",
+    device: Device = None,
+) -> int:
+    """Draw the piano roll of a MIDI file: time to the right, pitch upwards, loud notes dark. With
+    --attention, arcs lead from one event to those that a model's heads look at."""
+    from glassgpt.music.arcs import attention_arcs
+    from glassgpt.music.codec import PerformanceTokenizer
+    from glassgpt.music.generate import tokenizer_of
+    from glassgpt.music.midi import read_midi
+    from glassgpt.music.roll import draw_roll, write_roll
+
+    performance = read_midi(midi)
+    if seconds is not None:
+        performance = performance.crop(0, seconds)
+    arcs = []
+    if attention:
+        gpt = load(model, device, None)
+        ids = PerformanceTokenizer(tokenizer_of(gpt).events.name).encode(performance).tolist()
+        arcs = attention_arcs(gpt, ids, event, layer, head if head else None)
+    write_roll(draw_roll(performance, Path(midi).name, arcs=arcs), out)
+    terminal.note(f"{out}: {len(performance):,} notes, {performance.seconds:.1f} s")
+    return 0
+
+
+def prepare(
+    files: Annotated[
+        Positional[tuple[str, ...]],
+        flag(
+            "MIDI files or folders of them (one with MAESTRO's CSV is split by it); or a .json of chorales",
+            "FILE...",
+            default="",
+        ),
+    ],
+    *,
+    out: Annotated[str, flag("output folder", "DIR", short="-o")],
+    events: Annotated[
+        Literal["performance", "magenta"], flag("the events of the paper (388), or Magenta's (310)", "NAME")
+    ] = "performance",
+    melody: Annotated[
+        str | None, flag("also teach to accompany: the track with the melody", "TRACK", default="")
+    ] = None,
+    tempi: Annotated[int, flag("train on each piece at so many tempi, 0.95 to 1.05", "N")] = 1,
+    val_fraction: Annotated[float, flag("fraction of the files for the val split", "X")] = 0.1,
+    seed: Annotated[int, flag("seed of the train/val split", "N")] = 0,
+    workers: Annotated[int | None, flag("worker processes", default="one per core")] = None,
+    force: Annotated[bool, flag("replace an existing output folder", default="")] = False,
+    json: Annotated[bool, flag("print a summary as JSON", default="")] = False,
+) -> int:
+    """Encode MIDI files as events and write them as shards for training. Files that cannot be read are left
+    out and counted."""
+    from glassgpt.cli.commands.prepare import show, summarize
+    from glassgpt.music.chorales import prepare_chorales
+    from glassgpt.music.prepare import prepare_midi
+
+    if not files:
+        raise SettingError("music prepare: FILE... is missing. See glassgpt music prepare --help")
+    began = time.perf_counter()
+    if len(files) == 1 and files[0].endswith((".json", ".json.xz")):
+        index = prepare_chorales(files[0], out, force=force)
+    else:
+        index = prepare_midi(
+            files, out, events=events, melody=melody, tempi=tempi, val_fraction=val_fraction, seed=seed,
+            workers=workers, force=force, progress=terminal.progress,
+        )  # fmt: skip
+    skipped = index.get("skipped", [])
+    if json:
+        print(jsonlib.dumps({**summarize(index), "skipped": len(skipped)}))
+    else:
+        show(index, out, time.perf_counter() - began)
+    for file in skipped[:5]:
+        terminal.note(f"left out: {file['reason']}")
+    if len(skipped) > 5:
+        terminal.note(f"left out: {len(skipped) - 5:,} more")
+    return 0
+
+
+def evaluate(
+    model: Annotated[Positional[str], flag("a model of music: a name, a folder or a file", "MODEL")],
+    *,
+    data: Annotated[str, flag("folder written by music prepare", "DIR")],
+    split: Annotated[str, flag("the split to score: train, val or test", "NAME")] = "val",
+    stride: Annotated[
+        int | None, flag("events between the beginnings of windows", default="the model's context")
+    ] = None,
+    device: Device = None,
+    json: Annotated[bool, flag("print the result as JSON", default="")] = False,
+) -> int:
+    """Score the pieces of a split: the negative log-likelihood per event, in nats, as papers report it."""
+    from glassgpt.music.evaluate import evaluate, read_pieces
+
+    gpt = load(model, device, "float32", 8)
+    found = evaluate(
+        gpt.torch_model, list(read_pieces(data, split)), stride=stride, progress=terminal.progress
+    )
+    if json:
+        print(jsonlib.dumps({"nll": found.nll, "events": found.events, "pieces": found.pieces,
+                             "stride": found.stride, "split": split}))  # fmt: skip
+    else:
+        print(f"{found.nll:.4f} nats per event ({found.events:,} events of {found.pieces:,} pieces, {split})")
+    return 0
+
+
+def check_midi_name(out: str) -> None:
+    if Path(out).suffix.lower() not in (".mid", ".midi"):
+        raise SettingError(
+            f"--out {out} is to be a .mid file. For sound: glassgpt music render FILE -o a.wav"
+        )
+
+
+def write_takes(
+    takes: list[Take], played: list[Performance], out: str, began: float, training: str | None, json: bool
+) -> None:
+    """Write each take as a MIDI file, and say what it is."""
+    from glassgpt.music.midi import write_midi
+
+    elapsed = time.perf_counter() - began
+    others = [] if training is None else read_training(training)
+    for number, (take, performance) in enumerate(zip(takes, played, strict=True), start=1):
+        path = Path(out)
+        if len(takes) > 1:
+            path = path.with_stem(f"{path.stem}-{number}")
+        write_midi(performance, path, take.seconds)
+        facts = {
+            "file": str(path), "seconds": take.seconds, "notes": len(performance), "events": len(take.ids),
+            "seed": take.seed, **copied(take.made, others),
+        }  # fmt: skip
+        if json:
+            print(jsonlib.dumps(facts))
+        else:
+            terminal.note(describe(facts))
+        for remark in take.notes:
+            terminal.note(f"note: {remark}")
+    terminal.note(f"composed in {elapsed:.1f} s")
+
+
+def read_training(folder: str) -> list[Performance]:
+    from glassgpt.music.prepare import read_performances
+
+    return read_performances([folder], progress=terminal.progress)
+
+
+def copied(performance: Performance, others: list[Performance]) -> dict[str, Any]:
+    """The memorisation report of one take."""
+    from glassgpt.music.memorisation import longest_copy
+
+    if not others:
+        return {}
+    with terminal.spinner("looking for copied notes"):
+        found = longest_copy(performance, others)
+    return {
+        "copied_notes": found.notes,
+        "copied_seconds": round(found.seconds, 2),
+        "copied_from": found.start,
+    }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    line = f"{facts['file']}: {facts['seconds']:.2f} s, {facts['notes']:,} notes (seed {facts['seed']})"
+    if "copied_notes" in facts:
+        line += (
+            f"; the longest run that training has, too: {facts['copied_notes']} notes, "
+            f"{facts['copied_seconds']:.1f} s, from {facts['copied_from']:.1f} s on"
+        )
+    return line
+
+
+SUBCOMMANDS: dict[str, tuple[Callable[..., int], Command]] = {
+    "sample": (
+        sample,
+        Command(
+            "compose from nothing",
+            (
+                "glassgpt music sample -o a.mid",
+                "glassgpt music sample -o a.mid --seconds 60 --takes 4 --seed 1 --temperature 0.95",
+            ),
+        ),
+    ),
+    "continue": (
+        continue_,
+        Command(
+            "continue a MIDI file",
+            (
+                "glassgpt music continue opening.mid -o out.mid",
+                "glassgpt music continue song.mid -o out.mid --cut 12.5 --seconds 20 --takes 3",
+            ),
+        ),
+    ),
+    "accompany": (
+        accompany,
+        Command(
+            "accompany a melody",
+            (
+                "glassgpt music accompany melody.mid -o song.mid",
+                "glassgpt music accompany song.mid --track MELODY -o new.mid --seed 3",
+            ),
+        ),
+    ),
+    "render": (
+        render,
+        Command("write a MIDI file as sound", ("glassgpt music render a.mid -o a.wav",)),
+    ),
+    "play": (play, Command("play a MIDI file", ("glassgpt music play a.mid",))),
+    "roll": (
+        roll,
+        Command(
+            "draw a piano roll",
+            (
+                "glassgpt music roll a.mid -o a.svg",
+                "glassgpt music roll a.mid -o a.svg --seconds 10 --attention --event -1 --layer 3",
+            ),
+        ),
+    ),
+    "prepare": (
+        prepare,
+        Command(
+            "encode MIDI files for training",
+            (
+                "glassgpt music prepare midi/ -o shards/",
+                "glassgpt music prepare maestro-v3.0.0/ -o shards/ --tempi 5",
+                "glassgpt music prepare POP909/ -o shards/ --tempi 5 --melody MELODY",
+            ),
+        ),
+    ),
+    "evaluate": (
+        evaluate,
+        Command(
+            "score a model on held-out pieces",
+            ("glassgpt music evaluate runs/piano --data shards/ --split test --stride 1024",),
+        ),
+    ),
+}

@@ -1,0 +1,162 @@
+"""`glassgpt serve`: completions over HTTP, for the clients of OpenAI's API."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from glassgpt.cli import terminal
+from glassgpt.cli.commands.explore import listen, make_url
+from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.options import flag
+from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.fair_queue import QueueLimits
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
+
+PORT = 8000
+
+
+def command(
+    *,
+    model: Annotated[
+        tuple[str, ...],
+        flag(
+            "a model, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
+            "MODEL",
+            default="default",
+        ),
+    ] = (),
+    host: Annotated[
+        str, flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[int, flag("port to listen on; 0 for any free one", "N")] = PORT,
+    api_key: Annotated[
+        str | None,
+        flag(
+            "clients must send it; better as GLASSGPT_API_KEY in the environment, unseen by others",
+            "KEY",
+            default="none",
+        ),
+    ] = None,
+    max_batch_size: Annotated[
+        int | None, flag("sequences computed together", "N", default="16 on a CPU, 64 on a GPU")
+    ] = None,
+    max_queue: Annotated[int, flag("prompts that may wait; further ones get 429", "N")] = 256,
+    max_queue_tokens: Annotated[
+        int, flag("tokens that these may take, of prompts and of completions", "N")
+    ] = 1_000_000,
+    timeout: Annotated[float, flag("seconds for one request", "S")] = 600,
+    drain_timeout: Annotated[
+        float,
+        flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S"),
+    ] = 30,
+    max_model_memory: Annotated[
+        float | None,
+        flag("GB for all models; the least recently used are unloaded above it", "GB", default="no limit"),
+    ] = None,
+    cors_origin: Annotated[
+        tuple[str, ...], flag("a page's origin that may send requests; repeatable", "URL", default="none")
+    ] = (),
+    allowed_host: Annotated[
+        tuple[str, ...],
+        flag("a further name in the Host header, for a proxy; repeatable", "NAME", default="none"),
+    ] = (),
+    explorer: Annotated[
+        bool,
+        flag("the Explorer at /explorer/, for the latest requests with their text", default=""),
+    ] = False,
+    keep_minutes: Annotated[float, flag("how long the Explorer can open a request", "N")] = 10,
+    log: Annotated[str, flag("none, requests (one line each), prompts (with their text)", "WHAT")] = "none",
+    device: Device = None,
+    dtype: Dtype = None,
+) -> int:
+    """Serve completions to the clients of OpenAI's API: POST /v1/completions, with scoring by echo and
+    logprobs; see docs/serve.md. It is ready when GET /health is 200. SIGTERM and Ctrl-C let admitted requests
+    finish."""
+    if not host.strip():  # the system would bind every address
+        raise UserError("--host is empty; is a shell variable unset? Omit it to listen on 127.0.0.1.")
+    try:
+        from glassgpt.http.middleware import is_loopback
+        from glassgpt.serve.app import make_app
+        from glassgpt.serve.models import ModelPool, find_models
+        from glassgpt.serve.server import run
+        from glassgpt.serve.settings import ServerSettings
+    except ModuleNotFoundError as error:
+        needed = ("fastapi", "starlette", "orjson", "uvicorn", "prometheus_client")
+        if error.name is None or error.name.partition(".")[0] not in needed:
+            raise
+        raise UserError(
+            f"serve needs {error.name}, which is not installed. Type: pip install 'glassgpt[serve]'"
+        ) from None
+    if max_model_memory is not None and max_model_memory <= 0:
+        raise SettingError(
+            f"--max-model-memory {max_model_memory} is not above 0. Give gigabytes, or omit it."
+        )
+    if drain_timeout < 0:
+        raise SettingError(f"--drain-timeout {drain_timeout} is below 0. 30 is usual.")
+    settings = ServerSettings(
+        host=host,
+        api_key=os.environ.get("GLASSGPT_API_KEY") if api_key is None else api_key,
+        max_batch_size=max_batch_size,
+        queue=QueueLimits(max_queue, max_queue_tokens),
+        timeout=timeout,
+        max_model_memory=None if max_model_memory is None else int(max_model_memory * 1e9),
+        cors_origins=cors_origin,
+        allowed_hosts=allowed_host,
+        explorer=explorer,
+        keep_minutes=keep_minutes,
+        log=log,
+    )
+    listener = listen(host, port)
+    specs = find_models(model if model else ("default",), progress=terminal.progress)
+
+    def load_model(path: Path) -> GPT:
+        return load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
+
+    pool = ModelPool(
+        specs,
+        load_model,
+        max_batch_size=max_batch_size,
+        queue=settings.queue,
+        max_memory=settings.max_model_memory,
+    )
+    url = make_url(host, listener.getsockname()[1])
+    if not is_loopback(host) and settings.api_key is None:
+        terminal.note(
+            f"warning: with --host {host} and no API key anyone who can reach this machine can use the model"
+        )
+    if log != "none":
+        log_to_stderr()
+    raise_file_limit()
+
+    def announce() -> None:
+        print(f"{url}v1", flush=True)
+        terminal.note("serving at this URL; press Ctrl-C to stop")
+
+    run(make_app(pool, settings), listener, drain_timeout=drain_timeout, on_start=announce)
+    return 0
+
+
+def log_to_stderr() -> None:
+    logger = logging.getLogger("glassgpt.serve")
+    logger.setLevel(logging.INFO)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+
+
+def raise_file_limit() -> None:
+    """A connection is an open file, and the usual limit of 1,024 leaves few for anything else."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,155 @@
+"""`glassgpt summarize FILE`: a summary of a text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from glassgpt.cli import terminal
+from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.task_records import (
+    Beams,
+    Json,
+    check_file,
+    finish,
+    make_problems,
+    print_json,
+    print_line,
+    read_whole,
+)
+from glassgpt.errors import SettingError
+from glassgpt.tasks.records import TABLES, TEXT_FIELD, Problems, kind_of, read_records, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from glassgpt.gpt import GPT
+    from glassgpt.tasks.definition import Task
+
+
+def command(
+    files: Annotated[
+        Positional[tuple[str, ...]],
+        flag(
+            "text files, each of them one text; .jsonl, .tsv or .csv files of records; - for stdin",
+            "FILE...",
+            default="",
+        ),
+    ],
+    *,
+    model: Annotated[
+        str, flag("a model made for summaries, or any other (zero-shot)", "MODEL")
+    ] = "summarize",
+    zero_shot: Annotated[
+        bool, flag("the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences", default="")
+    ] = False,
+    beams: Beams = None,
+    max_new_tokens: Annotated[
+        int | None, flag("end after this many tokens", "N", default="as the task says")
+    ] = None,
+    seed: Annotated[int | None, flag("seed, for zero-shot summaries", "N", default="random")] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    json: Json = False,
+) -> int:
+    """Summarize texts, offline, with the shipped model and its adapter. Of a text that is longer than the
+    model can read, it says which part the summary is of."""
+    from glassgpt.tasks.summarize import summary_task
+
+    if not files:
+        raise SettingError("summarize: FILE... is missing. See glassgpt summarize --help")
+    for name in files:
+        check_file(name)
+    problems = make_problems()
+    gpt = load(model, device, dtype, 1 if beams is None else beams)
+    task = summary_task(gpt, zero_shot)
+    given = {"beams": beams, "max_new_tokens": max_new_tokens, "seed": seed}
+    decoding = {name: value for name, value in given.items() if value is not None}
+    if beams is not None:  # a search draws nothing
+        task = without_sampling(task)
+    single = len(files) == 1 and not is_table(files[0])
+    count = 0
+    for name, number, text in read_texts(files, task, problems):
+        count += 1
+        if text is None:
+            if json:
+                print_json({"file": name, "record": number, "error": "there is no text to summarize"})
+            continue
+        if len(files) > 1 and not json:
+            print(terminal.dim(f"--- {name} ---"))
+        write_summary(gpt, task, text, decoding, {"file": name, "record": number}, json, single, problems)
+    return finish(problems, count)
+
+
+def is_table(name: str) -> bool:
+    return kind_of(Path(name)) in (*TABLES, ".jsonl", ".ndjson")
+
+
+def without_sampling(task: Task) -> Task:
+    import dataclasses
+
+    kept = {k: v for k, v in task.decoding.items() if k not in ("temperature", "top_k", "top_p")}
+    return dataclasses.replace(task, decoding=kept)
+
+
+def read_texts(
+    files: tuple[str, ...], task: Task, problems: Problems
+) -> Iterator[tuple[str, int, str | None]]:
+    """Every text with the name of its file and its number there."""
+    for name in files:
+        if not is_table(name):
+            text = read_whole(name)
+            if not text.strip():
+                problems.skip(1, f"{name} is empty", "empty")
+            yield name, 1, text.strip() if text.strip() else None
+            continue
+        for record in read_records(Path(name), problems):
+            fields = (task.direction().source, TEXT_FIELD, "document", "source")
+            yield name, record.number, source_of(record, fields, problems)
+
+
+def write_summary(
+    gpt: GPT,
+    task: Task,
+    text: str,
+    decoding: dict[str, Any],
+    place: dict[str, Any],
+    json: bool,
+    single: bool,
+    problems: Problems,
+) -> None:
+    """Print one summary, streamed where there is only one and nothing has to be chosen afterwards."""
+    from glassgpt.tasks.generate import make_encoder, make_output, run_task
+    from glassgpt.tasks.summarize import describe_cut
+
+    if single and not json and task.settings(**decoding).beams is None and task.sentences is None:
+        prompt = make_encoder(gpt, task).prompt(text)
+        stream = gpt.stream(prompt.ids, settings=task.settings(**decoding))
+        wrapper = terminal.make_wrapper()
+        started = False
+        for piece in stream:
+            piece = piece if started else piece.lstrip()
+            started = started or bool(piece)
+            sys.stdout.write(wrapper.push(terminal.sanitize(piece)))
+            sys.stdout.flush()
+        sys.stdout.write(wrapper.flush() + "\n")
+        assert stream.generation is not None
+        output = make_output(task, prompt, stream.generation)
+    else:
+        with terminal.spinner("summarizing"):
+            (output,) = run_task(gpt, task, [text], **decoding)
+        if json:
+            print_json({
+                **place, "text": output.text, "source_tokens": output.source_tokens,
+                "kept_tokens": output.kept_tokens, "finish_reason": output.finish_reason, "seed": output.seed,
+            })  # fmt: skip
+        else:
+            print_line(output.text)
+    remark = describe_cut(task, output)
+    if remark is not None:
+        if single:
+            terminal.note(f"note: {remark}")
+        else:
+            problems.note(place["record"], remark, "cut")

@@ -1,0 +1,132 @@
+"""`glassgpt translate TEXT --to fr`: translation with a decoder-only model."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from glassgpt.cli import terminal
+from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.task_records import (
+    BATCH,
+    Beams,
+    File,
+    Json,
+    finish,
+    in_batches,
+    make_problems,
+    note_all,
+    print_json,
+    print_line,
+    read_inputs,
+)
+from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, source_of
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
+    from glassgpt.tasks.definition import Task
+
+
+def command(
+    text: Annotated[
+        Positional[str | None],
+        flag("the text to translate; - reads stdin, a line at a time", "[TEXT]", default=""),
+    ] = None,
+    *,
+    to: Annotated[str, flag("the language to translate into: fr or en", "LANGUAGE")],
+    file: File = None,
+    model: Annotated[str, flag("a model made for translation", "MODEL")] = "en-fr",
+    beams: Beams = None,
+    whole_lines: Annotated[
+        bool, flag("do not cut lines into sentences: the model learned single sentences", default="")
+    ] = False,
+    device: Device = None,
+    dtype: Dtype = None,
+    json: Json = False,
+) -> int:
+    """Translate English into French or French into English, offline, with the model that comes along. The
+    translation is streamed to stdout; remarks go to stderr. A file gives a line for each of its records."""
+    from glassgpt.tasks.translate import translation_task
+
+    problems = make_problems()
+    records = read_inputs(text, file, "translate --to fr", problems)
+    gpt = load(model, device, dtype, 1 if beams is None else beams)
+    task = translation_task(gpt, to)
+    decoding: dict[str, Any] = {} if beams is None else {"beams": beams}
+    if (
+        text is not None
+        and text != "-"
+        and file is None
+        and not json
+        and task.settings(**decoding).beams is None
+    ):
+        write_stream(gpt, text, to, not whole_lines)
+        return 0
+    one_by_one = file is None  # what is typed into a pipe is answered at once
+    count = 0
+    for some in in_batches(records, 1 if one_by_one else BATCH):
+        count += len(some)
+        with terminal.spinner(f"translating records {some[0].number} to {some[-1].number}"):
+            results = translate_records(gpt, task, some, to, not whole_lines, problems, decoding)
+        for values in results:
+            if json:
+                print_json(values)
+            else:
+                print_line(values.get("text", ""))
+    return finish(problems, count)
+
+
+def write_stream(gpt: GPT, text: str, to: str, sentences: bool) -> None:
+    from glassgpt.tasks.translate import TranslationStream
+
+    stream = TranslationStream(gpt, text, to, sentences)
+    wrapper = terminal.make_wrapper()
+    for piece in stream:
+        sys.stdout.write(wrapper.push(terminal.sanitize(piece)))
+        sys.stdout.flush()
+    sys.stdout.write(wrapper.flush() + "\n")
+    sys.stdout.flush()
+    note_all(stream.notes)
+
+
+def translate_records(
+    gpt: GPT,
+    task: Task,
+    records: list[Record],
+    to: str,
+    sentences: bool,
+    problems: Problems,
+    decoding: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """A result for each record: a translation, or what is wrong with it. An empty line stays one."""
+    from glassgpt.tasks.translate import translate
+
+    results: dict[int, dict[str, Any]] = {}
+    wanted: dict[str, list[tuple[int, str]]] = {}  # by language
+    for record in records:
+        if list(record.values) == [TEXT_FIELD] and record.values[TEXT_FIELD] == "":
+            results[record.number] = {"record": record.number, "source": "", "text": ""}
+            continue
+        into = record.values.get("to", to)
+        if into not in {direction.name for direction in task.directions}:
+            problem = f"the language {into!r} is not one of {', '.join(d.name for d in task.directions)}"
+            problems.skip(record.number, problem, "of an unknown language")
+            results[record.number] = {"record": record.number, "error": problem}
+            continue
+        before = problems.skipped
+        source = source_of(record, (task.direction(into).source, TEXT_FIELD, "source"), problems)
+        if source is None:
+            assert problems.skipped > before
+            results[record.number] = {"record": record.number, "error": "there is no text to translate"}
+            continue
+        wanted.setdefault(into, []).append((record.number, source))
+    for into, items in wanted.items():
+        made = translate(gpt, [source for _, source in items], into, sentences=sentences, **decoding)
+        for (number, source), one in zip(items, made, strict=True):
+            for remark in one.notes:
+                problems.note(number, remark, "doubtful")
+            results[number] = {
+                "record": number, "source": source, "to": into, "text": one.text, "notes": one.notes,
+            }  # fmt: skip
+    return [results[record.number] for record in records]

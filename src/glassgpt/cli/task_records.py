@@ -1,0 +1,107 @@
+"""What the commands of tasks share: where their texts come from, and how problems are reported."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from glassgpt.cli import terminal
+from glassgpt.cli.options import flag
+from glassgpt.cli.text import read_stdin
+from glassgpt.errors import UserError
+from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
+
+BATCH = 32  # records that are computed together
+
+File = Annotated[
+    str | None,
+    flag("a .jsonl, .tsv or .csv file of records, or a text file, a text a line", "FILE", default=""),
+]
+Beams = Annotated[int | None, flag("beam search of this width", "N", default="as the task says")]
+Json = Annotated[bool, flag("print a JSON object for each text, one per line", default="")]
+
+Item = TypeVar("Item")
+
+
+def make_problems() -> Problems:
+    return Problems(lambda line: terminal.note(f"note: {line}"))
+
+
+def read_inputs(text: str | None, file: str | None, command: str, problems: Problems) -> Iterator[Record]:
+    """The records of a command: a typed text, the lines of stdin (for `-`), or those of a file.
+
+    What is wrong with the arguments is an error now, before a model is loaded.
+    """
+    if file is not None:
+        if text is not None:
+            raise UserError(f"TEXT and --file {file} are both given. Leave one of them out.")
+        check_file(file)
+        return read_records(Path(file), problems)
+    if text is None and not sys.stdin.isatty():
+        text = "-"
+    if text == "-":
+        return stdin_lines(command)
+    if text is None or not text.strip():
+        raise UserError(f"the text is empty. Type: glassgpt {command} 'some text'")
+    return iter([Record(1, {TEXT_FIELD: text})])
+
+
+def check_file(name: str) -> None:
+    if name != "-" and not Path(name).exists():
+        raise UserError(f"{name} does not exist. Check the path.")
+
+
+def stdin_lines(command: str) -> Iterator[Record]:
+    """Each line as it comes, so that a command can stand in a pipe."""
+    number = 0
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"stdin, line {number} is not UTF-8: byte 0x{raw[error.start]:02x}. "
+                "Convert it first: iconv -f LATIN1 -t UTF-8"
+            ) from None
+        yield Record(number, {TEXT_FIELD: line.rstrip("\r\n")})
+    if number == 0:
+        raise UserError(f"stdin is empty. Pipe some text in, or type: glassgpt {command} 'some text'")
+
+
+def read_whole(name: str) -> str:
+    """A text file, or stdin, as one text."""
+    if name == "-":
+        return read_stdin()
+    problems = Problems()
+    return "\n".join(record.values[TEXT_FIELD] for record in read_records(Path(name), problems))
+
+
+def in_batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while some := list(islice(items, size)):
+        yield some
+
+
+def print_json(values: dict[str, Any]) -> None:
+    print(jsonlib.dumps(values, ensure_ascii=False), flush=True)
+
+
+def print_line(text: str) -> None:
+    """One line of output for one record."""
+    print(terminal.sanitize(" ".join(text.split())), flush=True)
+
+
+def finish(problems: Problems, records: int) -> int:
+    """Print the count of problems; the exit code: an error only if no record could be used."""
+    total = records + problems.unread
+    summary = problems.summary(total)
+    if summary is not None and total > 1:
+        terminal.note(f"note: {summary}")
+    return 2 if total and problems.skipped >= total else 0
+
+
+def note_all(notes: Sequence[str]) -> None:
+    for message in dict.fromkeys(notes):
+        terminal.note(f"note: {message}")

@@ -1,0 +1,38 @@
+"""compare.py for two models in torch: the head's logits are never held for more than a chunk of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from glassgpt.backend import ScoreRequest
+from glassgpt.evaluate.compare import Agreements
+from glassgpt.evaluate.windows import Window
+from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model.divergence import kl_divergence
+from glassgpt.model.scoring import batch_limits
+from glassgpt.model.scoring_batches import pack_texts, scored_hidden
+from glassgpt.model.threads import map_over_threads
+
+
+def torch_agreements(a: TorchBackend, b: TorchBackend, rows: Sequence[Window]) -> Agreements:
+    """On a CPU each window in a thread of its own."""
+    chunk = batch_limits(a.model).chunk
+    if all(backend.device.type == "cpu" for backend in (a, b)):
+        return map_over_threads(lambda row: _agree(a.model, b.model, row, chunk), rows)
+    return ((row, _agree(a.model, b.model, row, chunk)) for row in rows)
+
+
+@torch.inference_mode()
+def _agree(a: GPT2, b: GPT2, row: Window, chunk: int) -> tuple[float, float]:
+    packed = pack_texts([ScoreRequest(row.ids, row.first)])
+    x, y = scored_hidden(a, packed), scored_hidden(b, packed)  # (N, C) each
+    divergence = same = 0.0
+    for start in range(0, len(x), chunk):
+        some = slice(start, start + chunk)
+        p = a.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
+        q = b.head(y[some]).float().to(p.device).log_softmax(dim=-1)
+        divergence += float(kl_divergence(p, q).cpu().sum(dtype=torch.float64))
+        same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())
+    return divergence, same

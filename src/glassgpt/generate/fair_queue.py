@@ -1,0 +1,106 @@
+"""The queue before the engine: bounded in requests and in tokens, and fair between clients."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from glassgpt.errors import UserError
+
+
+class QueueFullError(UserError):
+    """Too much is waiting already; try again after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """How much may wait; what already runs does not count."""
+
+    max_requests: int = 256
+    max_tokens: int = 1_000_000  # of prompts, and of what is asked for after them
+
+
+class Waiting(Protocol):
+    @property
+    def client(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Waiting)
+
+
+class FairQueue(Generic[Item]):
+    """Clients take turns; the requests of one client keep their order.
+
+    A client with a thousand requests delays another one's first request by one turn, not by a thousand.
+    """
+
+    def __init__(self, limits: QueueLimits | None = None) -> None:
+        self.limits = QueueLimits() if limits is None else limits
+        self._clients: OrderedDict[str, deque[Item]] = OrderedDict()  # the first is the next to have its turn
+        self._length = 0
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Item]:
+        for items in self._clients.values():
+            yield from items
+
+    def push(self, items: Sequence[Item], room: int = 0) -> None:
+        """Append all of the items or none. Those for which there is `room` beyond the queue do not wait.
+
+        An empty queue takes any number: a batch that is larger than the bound would never be admitted.
+        """
+        if self._length:
+            tokens = self.tokens + sum(item.tokens for item in items)
+            if self._length + len(items) > self.limits.max_requests + room:
+                raise QueueFullError(
+                    f"{self._length} requests are already waiting; at most {self.limits.max_requests} may. "
+                    "Try again in a moment."
+                )
+            if tokens > self.limits.max_tokens:
+                raise QueueFullError(
+                    f"{self.tokens:,} tokens are already waiting; at most {self.limits.max_tokens:,} may. "
+                    "Try again in a moment."
+                )
+        for item in items:
+            self._clients.setdefault(item.client, deque()).append(item)
+            self._length += 1
+            self.tokens += item.tokens
+
+    def peek(self) -> Item | None:
+        """The item whose turn it is."""
+        return next(iter(self._clients.values()))[0] if self._clients else None
+
+    def end_turn(self, remove: bool) -> None:
+        """Remove the item whose turn it was, or keep it for its client's next turn."""
+        client, items = next(iter(self._clients.items()))
+        if remove:
+            self._forget(items.popleft())
+        self._clients.move_to_end(client)
+        if not items:
+            del self._clients[client]
+
+    def remove(self, item: Item) -> bool:
+        """Take an item out wherever it stands; False if it is not here."""
+        items = self._clients.get(item.client)
+        if items is None or item not in items:
+            return False
+        items.remove(item)
+        self._forget(item)
+        if not items:
+            del self._clients[item.client]
+        return True
+
+    def _forget(self, item: Item) -> None:
+        self._length -= 1
+        self.tokens -= item.tokens

@@ -1,0 +1,78 @@
+"""The server's FastAPI app: middleware, error handlers, the endpoints, and a document that describes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+import glassgpt
+from glassgpt.http.errors import add_error_handlers, openai_error
+from glassgpt.http.middleware import SecurityMiddleware
+from glassgpt.serve import page, routes
+from glassgpt.serve.auth import ApiKeyMiddleware
+from glassgpt.serve.models import ModelPool
+from glassgpt.serve.settings import ServerSettings
+from glassgpt.serve.state import ServerState
+
+
+def make_app(pool: ModelPool, settings: ServerSettings | None = None) -> FastAPI:
+    """The server of a pool's models. They are loaded when it starts; until then /health is 503."""
+    settings = ServerSettings() if settings is None else settings
+    state = ServerState(pool, settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(state.load_models(pool.load_all))
+        yield
+        loading.cancel()
+        pool.close()
+
+    app = FastAPI(
+        title="GlassGPT", version=glassgpt.__version__, docs_url=None, redoc_url=None, lifespan=lifespan
+    )
+    app.state.server = state
+    add_error_handlers(app, openai_error, validation_status=400)
+    app.include_router(routes.router)
+    app.include_router(page.router)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    # The last one added is the first that a request meets.
+    if settings.explorer:
+        app.add_middleware(page.ExplorerMiddleware, state=state)
+    if settings.api_key is not None:
+        app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+        )
+    app.add_middleware(
+        SecurityMiddleware,
+        host=settings.host,
+        max_body_bytes=settings.max_body_bytes,
+        hosts=settings.allowed_hosts,
+        origins=settings.cors_origins,
+        any_host=True,
+        wrong_host_status=403,
+        error_format=openai_error,
+    )
+    return app
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, without what FastAPI assumes and this server does not do (422)."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema

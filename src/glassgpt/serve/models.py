@@ -1,0 +1,216 @@
+"""The models of a server: named when it starts, loaded when they are asked for, within a bound of memory.
+
+A request chooses among these names and nothing else: no name in it is ever looked up as a file or on the hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+import glassgpt
+from glassgpt.errors import SettingError
+from glassgpt.generate.engine import Engine
+from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.generate.service import Service
+from glassgpt.gpt import CACHE_BYTES, GPT
+from glassgpt.http.errors import ApiError
+from glassgpt.progress import Progress, no_progress
+from glassgpt.serve.logprobs import TokenTexts
+
+CPU_BATCH_SIZE, GPU_BATCH_SIZE = 16, 64  # sequences computed together, unless it is said
+
+Loader = Callable[[Path], GPT]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model by the name that requests use, and where its files are."""
+
+    name: str
+    path: Path
+
+
+def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[ModelSpec]:
+    """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if they have to be."""
+    from glassgpt.weights.registry import resolve_model
+
+    found: dict[str, ModelSpec] = {}
+    for given in names:
+        alias, separator, source = given.partition("=")
+        name = alias if separator and source else given
+        if name in found:
+            raise SettingError(f"two models are named {name!r}. Give one another name: --model NAME={given}")
+        path, _ = resolve_model(source if separator and source else given, progress=progress)
+        found[name] = ModelSpec(name, path)
+    if not found:
+        raise SettingError("a server needs a model. Write --model default, for example.")
+    return list(found.values())
+
+
+@dataclass(eq=False)
+class LoadedModel:
+    """A model in memory, with the service that computes with it."""
+
+    spec: ModelSpec
+    gpt: GPT
+    service: Service
+    texts: TokenTexts
+    fingerprint: str
+    users: int = 0  # requests that have it now
+
+    @classmethod
+    def load(
+        cls, spec: ModelSpec, loader: Loader, max_batch_size: int | None, queue: QueueLimits
+    ) -> LoadedModel:
+        gpt = loader(spec.path)
+        rows = choose_batch_size(gpt) if max_batch_size is None else max_batch_size
+        engine = Engine(gpt.backend.with_rows(rows), gpt.tokenizer)
+        return cls(
+            spec,
+            gpt,
+            Service(engine, queue, gpt.lock),
+            TokenTexts(gpt.tokenizer, engine.vocab_size),
+            f"fp_{gpt.backend.fingerprint()[:12]}",
+        )
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def context(self) -> int:
+        return self.service.engine.backend.context
+
+    @property
+    def memory(self) -> int:
+        """Bytes of weights and cache, as float32 would take: an upper bound."""
+        config = self.gpt.config
+        row = 2 * config.n_layer * self.context * config.n_embd * 4
+        return config.n_parameters * 4 + self.service.rows * row
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text. The name of the end-of-text token alone stands for that token."""
+        if self.gpt.tokenizer is None:
+            raise ApiError(400, f"The model {self.name} has no tokenizer. Send token ids.", "prompt")
+        special = self.eos_text
+        if special is not None and text == special:
+            assert self.gpt.tokenizer.eot_id is not None
+            return [self.gpt.tokenizer.eot_id]
+        return self.gpt.tokenizer.encode(text)
+
+    @property
+    def eos_text(self) -> str | None:
+        tokenizer = self.gpt.tokenizer
+        if tokenizer is None or tokenizer.eot_id is None:
+            return None
+        return tokenizer.decode([tokenizer.eot_id])
+
+
+def choose_batch_size(gpt: GPT) -> int:
+    device = getattr(getattr(gpt.backend, "device", None), "type", "cpu")
+    row = 2 * gpt.config.n_layer * gpt.backend.context * gpt.config.n_embd * 4
+    return max(1, min(CPU_BATCH_SIZE if device == "cpu" else GPU_BATCH_SIZE, CACHE_BYTES // row))
+
+
+class ModelPool:
+    """All models of a server. Loading happens in a thread, one at a time, while others are served."""
+
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        loader: Loader = glassgpt.load,
+        *,
+        max_batch_size: int | None = None,
+        queue: QueueLimits | None = None,
+        max_memory: int | None = None,
+    ) -> None:
+        self.specs = {spec.name: spec for spec in specs}
+        self.loader = loader
+        self.max_batch_size = max_batch_size
+        self.queue = QueueLimits() if queue is None else queue
+        self.max_memory = max_memory
+        self.created = int(time.time())
+        self.ready = False  # all of them were loaded once
+        self.contexts: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        self.loaded: dict[str, LoadedModel] = {}  # the least recently used one first
+        self._loading = asyncio.Lock()
+
+    async def load_all(self) -> None:
+        """Load every model once, so that a broken one is known at the start; the last used ones stay."""
+        for name in reversed(list(self.specs)):  # the first one is the default: it is the last to go
+            async with self.use(name):
+                pass
+        self.ready = True
+
+    @asynccontextmanager
+    async def use(self, name: str | None) -> AsyncIterator[LoadedModel]:
+        """A model for the time of one request: it is not unloaded meanwhile."""
+        name = next(iter(self.specs)) if name is None else name
+        if name not in self.specs:
+            raise ApiError(
+                404, f"The model {name[:100]!r} does not exist. There are: {', '.join(self.specs)}.",
+                "model", code="model_not_found",
+            )  # fmt: skip
+        model = await self._get(name)
+        model.users += 1
+        try:
+            yield model
+        finally:
+            model.users -= 1
+
+    async def _get(self, name: str) -> LoadedModel:
+        if name not in self.loaded:
+            async with self._loading:
+                if name not in self.loaded:
+                    self._make_room(self.sizes.get(name, 0))
+                    model = await anyio.to_thread.run_sync(
+                        LoadedModel.load, self.specs[name], self.loader, self.max_batch_size, self.queue
+                    )
+                    self._check_size(model)
+                    self.contexts[name] = model.context
+                    self.sizes[name] = model.memory
+                    self._make_room(model.memory)  # the first time, the size was not known before
+                    self.loaded[name] = model
+        self.loaded[name] = self.loaded.pop(name)
+        return self.loaded[name]
+
+    def _make_room(self, needed: int) -> None:
+        """Unload models that are not in use, the least recently used first, until `needed` bytes fit."""
+        if self.max_memory is None:
+            return
+        for name, model in list(self.loaded.items()):
+            if self.memory + needed <= self.max_memory:
+                return
+            if not model.users:
+                del self.loaded[name]
+                model.service.close()
+        if self.memory + needed > self.max_memory:
+            raise ApiError(
+                503, "The memory for models is full, and all of them are in use. Try again in a moment.",
+                "model", {"retry-after": "1"}, code="models_busy",
+            )  # fmt: skip
+
+    def _check_size(self, model: LoadedModel) -> None:
+        if self.max_memory is not None and model.memory > self.max_memory:
+            model.service.close()
+            raise SettingError(
+                f"{model.name} takes {model.memory / 1e9:.1f} GB with its cache, more than the "
+                f"{self.max_memory / 1e9:.1f} GB of --max-model-memory. Raise it, or lower --max-batch-size."
+            )
+
+    @property
+    def memory(self) -> int:
+        return sum(model.memory for model in self.loaded.values())
+
+    def close(self) -> None:
+        for model in self.loaded.values():
+            model.service.close()
+        self.loaded.clear()

@@ -1,0 +1,258 @@
+"""What comes in and goes out: OpenAI's completions with their extras, and the smaller endpoints.
+
+A field that is null has its default. One that is unknown, of the wrong type or out of range is refused by
+name: nothing that a client sends is silently ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+MAX_PROMPTS = 2048
+MAX_PROMPT_CHARACTERS = 1_000_000
+MAX_N = 128
+MAX_LOGPROBS = 20
+MAX_STOPS = 16
+MAX_BIASES = 1024
+MAX_TOKEN_ID = 2**31 - 1
+
+
+def explained(message: str) -> WrapValidator:
+    """One sentence in place of pydantic's list of what each member of a union expected."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(message) from None
+
+    return WrapValidator(check)
+
+
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARACTERS)]
+Ids = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_PROMPT_CHARACTERS)]
+Prompt = Annotated[
+    Text
+    | Ids
+    | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)]
+    | Annotated[list[Ids], Field(min_length=1, max_length=MAX_PROMPTS)],
+    explained(
+        "must be a string, a list of strings, a list of token ids or a list of lists of token ids, "
+        f"and not empty; at most {MAX_PROMPTS} prompts of {MAX_PROMPT_CHARACTERS:,} characters"
+    ),
+]
+StopString = Annotated[str, Field(min_length=1, max_length=256)]
+Stop = Annotated[
+    StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)],
+    explained(f"must be a string or a list of at most {MAX_STOPS} strings of 1 to 256 characters"),
+]
+LogitBias = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=MAX_BIASES),
+    explained(f"must map at most {MAX_BIASES} token ids to numbers from -100 to 100"),
+]
+Name = Annotated[str, Field(max_length=256)]
+Pattern = Annotated[str, Field(max_length=100_000)]
+JsonSchema = dict[str, Any]
+Choices = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(min_length=1, max_length=1000)
+]
+
+
+class Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(Schema):
+    include_usage: bool | None = None
+
+
+class TextFormat(Schema):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Schema):
+    type: Literal["json_object"]
+
+
+class NamedJsonSchema(Schema):
+    name: Name | None = None
+    description: Pattern | None = None
+    content: JsonSchema | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Schema):
+    type: Literal["json_schema"]
+    json_schema: NamedJsonSchema
+
+
+ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
+
+
+class CompletionRequest(Schema):
+    """OpenAI's fields, then those that vLLM added."""
+
+    model: Name | None = Field(None, description="One of GET /v1/models; by default the first.")
+    prompt: Prompt | None = Field(None, description="By default the beginning of a document.")
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)] | None = Field(
+        None, description="16 by default. With 0, echo and logprobs the prompt is scored."
+    )
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(None, description="0 is greedy.")
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    stop: Stop | None = None
+    suffix: Text | None = Field(None, description="Refused: GPT-2 continues a text, it cannot fill a gap.")
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    logit_bias: LogitBias | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: Name | None = None
+    # Extras.
+    top_k: Annotated[int, Field(ge=-1, le=MAX_TOKEN_ID)] | None = Field(
+        None, description="-1 or 0 switches it off."
+    )
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.001, le=1000)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_BIASES)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = Field(None, description="text, json_object or json_schema.")
+    guided_json: JsonSchema | None = Field(None, description="A JSON schema that the text follows.")
+    guided_regex: Pattern | None = Field(None, description="A regular expression that the text matches.")
+    guided_choice: Choices | None = Field(None, description="The text is one of these strings.")
+    guided_grammar: Pattern | None = Field(None, description="A grammar in the syntax of Lark or GBNF.")
+    return_token_ids: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=MAX_TOKEN_ID)] | None = Field(
+        None, description="Keep the last tokens of a prompt; -1 keeps as many as fit."
+    )
+
+
+class Logprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class PromptLogprob(BaseModel):
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+class CompletionChoice(BaseModel):
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: Literal["stop", "length"] | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | None = None
+
+
+class PromptTokensDetails(BaseModel):
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class Completion(BaseModel):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: Usage | None
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    error: ErrorDetail
+
+
+class ModelCard(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int | None  # None until it was loaded once
+    loaded: bool
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class Version(BaseModel):
+    version: str
+
+
+class TokenizeRequest(Schema):
+    model: Name | None = None
+    prompt: Text
+    add_special_tokens: bool | None = Field(None, description="Changes nothing: GPT-2 adds none.")
+    return_token_strs: bool | None = None
+
+
+class TokenizeResponse(BaseModel):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Schema):
+    model: Name | None = None
+    tokens: Annotated[list[TokenId], Field(max_length=MAX_PROMPT_CHARACTERS)]
+
+
+class DetokenizeResponse(BaseModel):
+    prompt: str
+
+
+class TokenizerInfo(BaseModel):
+    """What lm-evaluation-harness and others ask for before they tokenize through the server."""
+
+    tokenizer_class: str | None
+    model_max_length: int
+    vocab_size: int
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+    hash: str | None

@@ -1,0 +1,108 @@
+"""What the requests of one server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from glassgpt.http.errors import ApiError
+from glassgpt.serve.completions import Completion, Delivery
+from glassgpt.serve.metrics import Metrics
+from glassgpt.serve.models import ModelPool
+from glassgpt.serve.recent import RecentRequests
+from glassgpt.serve.settings import ServerSettings
+
+log = logging.getLogger("glassgpt.serve")
+
+
+class ServerState:
+    def __init__(self, pool: ModelPool, settings: ServerSettings) -> None:
+        self.pool = pool
+        self.settings = settings
+        self.metrics = Metrics(pool)
+        self.recent = RecentRequests(settings.keep_minutes if settings.explorer else 0)
+        self.admitted = 0  # requests that will be answered, even if the server shuts down now
+        self.draining = False
+        self.failed: BaseException | None = None  # why a model could not be loaded
+        self.on_failure: Callable[[], None] = lambda: None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._delivery: Delivery | None = None
+
+    @property
+    def delivery(self) -> Delivery:
+        if self._delivery is None:
+            self._delivery = Delivery(asyncio.get_running_loop())
+        return self._delivery
+
+    async def load_models(self, load: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await load()
+        except Exception as error:
+            self.failed = error
+            self.on_failure()
+
+    def check_available(self) -> None:
+        if self.draining:
+            raise ApiError(
+                503, "The server is shutting down.", None, {"retry-after": "1", "connection": "close"},
+                code="shutting_down",
+            )  # fmt: skip
+        if not self.pool.ready:
+            raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Admit a request: the server does not end before it is finished."""
+        self.check_available()
+        self.admitted += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.admitted -= 1
+            if not self.admitted:
+                self._idle.set()
+
+    def begin(self, completion: Completion) -> None:
+        name, prompts = completion.model.name, [ids for _, ids in completion.prompts]
+        self.metrics.prompt_tokens.labels(name).inc(sum(map(len, prompts)))
+        self.recent.begin(completion.id, name, prompts)
+
+    def end(self, completion: Completion, outcome: str) -> None:
+        name, now = completion.model.name, time.monotonic()
+        job = completion.jobs[0]
+        self.metrics.requests.labels(name, outcome).inc()
+        self.metrics.request_time.labels(name).observe(now - job.submitted)
+        if job.started is not None:
+            self.metrics.queue_time.labels(name).observe(job.started - job.submitted)
+        self.recent.end(completion.id, outcome)
+        if self.settings.log != "none":
+            self._log(completion, outcome, now - job.submitted)
+
+    def _log(self, completion: Completion, outcome: str, seconds: float) -> None:
+        """One line for a request; its prompts only where they were asked for."""
+        tokens = sum(len(ids) for _, ids in completion.prompts)
+        line = f"{completion.id} {completion.model.name} {outcome} {tokens}+{completion.generated} tokens "
+        line += f"{seconds:.3f} s"
+        if self.settings.log == "prompts":
+            texts = [completion.model.texts.decode(ids) for _, ids in completion.prompts]
+            line += f" {texts!r}"
+        log.info(line)
+
+    async def wait_until_idle(self) -> None:
+        await self._idle.wait()
+
+
+async def get_state(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+StateDep = Annotated[ServerState, Depends(get_state)]

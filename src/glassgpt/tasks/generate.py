@@ -1,0 +1,68 @@
+"""Run a task that writes: encode the sources, generate, and say what was seen of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from glassgpt.errors import SettingError, UserError
+from glassgpt.tasks.definition import Task
+from glassgpt.tasks.encode import Encoder, Prompt
+from glassgpt.tasks.sentences import first_sentences
+
+if TYPE_CHECKING:
+    from glassgpt.generate.generation import Generation
+    from glassgpt.gpt import GPT
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a task wrote for one source."""
+
+    text: str
+    source_tokens: int
+    kept_tokens: int  # of them the model saw so many
+    finish_reason: str
+    score: float | None = None  # of beam search: log-probability / length ** length_penalty
+    seed: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def was_cut(self) -> bool:
+        return self.kept_tokens < self.source_tokens
+
+
+def make_encoder(gpt: GPT, task: Task, direction: str | None = None) -> Encoder:
+    """The encoder of a task for this model, which must have the task's tokens."""
+    if gpt.tokenizer is None:
+        raise UserError(f"{gpt.name} has no tokenizer. Put its tokenizer.json beside the weights.")
+    for name in task.tokens:
+        ids = gpt.tokenizer.encode(name, True)
+        if len(ids) != 1 or ids[0] >= gpt.config.vocab_size:
+            raise SettingError(
+                f"{gpt.name} has no token {name!r}, so it was not trained for the task {task.name}. "
+                f"Choose another --model, or train one: glassgpt tune PAIRS.jsonl --task {task.name}"
+            )
+    return Encoder(task, gpt.tokenizer, gpt.backend.context, direction)
+
+
+def run_task(
+    gpt: GPT, task: Task, sources: Sequence[str], direction: str | None = None, **decoding: Any
+) -> list[Output]:
+    """What the task writes for each source. `decoding` are settings of `generate`."""
+    encoder = make_encoder(gpt, task, direction)
+    prompts = [encoder.prompt(source) for source in sources]
+    settings = task.settings(**decoding)
+    made = gpt.generate([prompt.ids for prompt in prompts], settings=settings)
+    return [make_output(task, prompt, one) for prompt, one in zip(prompts, made, strict=True)]
+
+
+def make_output(task: Task, prompt: Prompt, generation: Generation) -> Output:
+    text = generation.text.strip()
+    if task.sentences is not None:
+        text = first_sentences(text, task.sentences)
+    return Output(
+        text, prompt.source_tokens, prompt.kept_tokens, generation.finish_reason, generation.score,
+        generation.seed, generation.notes,
+    )  # fmt: skip

@@ -1,0 +1,157 @@
+"""Records of a task from files, and what is wrong with them.
+
+A .jsonl file has an object a line, a .tsv or .csv file a head line with the names of its columns, any other
+file a text a line. Compressed files (.gz, .xz, .zst) are read as well. A bad record is skipped and reported
+with its number, the rest goes on, and the count stands at the end: one bad line of a million should cost one
+line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.text_files import COMPRESSIONS, read_bytes
+
+SHOWN = 20  # problems that are reported one by one; the others are only counted
+TABLES = {".tsv": "\t", ".csv": ","}
+TEXT_FIELD = "text"
+
+
+@dataclass
+class Problems:
+    """What is wrong with records: a line each through `report`, and a count for the end."""
+
+    report: Callable[[str], None] = lambda line: None
+    skipped: int = 0
+    unread: int = 0  # of those skipped, so many never became a record
+    noted: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def skip(self, number: int, problem: str, kind: str) -> None:
+        """A record that cannot be used."""
+        self.skipped += 1
+        self._add(f"record {number}: {problem}; skipped", kind)
+
+    def note(self, number: int, remark: str, kind: str) -> None:
+        """A record that is used, but not as a user may expect."""
+        self.noted += 1
+        self._add(f"record {number}: {remark}", kind)
+
+    def skip_line(self, number: int, problem: str, kind: str) -> None:
+        """A line that is not a record at all."""
+        self.unread += 1
+        self.skip(number, problem, kind)
+
+    def _add(self, line: str, kind: str) -> None:
+        self.kinds[kind] += 1
+        if self.skipped + self.noted <= SHOWN:
+            self.report(line)
+
+    def summary(self, total: int) -> str | None:
+        """The line for the end; None if there was nothing."""
+        if not self.kinds:
+            return None
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
+        return f"{self.skipped} of {total} records skipped, {self.noted} noted: {kinds}"
+
+
+@dataclass(frozen=True)
+class Record:
+    number: int  # from 1, as a person counts them
+    values: dict[str, Any]
+
+    def text(self, name: str, problems: Problems) -> str | None:
+        """The text of a field; None, and a problem, if it is missing, empty or not a text."""
+        if name not in self.values:
+            held = ", ".join(map(repr, list(self.values)[:5])) if self.values else "nothing"
+            problems.skip(self.number, f"has no field {name!r} (it has {held})", "without a field")
+            return None
+        value = self.values[name]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            problems.skip(self.number, f"{name} is {short_repr(value)}, not a text", "not a text")
+            return None
+        if not value.strip():
+            problems.skip(self.number, f"{name} is empty", "empty")
+            return None
+        return value.strip()
+
+
+def read_records(file: str | Path, problems: Problems) -> Iterator[Record]:
+    """The records of a file. A line that cannot be read is a problem; a file that cannot be is an error."""
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise SettingError(f"{path} is a folder. Name a .jsonl, .tsv, .csv or text file.")
+    try:
+        data = read_bytes(path)
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileFormatError(f"{path}, line {line} is not UTF-8. Convert it: iconv -t UTF-8") from None
+    kind = kind_of(path)
+    if kind in (".jsonl", ".ndjson"):
+        yield from read_json_lines(text, problems)
+    elif kind in TABLES:
+        yield from read_table(text, TABLES[kind], path, problems)
+    else:
+        yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(text.splitlines(), start=1))
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that says what is in a file, in lower case, without that of a compression."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def read_json_lines(text: str, problems: Problems) -> Iterator[Record]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            problems.skip_line(number, f"is not JSON: {short_repr(line)}", "not JSON")
+            continue
+        if isinstance(values, str):
+            values = {TEXT_FIELD: values}
+        if not isinstance(values, dict):
+            problems.skip_line(number, f"is {short_repr(values)}, not a JSON object", "not an object")
+            continue
+        yield Record(number, values)
+
+
+def read_table(text: str, delimiter: str, path: Path, problems: Problems) -> Iterator[Record]:
+    quoted = delimiter == ","  # in a .tsv a quotation mark is one
+    rows = csv.reader(
+        io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    )
+    try:
+        names = next(rows, [])
+        for number, row in enumerate(rows, start=1):
+            if len(row) != len(names):
+                problem = f"has {len(row)} columns, not the {len(names)} of the head line"
+                problems.skip_line(number, problem, "with other columns")
+                continue
+            yield Record(number, dict(zip(names, row, strict=True)))
+    except csv.Error as error:
+        raise FileFormatError(f"{path} is not a table: {error}. Save it as .jsonl instead.") from None
+
+
+def source_of(record: Record, fields: Sequence[str], problems: Problems) -> str | None:
+    """The text to work on: the first of the fields that a record has."""
+    name = next((name for name in fields if name in record.values), fields[0])
+    return record.text(name, problems)

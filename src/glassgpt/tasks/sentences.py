@@ -1,0 +1,33 @@
+"""Cutting text into sentences, for summaries of three sentences and for translators of one."""
+
+from __future__ import annotations
+
+import re
+
+# A sentence ends with . ! ? or an ellipsis, perhaps a closing quote or bracket, before white space and
+# something that can begin a sentence. French puts a space before ! and ?, which stays with them.
+_END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+(?=["'“‘«(\[]?\s?[A-ZÀ-ÖØ-ÞŒ0-9])""")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Jr|Sr|vs|etc|No|Vol|Fig|pp|cf|M|Mme|Mlle|av|ap)"
+    r"|\b[A-Z])\.$"
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, without the white space around them. A line break ends a sentence, too."""
+    found: list[str] = []
+    for line in text.splitlines():
+        start = 0
+        for end in _END.finditer(line):
+            piece = line[start : end.end()].strip()
+            if _ABBREVIATION.search(piece):
+                continue
+            found.append(piece)
+            start = end.end()
+        if line[start:].strip():
+            found.append(line[start:].strip())
+    return found
+
+
+def first_sentences(text: str, count: int) -> str:
+    return " ".join(split_sentences(text)[:count])

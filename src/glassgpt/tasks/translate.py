@@ -1,0 +1,125 @@
+"""Translation: a text is translated sentence by sentence, and put together again with its line breaks.
+
+The model learned single sentences, so it is given single sentences; a batch of them is computed together.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from glassgpt.errors import SettingError
+from glassgpt.tasks.definition import Task
+from glassgpt.tasks.generate import Output, make_encoder, make_output, run_task
+from glassgpt.tasks.language import why_not
+from glassgpt.tasks.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
+
+# French text comes with several kinds of spaces and apostrophes; the model knows one of each.
+_SIGNS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2018": "'"})
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text."""
+
+    text: str
+    to: str
+    sentences: list[Output]
+    notes: list[str] = field(default_factory=list)
+
+
+def clean(text: str) -> str:
+    """As the model's own data was written."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_SIGNS).split())
+
+
+def translation_task(gpt: GPT, to: str) -> Task:
+    """The model's task, if it translates into this language."""
+    task = gpt.task
+    if task is None or not any(direction.name for direction in task.directions):
+        raise SettingError(
+            f"{gpt.name} is no translator: its folder has no task.toml with directions. "
+            "Use --model en-fr, or train one: docs/tasks.md"
+        )
+    task.direction(to)
+    return task
+
+
+def translate(
+    gpt: GPT, texts: Sequence[str], to: str, *, sentences: bool = True, **decoding: Any
+) -> list[Translation]:
+    """Translate texts. `sentences=False` gives the model each line whole; `decoding` is as for `generate`."""
+    task = translation_task(gpt, to)
+    plans = [plan(text, sentences) for text in texts]
+    flat = [sentence for lines in plans for line in lines for sentence in line]
+    made = iter(run_task(gpt, task, flat, to, **decoding) if flat else [])
+    results = []
+    for text, lines in zip(texts, plans, strict=True):
+        done = [[next(made) for _ in line] for line in lines]
+        joined = "\n".join(" ".join(one.text for one in line) for line in done)
+        results.append(
+            Translation(joined, to, [one for line in done for one in line], remarks(task, text, to, done))
+        )
+    return results
+
+
+def plan(text: str, sentences: bool = True) -> list[list[str]]:
+    """The lines of a text, each as its sentences."""
+    lines = text.splitlines() if text.strip() else []
+    return [
+        [clean(one) for one in (split_sentences(line) if sentences else [line])] if line.strip() else []
+        for line in lines
+    ]
+
+
+def remarks(task: Task, text: str, to: str, done: Sequence[Sequence[Output]]) -> list[str]:
+    """What a reader should know about a translation."""
+    found = []
+    wrong = why_not(text, task.direction(to).source)
+    if wrong is not None:
+        found.append(f"the text {wrong}")
+    for one in (one for line in done for one in line):
+        if one.was_cut:
+            found.append(
+                f"a sentence has {one.source_tokens} tokens, too many: the model saw {one.kept_tokens}"
+            )
+    return found
+
+
+class TranslationStream(Iterator[str]):
+    """The pieces of a translation as they come; afterwards `notes` holds the remarks."""
+
+    def __init__(self, gpt: GPT, text: str, to: str, sentences: bool = True, **decoding: Any) -> None:
+        self.task = translation_task(gpt, to)
+        self.encoder = make_encoder(gpt, self.task, to)
+        self.settings = self.task.settings(**decoding)
+        self.notes: list[str] = []
+        self._pieces = self._run(gpt, text, to, sentences)
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def _run(self, gpt: GPT, text: str, to: str, sentences: bool) -> Iterator[str]:
+        done: list[list[Output]] = []
+        for number, line in enumerate(plan(text, sentences)):
+            if number:
+                yield "\n"
+            done.append([])
+            for at, sentence in enumerate(line):
+                if at:
+                    yield " "
+                prompt = self.encoder.prompt(sentence)
+                stream = gpt.stream(prompt.ids, settings=self.settings)
+                started = False
+                for piece in stream:
+                    piece = piece if started else piece.lstrip()
+                    started = started or bool(piece)
+                    yield piece
+                assert stream.generation is not None
+                done[-1].append(make_output(self.task, prompt, stream.generation))
+        self.notes += remarks(self.task, text, to, done)

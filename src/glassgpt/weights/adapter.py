@@ -1,0 +1,143 @@
+"""An adapter: a small folder that says what to change of another model (LoRA, Hu et al., 2021).
+
+`adapter.json` names the model it is for, `adapter.safetensors` holds for a changed matrix W the factors
+`W.lora_A` (in, r) and `W.lora_B` (r, out), so that it becomes W + A B, for a changed vector the vector, and
+for added tokens their rows, `W.added`. Opened, it is that model with the changes made, in any program here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.files import atomic_write, read_json
+from glassgpt.weights import safetensors_file
+from glassgpt.weights.checkpoint import Array, Checkpoint, LazyTensor, LazyTensors, check_tensors, shape_of
+from glassgpt.weights.huggingface import read_config, read_task, write_config, write_task
+from glassgpt.weights.tokenizers import find_tokenizer
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
+
+FILE, ABOUT = "adapter.safetensors", "adapter.json"
+A, B, ADDED = ".lora_A", ".lora_B", ".added"
+_F32 = np.dtype(np.float32)
+
+
+def detect(path: str | Path) -> bool:
+    return (Path(path) / FILE).is_file() and (Path(path) / ABOUT).is_file()
+
+
+def load(path: str | Path) -> Checkpoint:
+    """The model that the adapter is for, with its changes; computed at every access."""
+    from glassgpt.weights.registry import load_checkpoint
+
+    folder = Path(path)
+    config = read_config(folder / "config.json")
+    base = load_checkpoint(read_base(folder))
+    entries, _ = safetensors_file.open_tensors(folder / FILE)
+    _check_entries(config, base, entries, folder)
+    tensors = LazyTensors(
+        {name: _tensor(base, entries, name, shape) for name, shape in config.shapes().items()}
+    )
+    check_tensors(config, tensors, str(folder))
+    tokenizer, notes = find_tokenizer(folder)
+    if tokenizer is None:
+        tokenizer = base.tokenizer
+    return Checkpoint(config, tensors, tokenizer, "adapter", str(path), notes, read_task(folder))
+
+
+def load_config(path: str | Path) -> Config:
+    return read_config(Path(path) / "config.json")
+
+
+def read_base(folder: Path) -> str:
+    """The name of the model that an adapter is for; a relative path is relative to the adapter."""
+    base = read_json(folder / ABOUT).get("base_model")
+    if not isinstance(base, str) or not base:
+        raise FileFormatError(f"{folder / ABOUT}: base_model is {short_repr(base)}; it must name a model.")
+    if base.startswith("."):
+        return str(folder / base)
+    return base
+
+
+def save_adapter(
+    changes: Mapping[str, Array],
+    config: Config,
+    base_model: str,
+    out: str | Path,
+    task: str | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> None:
+    """Write an adapter folder from the changes, named as in `adapter.safetensors`. A tokenizer belongs to it
+    only if it has more tokens than that of the model."""
+    outgoing = [
+        safetensors_file.TensorToWrite(name, array.shape, array.dtype, functools.partial(lambda a: a, array))
+        for name, array in changes.items()
+    ]
+    with atomic_write(out, folder=True, needs=safetensors_file.size_of(outgoing)) as part:
+        safetensors_file.write_tensors(part / FILE, outgoing, {"format": "glassgpt-adapter"})
+        (part / ABOUT).write_text(json.dumps({"base_model": base_model}, indent=2) + "\n", "utf-8")
+        write_config(config, part, "float32")
+        write_task(task, part)
+        if tokenizer is not None:
+            tokenizer.save(part)
+
+
+def _check_entries(config: Config, base: Checkpoint, entries: Mapping[str, LazyTensor], folder: Path) -> None:
+    shapes = base.config.shapes()
+    for name, entry in entries.items():
+        matrix = next((name.removesuffix(end) for end in (A, B, ADDED) if name.endswith(end)), name)
+        shape = shapes.get(matrix)
+        if shape is None:
+            raise FileFormatError(f"{folder / FILE}: {base.source} has no tensor {short_repr(matrix)}.")
+        fits = {
+            A: len(entry.shape) == 2 and entry.shape[0] == shape[0],
+            B: len(entry.shape) == 2
+            and entry.shape[1:] == shape[1:]
+            and _rank(entries, matrix) == entry.shape[0],
+            ADDED: len(entry.shape) == 2 and entry.shape[1:] == shape[1:],
+        }.get(name.removeprefix(matrix), entry.shape == shape)
+        if not fits:
+            raise FileFormatError(
+                f"{folder / FILE}: {short_repr(name)} has shape {entry.shape}, which does not fit {shape} of "
+                f"{base.source}. Use the model that the adapter was made for."
+            )
+    if config.n_embd != base.config.n_embd or config.n_layer != base.config.n_layer:
+        raise FileFormatError(f"{folder} is an adapter for another model than {base.source}.")
+
+
+def _rank(entries: Mapping[str, LazyTensor], matrix: str) -> int:
+    entry = entries.get(matrix + A)
+    return -1 if entry is None or len(entry.shape) != 2 else entry.shape[1]
+
+
+def _tensor(
+    base: Checkpoint, entries: Mapping[str, LazyTensor], name: str, shape: tuple[int, ...]
+) -> LazyTensor:
+    """A tensor of the adapted model. An unchanged one is handed on as it is stored."""
+    unchanged = not any(name + end in entries for end in ("", A, ADDED))
+    if unchanged and isinstance(base.tensors, LazyTensors):
+        return base.tensors.entries[name]
+
+    def read() -> Array:
+        if name in entries:
+            return entries[name].read().astype(_F32, copy=False)
+        matrix = base.tensors[name].astype(_F32)
+        if name + A in entries:
+            matrix += entries[name + A].read().astype(_F32) @ entries[name + B].read().astype(_F32)
+        if name + ADDED in entries:
+            matrix = np.concatenate([matrix, entries[name + ADDED].read().astype(_F32)])
+        return matrix
+
+    grown = entries.get(name + ADDED)
+    base_shape = shape_of(base.tensors, name)
+    made = base_shape if grown is None else (base_shape[0] + grown.shape[0], *base_shape[1:])
+    return LazyTensor(made, _F32, read)

@@ -1,0 +1,177 @@
+"""Music from a model: exact lengths, primers that stay, events that cannot follow."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.config import Config
+from glassgpt.errors import SettingError, UserError
+from glassgpt.gpt import GPT
+from glassgpt.model import GPT2, TorchBackend
+from glassgpt.music import Performance, PerformanceTokenizer
+from glassgpt.music.arcs import attention_arcs, place_events
+from glassgpt.music.codec import Player
+from glassgpt.music.generate import PlayRule, accompany, continue_primer, cut_primer, sample
+from glassgpt.music.sampling import Sampling
+from glassgpt.tokenizer import ByteTokenizer, EventTokenizer
+from tests.music.test_codec import ARTICLE, ARTICLE_IDS
+from tests.music.test_prepare import piece
+
+
+def make(melody: bool = True, n_positions: int = 256) -> GPT:
+    """A model that knows nothing: every event is as likely as any other, so that every rule is needed."""
+    torch.manual_seed(0)
+    tokenizer = EventTokenizer(melody=melody)
+    config = Config(n_layer=1, n_embd=16, n_head=2, vocab_size=tokenizer.vocab_size, n_positions=n_positions)
+    return GPT(TorchBackend(GPT2(config).eval()), tokenizer, "random")
+
+
+@pytest.fixture(scope="module")
+def gpt() -> GPT:
+    return make()
+
+
+def test_music_has_exactly_the_length_asked_for(gpt: GPT) -> None:
+    for seconds in (0.01, 1.37):
+        (take,) = sample(gpt, seconds, seed=5)
+        assert take.seconds == seconds
+        player = Player(gpt.tokenizer.events)
+        for id in take.ids:
+            player.push(id)
+        assert player.now == round(seconds * 100)
+        assert take.performance.seconds <= seconds + 1e-9
+
+
+def test_takes_differ_and_seeds_repeat(gpt: GPT) -> None:
+    one, two = sample(gpt, 0.5, takes=2, seed=1)
+    assert one.ids != two.ids
+    assert [take.ids for take in sample(gpt, 0.5, takes=2, seed=1)] == [one.ids, two.ids]
+    assert sample(gpt, 0.5, seed=2)[0].ids != one.ids
+
+
+def test_events_that_cannot_follow_are_left_out(gpt: GPT) -> None:
+    """What the model writes is what `encode` would have written."""
+    (take,) = sample(gpt, 4, seed=1)
+    events, player = gpt.tokenizer.events, Player(gpt.tokenizer.events)
+    for id, following in pairwise(take.ids):
+        if events.note_off <= id < events.time_shift:
+            assert id - events.note_off in player.sounding
+        if id >= events.velocity:
+            assert following < events.note_off
+        if events.time_shift <= id < events.velocity - 1:
+            assert not events.time_shift <= following < events.velocity
+        player.push(id)
+    (free,) = sample(gpt, 4, seed=1, sampling=Sampling(allow_impossible=True))
+    player = Player(events)
+    silent = 0
+    for id in free.ids:
+        silent += events.note_off <= id < events.time_shift and id - events.note_off not in player.sounding
+        player.push(id)
+    assert silent > 0  # such a model writes anything
+
+
+@pytest.mark.parametrize("cut", [0.5, 3.333, 40.0])
+def test_a_primer_stays_as_it_was_played(gpt: GPT, cut: float) -> None:
+    primer = piece(3, 60)
+    (take,) = continue_primer(gpt, primer, 0.5, cut=cut, seed=1)
+    assert take.seconds == pytest.approx(round(cut * 100) / 100 + 0.5)
+    kept = take.performance.choose(take.performance.start < cut - 0.005)
+    given = primer.choose(primer.start < cut - 0.005)
+    assert np.array_equal(kept.start, given.start)
+    assert np.array_equal(kept.pitch, given.pitch)
+    assert np.array_equal(kept.velocity, given.velocity)
+    over = given.end < cut - 0.005
+    assert np.array_equal(kept.end[over], given.end[over])
+    assert (kept.end[~over] >= cut - 0.011).all()  # what is held goes on
+    assert len(take.made)
+    assert (take.made.start >= round(cut * 100) / 100).all()
+
+
+def test_a_primer_is_cut_between_events() -> None:
+    codec = PerformanceTokenizer()
+    part = cut_primer(ARTICLE, 220, codec)  # in the middle of a pause, after the first chord
+    assert part.ids == ARTICLE_IDS[:10]
+    assert (len(part.finished), len(part.held)) == (3, 0)
+    part = cut_primer(ARTICLE, 120, codec)
+    assert part.ids == ARTICLE_IDS[:6]
+    assert (len(part.finished), len(part.held)) == (0, 3)
+    assert sorted(part.player(codec).sounding) == [60, 64, 67]
+
+
+def test_the_pause_at_the_cut_is_not_over(gpt: GPT) -> None:
+    """The first event that the model adds leads at least to the cut."""
+    tokenizer = EventTokenizer()
+    rule = PlayRule(tokenizer, Player(tokenizer.events, now=200), end=500, finish=388, begin=350)
+    allowed = [id for id in range(389) if id not in rule.changes()]
+    assert allowed == [355]  # a whole second
+    rule.push(355)
+    allowed = [id for id in range(389) if id not in rule.changes()]
+    assert allowed == list(range(305, 356))  # half a second or more
+    rule.push(305)
+    assert {id for id in range(128) if id in rule.changes()} == set()  # now notes may begin
+
+
+def test_only_the_end_follows_at_the_end() -> None:
+    tokenizer = EventTokenizer(melody=True)
+    rule = PlayRule(tokenizer, Player(tokenizer.events), end=30, finish=388)
+    changes = rule.changes()
+    assert all(id in changes for id in (388, 389, 390))  # not yet
+    assert [id for id in range(256, 356) if id not in changes] == list(range(256, 286))
+    rule.push(285)
+    assert list(rule.changes()) == [388]
+    assert rule.changes()[388][1] > 1e5
+
+
+@pytest.mark.parametrize("n_positions", [256, pytest.param(2048, marks=pytest.mark.slow)])
+def test_an_accompaniment_is_as_long_as_its_melody(n_positions: int) -> None:
+    melody = piece(4, 30, 18.0)
+    takes = accompany(make(n_positions=n_positions), melody, takes=2, seed=3)
+    assert takes[0].ids != takes[1].ids
+    for take in takes:
+        assert take.seconds == pytest.approx(melody.seconds, abs=0.011)
+        assert 0 < take.performance.seconds <= take.seconds
+        assert take.ids.count(389) == take.ids.count(390) == 3  # stretches of eight seconds
+    both = takes[0].performance.merge(melody)
+    assert len(both) == len(takes[0].performance) + len(melody)
+
+
+def test_models_and_values_that_do_not_fit() -> None:
+    with pytest.raises(UserError, match="has not learned to accompany"):
+        accompany(make(melody=False), piece(1))
+    with pytest.raises(SettingError, match="no notes"):
+        accompany(make(), Performance.from_notes([], [], [], []))
+    text = GPT(
+        TorchBackend(GPT2(Config(n_layer=1, n_embd=8, n_head=1, vocab_size=257))), ByteTokenizer(), "t"
+    )
+    with pytest.raises(UserError, match="not a model of piano performances"):
+        sample(text, 1)
+    for seconds, takes, seed in ((0, 1, 1), (1e9, 1, 1), (1, 0, 1), (1, 1, -1)):
+        with pytest.raises(SettingError):
+            sample(make(), seconds, takes=takes, seed=seed)
+    with pytest.raises(SettingError, match="top_p is 3"):
+        Sampling(top_p=3)
+
+
+def test_events_have_a_place_on_the_roll() -> None:
+    places = place_events(ARTICLE_IDS, EventTokenizer().events)
+    assert places[:4] == [(0.0, 60.0), (0.0, 60.0), (0.5, 64.0), (0.5, 64.0)]
+    assert places[7] == (2.0, 60.0)  # NOTE_OFF_60
+    assert places[10:13] == [(2.5, 65.0), (2.5, 65.0), (2.5, 65.0)]
+
+
+def test_arcs_are_the_attention_of_a_query(gpt: GPT) -> None:
+    arcs = attention_arcs(gpt, ARTICLE_IDS, event=8, layer=0, per_head=4)
+    assert len(arcs) == 8
+    row = gpt.trace([388, *ARTICLE_IDS[:9]]).attention[0, 1][-1]
+    best = int(np.argmax(row[1:]))
+    places = place_events(ARTICLE_IDS, gpt.tokenizer.events)
+    assert (arcs[4].to_seconds, arcs[4].to_pitch) == places[best]
+    assert arcs[4].weight == pytest.approx(float(row[1:].max()))
+    with pytest.raises(SettingError, match="head 7 does not exist"):
+        attention_arcs(gpt, ARTICLE_IDS, heads=[7])
+    with pytest.raises(SettingError, match="event is 99"):
+        attention_arcs(gpt, ARTICLE_IDS, event=99)

@@ -1,0 +1,187 @@
+"""`glassgpt music ...`: what is written, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+import torch
+
+from glassgpt.cli import main
+from glassgpt.config import Config
+from glassgpt.model import GPT2
+from glassgpt.music.midi import read_midi, write_midi
+from glassgpt.tokenizer import EventTokenizer
+from glassgpt.weights import Checkpoint, save_checkpoint
+from tests.music.test_prepare import piece
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that knows nothing, in a folder."""
+    torch.manual_seed(0)
+    tokenizer = EventTokenizer(melody=True)
+    config = Config(n_layer=1, n_embd=16, n_head=2, vocab_size=tokenizer.vocab_size, n_positions=128,
+                    bos_token_id=388, eos_token_id=388)  # fmt: skip
+    tensors = {name: value.numpy() for name, value in GPT2(config).state_dict().items()}
+    folder = tmp_path_factory.mktemp("model") / "m"
+    save_checkpoint(Checkpoint(config, tensors, tokenizer), folder)
+    return folder
+
+
+def call(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main([str(word) for word in words])
+    return code, *capfd.readouterr()
+
+
+def test_takes_are_written_as_midi_that_others_read(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "training").mkdir()
+    write_midi(piece(1), tmp_path / "training" / "a.mid")
+    code, out, err = call(
+        capfd, "music", "sample", "-o", tmp_path / "a.mid", "--seconds", 2.5, "--takes", 2, "--seed", 1,
+        "--model", model, "--training", tmp_path / "training", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    for number, line in enumerate(out.splitlines(), start=1):
+        facts = json.loads(line)
+        path = tmp_path / f"a-{number}.mid"
+        assert facts["file"] == str(path)
+        assert mido.MidiFile(path).length == pytest.approx(2.5)
+        assert facts["notes"] == len(read_midi(path))
+        assert facts["copied_notes"] < facts["notes"]
+    assert number == 2
+
+
+def test_the_file_is_read_by_a_second_library(model: Path, tmp_path: Path) -> None:
+    symusic = pytest.importorskip("symusic", reason="symusic is not installed")
+    main(
+        [
+            "music",
+            "sample",
+            "-o",
+            str(tmp_path / "a.mid"),
+            "--seconds",
+            "2",
+            "--seed",
+            "1",
+            "--model",
+            str(model),
+        ]
+    )
+    score = symusic.Score(tmp_path / "a.mid", ttype="second")
+    assert sum(len(track.notes) for track in score.tracks) == len(read_midi(tmp_path / "a.mid"))
+
+
+def test_continue_accompany_and_roll(model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    song = piece(2, 60)
+    write_midi(song, tmp_path / "song.mid")
+    song = read_midi(tmp_path / "song.mid")
+    common = ("--seed", 1, "--model", model)
+    code, _, err = call(
+        capfd, "music", "continue", tmp_path / "song.mid", "-o", tmp_path / "b.mid", "--cut", 4,
+        "--seconds", 1, *common,
+    )  # fmt: skip
+    assert code == 0, err
+    made = read_midi(tmp_path / "b.mid")
+    before = made.start < 3.99
+    assert np.allclose(made.start[before], song.start[song.start < 3.99], atol=2e-3)
+    assert "5.00 s" in err
+
+    code, _, err = call(
+        capfd,
+        "music",
+        "accompany",
+        tmp_path / "song.mid",
+        "-o",
+        tmp_path / "c.mid",
+        "--without-melody",
+        *common,
+    )
+    assert code == 0, err
+    assert len(read_midi(tmp_path / "c.mid"))
+
+    code, _, err = call(
+        capfd, "music", "roll", tmp_path / "b.mid", "-o", tmp_path / "b.svg", "--attention", "--event", 9,
+        "--layer", 0, "--head", 1, "--model", model,
+    )  # fmt: skip
+    assert code == 0, err
+    picture = (tmp_path / "b.svg").read_text()
+    assert picture.count("<path") == 5
+    assert "head 1" in picture
+    assert "head 0" not in picture
+
+
+def test_prepare_train_split_and_evaluate(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        write_midi(piece(number), tmp_path / f"{number}.mid")
+    (tmp_path / "x.mid").write_bytes(b"no")
+    code, out, err = call(capfd, "music", "prepare", tmp_path, "-o", tmp_path / "shards", "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert sum(split["documents"] for split in summary["splits"].values()) == 3
+    assert summary["skipped"] == 1
+    assert "left out" in err
+    assert "x.mid" in err
+    code, out, err = call(
+        capfd, "music", "evaluate", model, "--data", tmp_path / "shards", "--split", "train", "--json"
+    )
+    assert code == 0, err
+    assert 5.5 < json.loads(out)["nll"] < 6.5  # log 391 is 5.97
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sample", "-o", "a.wav"), "is to be a .mid file"),
+        (("sample",), "-o is missing"),
+        (("smaple",), "'smaple' is not one of sample"),
+        (("sample", "-o", "a.mid", "--top-p", "7"), "top_p is 7"),
+        (("sample", "-o", "a.mid", "--model", "tiny"), "not a model of piano performances"),
+        (("continue", "none.mid", "-o", "a.mid"), "none.mid does not exist"),
+        (("render", "none.mid", "-o", "a.wav"), "none.mid does not exist"),
+        (("prepare", "-o", "x"), "FILE... is missing"),
+        (("prepare", "none", "-o", "x"), "none does not exist"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: tuple[str, ...],
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capfd, "music", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_every_action_has_help(capfd: pytest.CaptureFixture[str]) -> None:
+    from glassgpt.cli.commands.music import SUBCOMMANDS, Action
+
+    assert set(SUBCOMMANDS) == set(Action.__args__)
+    for name, (_, entry) in SUBCOMMANDS.items():
+        code, out, _ = call(capfd, "music", name, "--help")
+        assert code == 0
+        assert out.startswith(f"usage: glassgpt music {name}")
+        assert all(example in out for example in entry.examples)
+
+
+def test_render_says_who_played(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_midi(piece(1, 5, 2.0), tmp_path / "a.mid")
+    code, _, err = call(
+        capfd, "music", "render", tmp_path / "a.mid", "-o", tmp_path / "a.wav", "--synthesizer", "builtin"
+    )
+    assert code == 0
+    assert "played by builtin" in err
+    assert (tmp_path / "a.wav").read_bytes()[:4] == b"RIFF"
+    assert len((tmp_path / "a.wav").read_bytes()) > 88_200

@@ -1,0 +1,256 @@
+"""The native engine against torch, its kernels against each other, a row against itself in other company."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import glassgpt
+from glassgpt.backend import ScoreRequest
+from glassgpt.config import Config
+from glassgpt.errors import SettingError, UserError
+from glassgpt.model import GPT2, TorchBackend
+from glassgpt.native import is_available
+from glassgpt.native.backend import DTYPES, NativeBackend, Weights
+from glassgpt.native.library import kernels
+from glassgpt.weights import Checkpoint, load_checkpoint
+from tests.model.conftest import noisy
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="the native engine was not built")
+
+SMALL = Config(vocab_size=101, n_positions=80, n_embd=48, n_layer=2, n_head=3)
+
+
+def model_of(**changes: object) -> tuple[GPT2, Checkpoint]:
+    torch.manual_seed(4)
+    model = noisy(GPT2(dataclasses.replace(SMALL, **changes))).requires_grad_(False)
+    return model, Checkpoint(
+        model.config, {name: values.numpy() for name, values in model.state_dict().items()}
+    )
+
+
+def draw(config: Config, *shape: int) -> np.ndarray:
+    return np.random.default_rng(8).integers(config.vocab_size, size=shape)
+
+
+def assert_close(found: np.ndarray, wanted: np.ndarray, relative: float) -> None:
+    assert np.abs(found - wanted).max() <= relative * np.abs(wanted).max()
+
+
+VARIANTS = {
+    "heads of 16": {},
+    "heads of 32": {"n_embd": 96},
+    "heads of 64": {"n_embd": 192},
+    "heads of 100": {"n_embd": 300},
+    "a head of 7": {"n_embd": 7, "n_head": 1},
+    "an odd MLP and vocabulary": {"n_inner": 91, "vocab_size": 67},
+    "unscaled": {"scale_attn_weights": False},
+    "scaled by layer": {"scale_attn_by_inverse_layer_idx": True},
+    "its own head": {"tie_word_embeddings": False},
+    "another epsilon": {"layer_norm_epsilon": 0.1},
+    **{name: {"activation_function": name} for name in ("gelu", "relu", "silu", "tanh")},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_equal_those_of_torch(variant: str) -> None:
+    model, checkpoint = model_of(**VARIANTS[variant])
+    ids = draw(model.config, 2, 70).tolist()
+    wanted = TorchBackend(model).logits(ids)
+    for kernel in kernels():
+        backend = NativeBackend(Weights(checkpoint, kernels=kernel), rows=1)
+        assert backend.dtype == "float32"
+        assert_close(backend.logits(ids), wanted, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["gpt2", "gpt2-medium"])
+def test_logits_of_published_shapes(size: str) -> None:
+    torch.manual_seed(0)
+    model = GPT2(Config.named(size, n_layer=4)).requires_grad_(False)
+    checkpoint = Checkpoint(
+        model.config, {name: values.numpy() for name, values in model.state_dict().items()}
+    )
+    ids = draw(model.config, 1, 130).tolist()
+    assert_close(NativeBackend.load(checkpoint).logits(ids), TorchBackend(model).logits(ids), 1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernels_agree(dtype: str) -> None:
+    """To rounding: integers are exact, and floats differ only in where products and sums round together."""
+    model, checkpoint = model_of(n_embd=72, n_inner=133)
+    ids = draw(model.config, 1, 41).tolist()
+    first, *others = [
+        NativeBackend(Weights(checkpoint, dtype=dtype, kernels=kernel)).logits(ids) for kernel in kernels()
+    ]
+    for other in others:
+        assert_close(other, first, 2e-2 if dtype.startswith("int") else 1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_precision_of_each_dtype(dtype: str) -> None:
+    model, checkpoint = model_of()
+    ids = draw(model.config, 1, 70).tolist()
+    backend = NativeBackend.load(checkpoint, dtype=dtype)
+    bound = {"float32": 1e-5, "float16": 3e-3, "bfloat16": 3e-2, "int8": 5e-2, "int4": 0.5}[dtype]
+    assert_close(backend.logits(ids), TorchBackend(model).logits(ids), bound)
+    assert len({NativeBackend.load(checkpoint, dtype=one).fingerprint() for one in (dtype, "int8")}) == (
+        1 if dtype == "int8" else 2
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+def test_threads_and_company_change_no_bit(dtype: str) -> None:
+    model, checkpoint = model_of()
+    texts = draw(model.config, 64, 9).tolist()
+    new = draw(model.config, 64)
+    found = []
+    for threads in (1, 2, 3):
+        weights = Weights(checkpoint, dtype=dtype, threads=threads)
+        for batch in (1, 7, 64):
+            backend = NativeBackend(weights, rows=batch)
+            last = backend.extend(range(batch), texts[:batch])
+            after = backend.decode(range(batch), new[:batch], [9] * batch)
+            found.append((last[0].copy(), after[0].copy()))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0][0], other[0])
+        np.testing.assert_array_equal(found[0][1], other[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_reading_in_pieces_changes_no_bit(dtype: str) -> None:
+    """Neither pieces of a text nor its tokens one by one: speculation is exact."""
+    model, checkpoint = model_of(n_positions=600)
+    backend = NativeBackend.load(checkpoint, dtype=dtype)
+    text = draw(model.config, 560).tolist()
+    every = backend.extend([0], [text], logits="all").copy()
+    np.testing.assert_array_equal(backend.extend([0], [text])[0], every[-1])
+    backend.extend([0], [text[:301]], logits="none")
+    np.testing.assert_array_equal(backend.extend([0], [text[301:]], [301])[0], every[-1])
+    for at in range(540, 560):
+        np.testing.assert_array_equal(backend.decode([0], [text[at]], [at])[0], every[at])
+
+
+@pytest.mark.slow
+def test_greedy_text_equals_that_of_torch() -> None:
+    texts = [
+        glassgpt.load("tiny", device="cpu", dtype="float32", backend=name)
+        .generate("The old house stood", max_new_tokens=200, temperature=0, ignore_eot=True)
+        .tokens
+        for name in ("native", "torch")
+    ]
+    assert len(texts[0]) == 200
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+def test_perplexity_of_the_shipped_model() -> None:
+    checkpoint = load_checkpoint("default")
+    assert checkpoint.tokenizer is not None
+    text = (Path(glassgpt.__file__).parent / "data" / "smoke" / "text.txt").read_text("utf-8")
+    ids = np.array(checkpoint.tokenizer.encode(text))
+    perplexity = {}
+    for dtype in ("float32", "int8", "int4"):
+        (scores,) = [
+            s for _, s in NativeBackend.load(checkpoint, dtype=dtype).score([[ScoreRequest(ids, 1)]])
+        ]
+        perplexity[dtype] = float(np.exp(-scores[0].logprobs.mean()))
+    assert abs(perplexity["int8"] / perplexity["float32"] - 1) < 0.005
+    assert (
+        abs(perplexity["int4"] / perplexity["float32"] - 1) < 0.05
+    )  # few tokens; docs/performance.md has more
+
+
+def test_a_file_runs_in_its_own_precision() -> None:
+    model, checkpoint = model_of()
+    half = {name: values.astype(np.float16) for name, values in checkpoint.tensors.items()}
+    assert NativeBackend.load(Checkpoint(model.config, half)).dtype == "float16"
+    assert NativeBackend.load(load_checkpoint("tiny")).dtype == "int8"
+
+
+def test_int8_rows_of_a_file_are_those_quantized_here() -> None:
+    from glassgpt.weights.packed import pack
+
+    model, checkpoint = model_of()
+    packed = pack(checkpoint)
+    tensors = {
+        **checkpoint.tensors,
+        "wpe.weight": packed.tensors["wpe.weight"],
+    }  # the file rounds positions, too
+    here = NativeBackend.load(Checkpoint(model.config, tensors), dtype="int8")
+    there = NativeBackend.load(packed)
+    ids = draw(model.config, 1, 30).tolist()
+    np.testing.assert_array_equal(here.logits(ids), there.logits(ids))
+
+
+def test_a_nan_stays_one() -> None:
+    for dtype in DTYPES:
+        _, checkpoint = model_of()
+        tensors = {name: values.copy() for name, values in checkpoint.tensors.items()}
+        tensors["h.1.ln_2.weight"][3] = np.nan
+        found = NativeBackend.load(Checkpoint(checkpoint.config, tensors), dtype=dtype).logits([[1, 2, 3]])
+        assert not np.isfinite(found).any()
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "starts"),
+    [
+        ([0], [[101]], [0]),
+        ([0], [[-1]], [0]),
+        ([2], [[1]], [0]),
+        ([-1], [[1]], [0]),
+        ([0, 0], [[1], [1]], [0, 0]),
+        ([0], [[1]], [80]),
+        ([0], [[1]], [-1]),
+        ([0], [[1] * 81], [0]),
+        ([0], [[1] * 80], [1]),
+        ([0], [[]], [0]),
+    ],
+)
+def test_what_does_not_exist_is_refused(rows: list[int], tokens: list[list[int]], starts: list[int]) -> None:
+    backend = NativeBackend(Weights(model_of()[1]), rows=2)
+    with pytest.raises(UserError, match="the native engine: "):
+        backend.extend(rows, tokens, starts)
+    with pytest.raises(UserError, match="the native engine: "):
+        backend.copy(0, [5], 3)
+
+
+def test_settings_it_does_not_have_are_refused_in_one_line() -> None:
+    _, checkpoint = model_of()
+    for options in ({"dtype": "float64"}, {"device": "cuda"}):
+        with pytest.raises(SettingError, match="the native backend cannot run this"):
+            NativeBackend.load(checkpoint, **options)
+    with pytest.raises(UserError, match="no kernels called abacus"):
+        Weights(checkpoint, kernels="abacus")
+
+
+def test_after_a_fork_it_says_so() -> None:
+    code = (
+        "import os\nfrom glassgpt.native.backend import NativeBackend\n"
+        "from glassgpt.weights import load_checkpoint\n"
+        "from glassgpt.errors import UserError\n"
+        "backend = NativeBackend.load(load_checkpoint('tiny'))\nbackend.logits([[1, 2]])\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n        backend.logits([[1, 2]])\n"
+        "    except UserError:\n        os._exit(7)\n"
+        "    os._exit(1)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "7", done.stderr
+
+
+def test_torch_is_not_imported() -> None:
+    code = (
+        "import sys, glassgpt\ngpt = glassgpt.load('tiny', backend='native')\n"
+        "gpt.generate('Once', max_new_tokens=3)\nprint('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "False", done.stderr

@@ -1,0 +1,290 @@
+"""The smaller endpoints, what guards all of them, and the document that describes them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from starlette.testclient import TestClient
+
+import glassgpt
+from glassgpt.errors import ModelNotFoundError, SettingError
+from glassgpt.gpt import GPT
+from glassgpt.http.errors import ApiError
+from glassgpt.serve.models import ModelPool, ModelSpec, find_models
+from glassgpt.serve.recent import RecentRequests
+from tests.conftest import SHIPPED
+from tests.serve.conftest import app_client, complete, refused
+
+KEY = "secret-key"
+
+
+def test_tokenizing(client: TestClient, gpt: GPT) -> None:
+    text = "naïve 🤖"
+    found = client.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
+    assert found["tokens"] == gpt.encode(text)
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
+    assert client.post("/detokenize", json={"tokens": found["tokens"]}).json() == {"prompt": text}
+    assert refused(client, 400, "/detokenize", tokens=[10**6])["param"] == "tokens"
+    special = client.post("/tokenize", json={"prompt": "<|endoftext|>", "add_special_tokens": False})
+    assert special.json()["tokens"] == [gpt.tokenizer.eot_id]
+    info = client.get("/tokenizer_info").json()
+    assert info["eos_token"] == "<|endoftext|>"
+    assert info["vocab_size"] == gpt.tokenizer.vocab_size
+
+
+def test_models_and_version(client: TestClient, gpt: GPT) -> None:
+    (card,) = client.get("/v1/models").json()["data"]
+    assert card["id"] == SHIPPED
+    assert card["max_model_len"] == gpt.backend.context
+    assert client.get(f"/v1/models/{SHIPPED}").json() == card
+    assert client.get("/version").json() == {"version": glassgpt.__version__}
+    assert client.get("/ready").json() == {"status": "ok"}
+
+
+def test_metrics_count_tokens(client: TestClient) -> None:
+    def values() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
+
+    before = values()
+    complete(client, max_tokens=5, ignore_eos=True)
+    after = values()
+    label = f'{{model="{SHIPPED}"}}'
+    assert after[f"glassgpt_generated_tokens_total{label}"] >= 5
+    for name, more in (
+        ("generated_tokens_total", 5), ("time_to_first_token_seconds_count", 1),
+        ("inter_token_latency_seconds_count", 4), ("queue_time_seconds_count", 1),
+    ):  # fmt: skip
+        assert after[f"glassgpt_{name}{label}"] - before.get(f"glassgpt_{name}{label}", 0) == more
+    assert after[f"glassgpt_requests_running{label}"] == 0
+    assert after[f"glassgpt_requests_waiting{label}"] == 0
+
+
+def test_the_document_names_every_route(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/v1/completions", "/v1/models", "/v1/models/{name}", "/health", "/ready", "/metrics", "/version",
+        "/tokenize", "/detokenize", "/tokenizer_info",
+    }  # fmt: skip
+    assert "ValidationError" not in document["components"]["schemas"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8000", "localhost@evil.example"])
+def test_a_foreign_host_is_refused(client: TestClient, host: str) -> None:
+    response = client.get("/v1/models", headers={"host": host})
+    assert response.status_code == 403
+    assert response.json()["error"]["type"] == "permission_error"
+
+
+def test_a_foreign_origin_is_refused(client: TestClient) -> None:
+    for method in ("GET", "OPTIONS", "POST"):
+        response = client.request(method, "/v1/models", headers={"origin": "https://evil.example"})
+        assert response.status_code == 403
+        assert "access-control-allow-origin" not in response.headers
+
+
+def test_origins_and_hosts_that_were_named(gpt: GPT) -> None:
+    good = "https://good.example"
+    with app_client(gpt, cors_origins=(good,), allowed_hosts=("api.example",)) as client:
+        headers = {"origin": good, "host": "api.example"}
+        response = client.get("/v1/models", headers=headers)
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == good
+        asked = {**headers, "access-control-request-method": "POST",
+                 "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+        assert client.options("/v1/completions", headers=asked).status_code == 200
+        assert client.get("/v1/models", headers={"origin": "https://evil.example"}).status_code == 403
+
+
+def test_the_api_key_guards_everything_but_health(gpt: GPT) -> None:
+    with app_client(gpt, api_key=KEY) as client:
+        basic = base64.b64encode(f"me:{KEY}".encode()).decode()
+        for value, status in (
+            (f"Bearer {KEY}", 200), (f"Basic {basic}", 200), (f"Bearer {KEY}x", 401), ("Bearer", 401),
+            (KEY, 401), ("Basic !!", 401), (f"Digest {KEY}", 401), (None, 401),
+        ):  # fmt: skip
+            headers = {} if value is None else {"authorization": value}
+            response = client.get("/v1/models", headers=headers)
+            assert response.status_code == status, value
+        assert response.json()["error"]["code"] == "invalid_api_key"
+        for path in ("/metrics", "/openapi.json", "/ready", "/version", "/tokenizer_info", "/nowhere"):
+            assert client.get(path).status_code == 401, path
+        assert client.get("/health").status_code == 200
+
+
+def test_nothing_of_a_prompt_is_logged_unless_asked(gpt: GPT, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for log, lines, shown in (("none", 0, False), ("requests", 1, False), ("prompts", 1, True)):
+        caplog.clear()
+        with app_client(gpt, log=log) as client:
+            complete(client, prompt="a very private prompt", max_tokens=2)
+        ours = [record.getMessage() for record in caplog.records if record.name == "glassgpt.serve"]
+        assert len(ours) == lines
+        assert ("private" in caplog.text) is shown
+
+
+def test_a_body_that_is_too_large(client: TestClient) -> None:
+    for body in (b"x" * 4_000_001, iter([b"x" * 1_000_000] * 5)):
+        response = client.post("/v1/completions", content=body)
+        assert response.status_code == 413
+        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_queue_that_is_full(gpt: GPT) -> None:
+    from glassgpt.generate.fair_queue import QueueLimits
+
+    with app_client(gpt, batch_size=1, queue=QueueLimits(1, 10**6)) as client:
+        state = client.app.state.server
+        service = state.pool.loaded[SHIPPED].service
+        with service.lock.hold():  # so that nothing can finish
+            from glassgpt.generate.service import Job
+            from glassgpt.generate.settings import Settings
+
+            blocking = [Job([1], Settings(max_new_tokens=4), lambda updates: None) for _ in range(3)]
+            service.submit(blocking)
+            response = client.post("/v1/completions", json={"prompt": "A"})
+        service.cancel(blocking)
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.json()["error"]["code"] == "queue_full"
+
+
+def test_a_request_that_takes_too_long(gpt: GPT) -> None:
+    with app_client(gpt, timeout=0.05) as client:
+        service = client.app.state.server.pool.loaded[SHIPPED].service
+        with service.lock.hold():
+            assert refused(client, 408, prompt="A", max_tokens=500)["code"] == "timeout"
+        assert client.get("/health").status_code == 200
+
+
+def test_while_draining_new_requests_are_refused(gpt: GPT) -> None:
+    with app_client(gpt) as client:
+        client.app.state.server.draining = True
+        assert refused(client, 503, prompt="A")["code"] == "shutting_down"
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
+
+
+# Several models.
+
+
+class Loaded:
+    """Loads the shipped model under any name, and counts."""
+
+    def __init__(self, gpt: GPT) -> None:
+        self.gpt = gpt
+        self.paths: list[str] = []
+
+    def __call__(self, path: Path) -> GPT:
+        self.paths.append(path.name)
+        return self.gpt
+
+
+@pytest.fixture
+def loader(gpt: GPT) -> Loaded:
+    return Loaded(gpt)
+
+
+def make_pool(loader: Any, names: str, models: float | None) -> ModelPool:
+    """A pool with memory for so many models."""
+    specs = [ModelSpec(name, Path(name)) for name in names]
+    size = loader.gpt.config.n_parameters * 4 + 2 * loader.gpt.config.n_layer * 1024 * 128 * 4
+    return ModelPool(
+        specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size)
+    )
+
+
+def test_models_are_unloaded_least_recently_used_first(loader: Loaded) -> None:
+    pool = make_pool(loader, "abc", 2.5)
+
+    async def use(names: str) -> list[str]:
+        for name in names:
+            async with pool.use(name):
+                pass
+        return list(pool.loaded)
+
+    async def run() -> None:
+        await pool.load_all()
+        assert list(pool.loaded) == ["b", "a"]  # the first is the default, and stays
+        assert await use("b") == ["a", "b"]
+        assert await use("c") == ["b", "c"]
+        async with pool.use("b"):
+            assert await use("a") == ["b", "a"]  # b is in use, so c had to go
+            async with pool.use("a"):
+                with pytest.raises(ApiError) as error:
+                    await use("c")
+                assert error.value.status_code == 503
+        assert await use("c") == ["a", "c"]
+        assert pool.memory <= (pool.max_memory or 0)
+
+    asyncio.run(run())
+    pool.close()
+
+
+def test_a_model_that_never_fits_is_an_error_at_the_start(loader: Loaded) -> None:
+    with pytest.raises(SettingError, match="--max-model-memory"):
+        asyncio.run(make_pool(loader, "a", 0.5).load_all())
+
+
+def test_names_of_models() -> None:
+    specs = find_models([SHIPPED, f"mine={SHIPPED}"])
+    assert [spec.name for spec in specs] == [SHIPPED, "mine"]
+    assert specs[0].path == specs[1].path
+    with pytest.raises(SettingError, match="two models are named"):
+        find_models([SHIPPED, SHIPPED])
+    with pytest.raises(ModelNotFoundError):
+        find_models(["mine=./not/there"])
+
+
+def test_recent_requests_are_bounded() -> None:
+    recent = RecentRequests(keep_minutes=10, max_requests=2)
+    for name in "abc":
+        recent.begin(name, "tiny", [[1, 2]])
+        recent.append(name, 0, 0, 7)
+    assert [request.id for request in recent.latest()] == ["c", "b"]
+    assert recent.latest()[0].ids() == [1, 2, 7]
+    assert recent.get("a") is None
+    recent.append("a", 0, 0, 8)  # forgotten meanwhile: nothing happens
+    off = RecentRequests(keep_minutes=0)
+    off.begin("a", "tiny", [[1]])
+    assert off.latest() == []
+
+
+# The page.
+
+
+def test_the_page_says_what_is_served(client: TestClient) -> None:
+    response = client.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert SHIPPED in response.text
+    assert "--explorer" in response.text
+    assert client.get("/explorer/").status_code == client.post("/api/v1/trace").status_code == 404
+
+
+def test_a_request_opens_in_the_explorer(gpt: GPT) -> None:
+    with app_client(gpt, explorer=True, api_key=KEY) as client:
+        client.headers["authorization"] = f"Bearer {KEY}"
+        found = complete(client, prompt="The <b>king</b>", max_tokens=3, return_token_ids=True)
+        page = client.get("/").text
+        assert found["id"] in page
+        assert "The &lt;b&gt;king&lt;/b&gt;" in page
+        response = client.get(f"/open/{found['id']}", follow_redirects=False)
+        assert response.status_code == 303
+        target, _, fragment = response.headers["location"].partition("#ids=")
+        ids = json.loads(unquote(fragment))
+        assert ids == gpt.encode("The <b>king</b>") + found["choices"][0]["token_ids"]
+        assert "main.js" in client.get(target).text
+        assert client.get(f"{target}main.js").status_code == 200
+        trace = client.post("/api/v1/trace", json={"ids": ids}).json()
+        assert [token["id"] for token in trace["tokens"]] == ids
+        assert client.get("/open/cmpl-unknown").status_code == 404
+        del client.headers["authorization"]
+        for path in ("/", target, "/api/v1/model", f"/open/{found['id']}"):
+            assert client.get(path).status_code == 401

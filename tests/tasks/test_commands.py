@@ -1,0 +1,182 @@
+"""`translate`, `summarize` and `classify`: texts, files, stdin, JSON, bad records."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glassgpt as package
+from glassgpt.errors import SettingError
+from glassgpt.tasks.classify import label_logprobs
+from glassgpt.tasks.translate import TranslationStream, translate
+from tests.cli.conftest import Result
+from tests.conftest import SHIPPED
+from tests.tasks.conftest import Lines
+
+Run = Callable[..., Result]
+TEXT = "The red cat sleeps. The fox!"
+
+
+@pytest.mark.slow
+def test_a_text_is_translated_sentence_by_sentence(glassgpt: Run, translator: Path) -> None:
+    gpt = package.load(translator)
+    whole = gpt.translate(TEXT + "\n\nThe dog.", to="fr")
+    parts = gpt.translate(["The red cat sleeps.", "The fox!", "The dog."], to="fr")
+    assert whole == f"{parts[0]} {parts[1]}\n\n{parts[2]}"
+    assert "".join(TranslationStream(gpt, TEXT, "fr")).split() == f"{parts[0]} {parts[1]}".split()
+    streamed = glassgpt("translate", TEXT, "--to", "fr", "--model", translator)
+    assert (streamed.code, streamed.err) == (0, "")
+    assert streamed.out.split() == f"{parts[0]} {parts[1]}".split()
+
+
+@pytest.mark.slow
+def test_beams_and_json(glassgpt: Run, translator: Path) -> None:
+    made = glassgpt("translate", TEXT, "--to", "en", "--model", translator, "--beams", "4", "--json")
+    values = json.loads(made.out)
+    expected = translate(package.load(translator), [TEXT], "en", beams=4)[0]
+    assert (values["record"], values["to"], values["text"]) == (1, "en", expected.text)
+    assert values["notes"] == ["the text looks like English, and French was expected"]
+
+
+@pytest.mark.slow
+def test_bad_records_are_named_counted_and_the_rest_goes_on(
+    glassgpt: Run, translator: Path, lines: Lines
+) -> None:
+    file = lines(
+        "a.jsonl", '{"en": "The cat."}', '{"fr": "Le chat."}', "nothing", '{"en": " "}',
+        '{"en": "The dog.", "to": "de"}', '{"en": "Der Hund ist nicht in dem Haus und er schläft."}',
+        json.dumps({"en": "cat " * 200}), '{"fr": "Le chat.", "to": "en"}',
+    )  # fmt: skip
+    made = glassgpt("translate", "--file", file, "--to", "fr", "--model", translator, "--json")
+    assert made.code == 0
+    results = {row["record"]: row for row in map(json.loads, made.out.splitlines())}
+    assert sorted(results) == [1, 2, 4, 5, 6, 7, 8]
+    assert [number for number, row in results.items() if "error" in row] == [2, 4, 5]
+    assert results[8]["to"] == "en"
+    for said in (
+        "record 2: has no field 'en'", "record 3: is not JSON", "record 4: en is empty; skipped",
+        "record 5: the language 'de' is not one of fr, en; skipped", "record 6: the text looks like German",
+        "record 7: a sentence has", "4 of 8 records skipped, 2 noted",
+    ):  # fmt: skip
+        assert said in made.err, made.err
+
+
+@pytest.mark.slow
+def test_all_bad_is_an_error_and_empty_lines_stay(
+    glassgpt: Run, translator: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        glassgpt("translate", "--file", lines("a.jsonl", "x", "y"), "--to", "fr", "--model", translator).code
+        == 2
+    )
+    stdin = io.TextIOWrapper(io.BytesIO(b"The cat.\n\nThe dog.\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    made = glassgpt("translate", "-", "--to", "fr", "--model", translator)
+    assert made.code == 0
+    gpt = package.load(translator)
+    assert made.out.split("\n")[0].split() == gpt.translate("The cat.", to="fr").split()
+    assert made.out.split("\n")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("translate", "Hi"), ("--to is missing",)),
+        (("translate", "Hi", "--to", "de"), ("no direction 'de'", "'fr' or 'en'")),
+        (("translate", "", "--to", "fr"), ("the text is empty",)),
+        (("translate", "Hi", "--to", "fr", "--file", "x.txt"), ("both given",)),
+        (("classify", "Hi"), ("was not tuned to classify", "--labels")),
+        (("classify", "Hi", "--labels", "one"), ("leaves nothing to choose",)),
+        (("classify", "Hi", "--labels", "a,b", "--format", "x"), ("{source} once",)),
+        (("classify", "Hi", "--format", "{source} {target}"), ("needs labels",)),
+        (("summarize",), ("FILE... is missing",)),
+        (("summarize", "none.txt"), ("none.txt does not exist",)),
+    ],
+)
+def test_mistakes_are_one_line(
+    glassgpt: Run, translator: Path, args: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert glassgpt(*args, "--model", translator).is_one_line_error(*words)
+
+
+def test_a_model_for_another_task_is_refused(glassgpt: Run, translator: Path, classifier: Path) -> None:
+    assert glassgpt("translate", "Hi", "--to", "fr", "--model", SHIPPED).is_one_line_error("is no translator")
+    with pytest.raises(SettingError, match="writes no summaries"):
+        package.load(translator).summarize("Some text.")
+    with pytest.raises(SettingError, match="text 2 is empty"):
+        package.load(translator).translate(["a", ""], to="fr")
+
+
+@pytest.mark.slow
+def test_a_summary_says_what_it_saw(glassgpt: Run, tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("The sea was calm that day.\n" * 300, "utf-8")
+    made = glassgpt("summarize", file, "--model", SHIPPED, "--seed", "1", "--max-new-tokens", "8")
+    assert made.code == 0
+    assert made.out.strip()
+    assert "tokens; the summary is of the first" in made.err
+    again = glassgpt("summarize", file, "--model", SHIPPED, "--seed", "1", "--max-new-tokens", "8", "--json")
+    values = json.loads(again.out)
+    assert values["text"] == made.out.strip()
+    assert values["kept_tokens"] < values["source_tokens"]
+
+
+@pytest.mark.slow
+def test_zero_shot_compares_log_probabilities(glassgpt: Run) -> None:
+    gpt = package.load(SHIPPED)
+    assert gpt.tokenizer is not None
+    prompts = [gpt.encode("It was a fine day.\nThis is"), gpt.encode("\nThis is")]
+    targets = [gpt.encode(" good"), gpt.encode(" very bad")]
+    found = label_logprobs(gpt, prompts, targets)
+    for i, prompt in enumerate(prompts):
+        for j, target in enumerate(targets):
+            logits = gpt.logits([[*prompt, *target]])[0].astype(np.float64)
+            logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            wanted = sum(logprobs[len(prompt) - 1 + k, token] for k, token in enumerate(target))
+            # float32 logits of about 20, summed over a vocabulary: 1e-5 of them is rounding
+            assert found[i, j] == pytest.approx(wanted, abs=1e-4)
+    made = glassgpt(
+        "classify", "It was a fine day.", "--labels", "good,very bad", "--model", SHIPPED, "--json"
+    )
+    scores = found[0] - found[1]
+    shares = np.exp(scores) / np.exp(scores).sum()
+    assert json.loads(made.out)["probabilities"] == {
+        "good": pytest.approx(shares[0], abs=1e-3), "very bad": pytest.approx(shares[1], abs=1e-3),
+    }  # fmt: skip
+
+
+def test_a_head_reads_the_extract_token(glassgpt: Run, classifier: Path, lines: Lines) -> None:
+    import torch
+
+    gpt = package.load(classifier)
+    assert gpt.task is not None
+    assert gpt.score is not None
+    texts = ["Dull.", "The red cat sleeps, and the fox sleeps, too."]
+    for text, found in zip(texts, gpt.classify(texts), strict=True):
+        ids = gpt.encode("<|endoftext|>", True) + gpt.encode(text) + gpt.encode("<extract>", True)
+        with torch.inference_mode():
+            hidden = gpt.torch_model.hidden(torch.tensor([ids]))[0, -1].numpy()
+        logits = gpt.score @ hidden
+        shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        # Padding the batch changes the order of some float32 sums.
+        assert list(found.probabilities.values()) == pytest.approx(shares.tolist(), abs=1e-5)
+        assert found.label == gpt.task.labels[int(shares.argmax())]
+    file = lines(
+        "a.tsv", "sentence\tlabel", "Dull.\tnegative", "\tpositive", "The cat.\tmeh",
+    )  # fmt: skip
+    made = glassgpt("classify", "--file", file, "--model", classifier)
+    assert made.code == 0
+    for said in (
+        "record 2: sentence is empty",
+        "label 'meh' is not one of negative, positive",
+        "accuracy ",
+        "of 1 labelled",
+    ):
+        assert said in made.err
+    assert made.out.count("\n") == 3

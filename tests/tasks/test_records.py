@@ -1,0 +1,95 @@
+"""Bad input: each record with its number, the rest goes on, a count at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glassgpt.errors import FileFormatError
+from glassgpt.tasks.language import why_not
+from glassgpt.tasks.records import SHOWN, Problems, read_records
+from glassgpt.tasks.sentences import first_sentences, split_sentences
+from tests.tasks.conftest import Lines
+
+
+def collect(file: Path, *fields: str) -> tuple[list[tuple[int, list[str | None]]], list[str], Problems]:
+    said: list[str] = []
+    problems = Problems(said.append)
+    records = list(read_records(file, problems))
+    return [(r.number, [r.text(name, problems) for name in fields]) for r in records], said, problems
+
+
+def test_json_lines(lines: Lines) -> None:
+    file = lines(
+        "a.jsonl", '{"en": "One", "fr": " Un "}', "", "no json", "[1]", '{"en": "Two"}',
+        '{"en": "", "fr": "x"}',
+        '{"en": ["x"], "fr": "x"}', '{"en": 3, "fr": "trois"}',
+    )  # fmt: skip
+    found, said, problems = collect(file, "en", "fr")
+    assert found[0] == (1, ["One", "Un"])
+    assert found[-1] == (8, ["3", "trois"])
+    assert said == [
+        "record 3: is not JSON: 'no json'; skipped",
+        "record 4: is [1], not a JSON object; skipped",
+        "record 5: has no field 'fr' (it has 'en'); skipped",
+        "record 6: en is empty; skipped",
+        "record 7: en is ['x'], not a text; skipped",
+    ]
+    assert problems.summary(7) == (
+        "5 of 7 records skipped, 0 noted: 1 not JSON, 1 not an object, 1 without a field, 1 empty, "
+        "1 not a text"
+    )
+
+
+def test_tables_and_texts(lines: Lines) -> None:
+    found, said, _ = collect(lines("a.tsv", "en\tfr", 'say "hi"\tdis', "alone"), "en", "fr")
+    assert found == [(1, ['say "hi"', "dis"])]
+    assert said == ["record 2: has 1 columns, not the 2 of the head line; skipped"]
+    found, _, _ = collect(lines("a.csv", "en,fr", '"a, b",c'), "en", "fr")
+    assert found == [(1, ["a, b", "c"])]
+    found, _, _ = collect(lines("a.txt", "first", "second"), "text")
+    assert found == [(1, ["first"]), (2, ["second"])]
+
+
+def test_only_the_first_problems_are_shown_and_all_are_counted(lines: Lines) -> None:
+    _, said, problems = collect(lines("a.jsonl", *["x"] * (SHOWN + 5)))
+    assert len(said) == SHOWN
+    assert problems.summary(25) == f"25 of 25 records skipped, 0 noted: {SHOWN + 5} not JSON"
+    assert Problems().summary(3) is None
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"en": "caf\xe9"}\n')
+    with pytest.raises(FileFormatError, match="line 1 is not UTF-8"):
+        collect(tmp_path / "a.jsonl")
+    with pytest.raises(FileFormatError, match="No such file"):
+        collect(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "words"),
+    [
+        ("The cat is on the table.", "en", None),
+        ("Le chat est sur la table et il dort.", "fr", None),
+        ("Le chat est sur la table et il dort.", "en", "looks like French"),
+        ("Der Hund ist nicht in dem Haus und er schläft.", "en", "looks like German"),
+        ("Кошка сидит на столе.", "en", "not written in Latin letters"),
+        ("Hello!", "fr", None),
+        ("12:30", "en", None),
+        ("The cat.", "xx", None),
+    ],
+)
+def test_text_in_another_language_is_noticed(text: str, expected: str, words: str | None) -> None:
+    found = why_not(text, expected)
+    assert (found is None) if words is None else (found is not None and words in found)
+
+
+def test_sentences() -> None:
+    text = 'Mr. Smith went home. "Why?" he asked! J. R. came, too.\nA line without end\n\nOù est-il ? Ici.'
+    assert split_sentences(text) == [
+        "Mr. Smith went home.", '"Why?" he asked!', "J. R. came, too.", "A line without end", "Où est-il ?",
+        "Ici.",
+    ]  # fmt: skip
+    assert first_sentences("One. Two. Three. Four.", 3) == "One. Two. Three."
+    assert split_sentences("") == []
