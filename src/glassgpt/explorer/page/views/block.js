@@ -233,7 +233,7 @@ class GlassBlock extends GlassView {
     const matrices = this.#matrices;
     if (!matrices) return;
     const [q, k, scores, scaled] = [matrices["attn.q"], matrices["attn.k"], matrices["attn.scores"], matrices["attn.scaled"]].map(rowsOf);
-    if (q.length === trace.tokens.length) this.#stages.show({ q, k, scores, scaled, weights: softmaxRows(scaled, mask), tokens: trace.tokens, token, mask, scale });
+    if (q.length === trace.tokens.length) this.#stages.show({ q, k, scores, scaled, weights: softmaxRows(scaled, mask), tokens: trace.tokens, token, mask, scale, name: shown.name });
   }
 
   /** @param {MlpSteps} found @param {number} layer */
