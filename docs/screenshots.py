@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import torch
 
@@ -31,7 +32,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 # The page's state for each screenshot.
 SCREENSHOTS: dict[str, dict[str, Any]] = {
-    "tower": {"view": "block", "layer": 8, "head": 2, "pin": 411},
+    "tower": {"view": "block", "layer": 8, "head": 2, "pin": 369},
     "block": {"view": "block", "layer": 6, "head": 5},
     "play": {"view": "block", "layer": 6, "head": 5, "play": 19},
     "pairs": {"view": "block", "layer": 6, "head": 5, "part": "pairs"},
@@ -64,31 +65,33 @@ def main() -> None:
     gpt = glassgpt.load("default", device="cpu", dtype="float32")
     OUT.mkdir(exist_ok=True)
     with served(make_app(gpt, perturb(gpt))) as url, launched() as browser:
-        for name in names:
-            if name == "playing":
-                animate(browser, url)
-                continue
-            shots = [("light", LAPTOP), ("dark", LAPTOP)]
-            if name in PHONE_VIEWS:
-                shots.append(("phone", PHONE))
-            for kind, options in shots:
-                take(browser, url, name, kind, options)
+        for kind in ("light", "dark", "phone"):
+            options = PHONE if kind == "phone" else LAPTOP
+            page = Visit(browser, url, reduced_motion="reduce", **options)
+            for name in names:
+                if name in SCREENSHOTS and (kind != "phone" or name in PHONE_VIEWS):
+                    take(page, name, kind)
+            page.close()
+        if "playing" in names:
+            animate(browser, url)
 
 
-def take(browser: Any, url: str, name: str, kind: str, options: dict[str, Any]) -> None:
-    page = Visit(browser, url, reduced_motion="reduce", **options)
-    state = dict(SCREENSHOTS[name])
-    if kind == "phone":
-        state |= {"view": "tower"} if name == "tower" else {}
-    page.open(TEXT, theme="dark" if kind == "dark" else "light", welcome="false", **state)
+def take(page: Visit, name: str, kind: str) -> None:
+    state = {"text": TEXT, "theme": "dark" if kind == "dark" else "light", "welcome": "false"} | SCREENSHOTS[
+        name
+    ]
+    if name == "tower" and kind == "phone":
+        state["view"] = "tower"  # there it is a view of its own
+    page.page.goto(
+        page.url + "#" + urlencode(state)
+    )  # the same page: what it has loaded is not asked for again
     if name == "strip":
         page.page.locator("glass-strip [role=group] button").nth(2).hover()
-    page.page.wait_for_timeout(900)
+    page.ready().page.wait_for_timeout(900)
     file = OUT / f"{name}-{kind}.png"
     page.painted().page.screenshot(path=file)
     size = compress(file)
     print(f"{file.name:20} {size:8,} bytes" + ("   TOO LARGE" if size > MAX_BYTES else ""), flush=True)
-    page.close()
 
 
 def animate(browser: Any, url: str) -> None:

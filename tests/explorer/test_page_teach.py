@@ -458,6 +458,42 @@ def test_small_screens_and_bytes(visit: Begin) -> None:
     assert "\ufffd" not in page.js("api.get('/vocabulary?model=0').then(({ texts }) => texts.join(''))")
 
 
+def test_lenses_of_different_depths_end_together(visit: Begin, gpt: GPT) -> None:
+    import dataclasses
+
+    import torch
+
+    from glassgpt.model import GPT2, TorchBackend
+
+    torch.manual_seed(3)
+    model = GPT2(dataclasses.replace(gpt.config, n_layer=2)).requires_grad_(False)
+    shallow = GPT(TorchBackend(model), gpt.tokenizer, name="shallow")
+    with served(make_app(gpt, shallow)) as url:
+        page = visit(url).open(TEXT, view="compare", token=4)
+        page.until("document.querySelector('glass-compare svg')")
+        rows = page.texts("glass-compare tbody tr")
+        assert len(rows) == gpt.config.n_layer + 1
+        for row, trace, column in (
+            (0, gpt.trace(TEXT), 0),
+            (0, shallow.trace(TEXT), 1),
+            (2, shallow.trace(TEXT), 1),
+        ):
+            words = page.js(
+                "[...document.querySelectorAll('glass-compare tbody tr')][given].querySelectorAll('code')"
+                "[Symbol.iterator]().map((c) => c.textContent).toArray()",
+                row,
+            )
+            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "·").replace("\n", "↵")
+        # And a long text's saving is a number that can be read.
+        set_state(page, view="cache", text="a b " * 150, ids=None)
+        page.until("document.querySelectorAll('glass-cache tbody tr').length === 5")
+        assert "e+" not in page.texts("glass-cache table")[0]
+        page.page.emulate_media(media="print")  # on paper: no buttons, nothing cut off
+        assert not page.page.locator("#tools").is_visible()
+        assert page.js("getComputedStyle(document.querySelector('#sheet')).overflowY") == "visible"
+        page.painted().close()
+
+
 def test_the_exported_tower_has_labels_and_cursor(visit: Begin, gpt: GPT) -> None:
     page = visit(**LAPTOP).open(TEXT, layer=2)
     drawn = page.js("document.querySelector('glass-tower').toSVG()")
