@@ -27,7 +27,7 @@ from tests.explorer.browser import NoBrowser, Visit, launched, served
 OUT = Path(__file__).with_name("explorer")
 TEXT = "A robot must obey the orders given it"
 MAX_BYTES = 150_000
-LAPTOP = {"viewport": {"width": 1280, "height": 800}}
+LAPTOP = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 # The page's state for each screenshot.

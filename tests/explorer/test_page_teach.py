@@ -150,11 +150,11 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     titles = page.texts("glass-tour select option")
     for step in (8, 4, 12, 0, 6, 3, 9, 7, 5, 2, 13):  # in any order
         page.page.locator("glass-tour select").select_option(str(step))
-        page.until("store.get().tour === given && document.querySelector('.lit:not(.pane)')", step)
+        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
         page.page.wait_for_timeout(450)
         page.ready()
         box = page.js(
-            "(() => { const { top, bottom, height } = document.querySelector('.lit:not(.pane)')"
+            "(() => { const { top, bottom, height } = document.querySelector('.lit-part')"
             ".getBoundingClientRect(); return { top, bottom, height }; })()"
         )
         assert -1 <= box["top"] < 860, titles[step]  # scrolled to
@@ -183,19 +183,19 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     assert page.ready().state() == before
     # And a link leads to a step.
     other = visit(**LAPTOP).open(TEXT, tour=7)
-    other.until("store.get().view === 'heads' && document.querySelector('.large.lit')")
-    assert page.js("document.querySelectorAll('.lit').length") == 0
+    other.until("store.get().view === 'heads' && document.querySelector('.large.lit-part')")
+    assert page.js("document.querySelectorAll('.lit-part, .pane.lit').length") == 0
 
 
 def test_the_tour_on_a_phone_stays_in_sight(visit: Begin) -> None:
     page = visit(**PHONE).open(TEXT, tour=0)
     for step in (8, 9, 10, 11, 12, 3):
         page.js("store.set({ tour: given })", step)
-        page.until("store.get().tour === given && document.querySelector('.lit:not(.pane)')", step)
+        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
         page.page.wait_for_timeout(450)
         page.ready()
         top, card = page.js(
-            "[document.querySelector('.lit:not(.pane)').getBoundingClientRect().top,"
+            "[document.querySelector('.lit-part').getBoundingClientRect().top,"
             " document.querySelector('glass-tour').getBoundingClientRect().top]"
         )
         assert 0 <= top < card, step
