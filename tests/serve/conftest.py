@@ -27,7 +27,7 @@ PROMPT = "The old house stood at the end of the lane"
 
 @pytest.fixture(scope="session")
 def gpt() -> GPT:
-    return glassgpt.load(SHIPPED, device="cpu", dtype="float32")
+    return glassgpt.load(SHIPPED)  # as the command loads it
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from glassgpt.cli import terminal
 from glassgpt.cli.commands.explore import listen, make_url
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import flag
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.fair_queue import QueueLimits
 
