@@ -21,7 +21,9 @@ ROWS = (
 )
 COLOURS = {"role": "#ffbe5c", "source": "#9bb8d9", "target": "#5fd4c4"}
 LEFT, TOP, STEP, TALL, SIGN = 128, 34, 74, 26, 8.4
-STYLE = "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
+STYLE = (
+    "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
+)
 
 
 def cells(task: Task, direction: str | None, source: str, target: str) -> list[tuple[str, str, bool]]:
