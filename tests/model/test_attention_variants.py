@@ -16,6 +16,7 @@ from glassgpt.backend import ScoreRequest
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
+from glassgpt.inspect.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.model import GPT2, TorchBackend, load_model
 from glassgpt.model.compressed import compress, visible_slots
@@ -74,6 +75,7 @@ def influence(model: GPT2, length: int) -> np.ndarray:
 def test_the_config_lists_its_tensors(any_model: GPT2) -> None:
     state = {name: tuple(value.shape) for name, value in any_model.state_dict().items()}
     assert state == any_model.config.shapes()
+    assert all(line.meaning for line in tally(any_model.config).lines)
 
 
 def test_no_token_sees_a_later_one(causal: GPT2) -> None:
