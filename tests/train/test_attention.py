@@ -330,8 +330,8 @@ def test_a_bidirectional_model_fills_blanks(filler: Path, capsys: pytest.Capture
     out, error = capsys.readouterr()
     assert out == "a robot. a\n"
     assert error.startswith("blank 1: 'b' ")
-    for words in ["generate", "a"], ["next", "a", "-k", "3"]:
-        assert main([*words, "--model", str(filler), "--device", "cpu"]) == 2
+    for words in ["generate", "a", "--model"], ["next", "a", "-k", "3", "--model"], ["verify"]:
+        assert main([*words, str(filler), "--device", "cpu"]) == 2
         error = capsys.readouterr().err
         assert "sees the whole text at once and cannot continue one" in error
         assert error.count("\n") == 1
