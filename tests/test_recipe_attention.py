@@ -42,6 +42,9 @@ def test_every_script_runs_in_miniature(tmp_path: Path) -> None:
     assert found["causal"]["guesses"]["n"] == found["bidirectional"]["alone"]["n"] > 20
     found = json.loads((out / "long.json").read_text())
     assert found["math"]["compressed"]["512"]["attention_ms"] > 0
+    (out / "attention.md").write_text((ROOT / "docs" / "attention.md").read_text("utf-8"), "utf-8")
     run("pictures.py", "--results", out, "-o", out)
     drawn = {file.name for file in out.glob("*.svg")}
     assert drawn == {f"attention_{name}.svg" for name in ("masks", "memory", "bidirectional", "long")}
+    page = (out / "attention.md").read_text("utf-8")
+    assert all(f"(attention_{name}.svg)" in page for name in ("memory", "bidirectional", "long"))

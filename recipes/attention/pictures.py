@@ -1,6 +1,6 @@
-"""The pictures of docs/attention.md, from the results beside this file: python recipes/attention/pictures.py
+"""The pictures and tables of docs/attention.md, from results/: python recipes/attention/pictures.py
 
-masks.svg needs no results: it shows which outputs of an attention change when one token does.
+attention_masks.svg needs no results: it shows which outputs of an attention change when one token does.
 """
 
 from __future__ import annotations
@@ -230,18 +230,106 @@ def long(results: dict[str, Any]) -> str:
     return svg(1020, 610, parts)
 
 
+# The tables of the page.
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def memory_table(results: dict[str, Any]) -> str:
+    lengths = list(results["chars"])
+    rows = []
+    for name, title in {"chars": "characters", "bpe": "BPE tokens"}.items():
+        runs = [results[name][length] for length in lengths]
+        rows.append([f"{title}: loss", *(f"{run['loss']:.3f}" for run in runs)])
+        rows.append([f"{title}: effective memory", *(str(run["effective_context"]) for run in runs)])
+    return (
+        f"Measured (`recipes/attention/memory.py`): segments of {results['segment']} tokens, and nothing differs "
+        "but the memory, in training and in the test.\nThe effective memory is the shortest with which a model "
+        "is within 0.005 nats of its best.\n\n"
+        + table(["", *(f"memory {length}" for length in lengths)], rows)
+        + "\n\n![Loss by memory length, by the memory in the test, and by the place in the segment]"
+        "(attention_memory.svg)"
+    )
+
+
+def share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def long_table(results: dict[str, Any]) -> str:
+    longest = list(results["fused"]["causal"])[-1]
+    full = {backend: results[backend]["causal"][longest] for backend in ("fused", "math")}
+    names = {"causal": "full", "local": f"local, blocks of {results['block']}", "compressed": "compressed"}
+    rows = []
+    for kind, name in names.items():
+        fused, held = (results[backend][kind][longest] for backend in ("fused", "math"))
+        row = [name, share(fused["predicted_scores"], full["fused"]["predicted_scores"])]
+        for found, backend, quantity, unit in (
+            (fused, "fused", "attention_ms", "ms"),
+            (held, "math", "attention_ms", "ms"),
+            (held, "math", "attention_mib", "MiB"),
+        ):
+            row.append(f"{found[quantity]:,.1f} {unit}, {share(found[quantity], full[backend][quantity])}")
+        rows.append(row)
+    head = ["one attention", "predicted scores", "fused", "every score held", "memory, every score held"]
+    return (
+        f"Measured on one {results['device']} (`recipes/attention/long.py`), forward and backward pass of one "
+        f"text of {int(longest):,} tokens:\n\n"
+        + table(head, rows)
+        + "\n\n![Time and memory by the length of the text, both axes logarithmic](attention_long.svg)"
+    )
+
+
+def blanks_table(results: dict[str, Any]) -> str:
+    kinds = {
+        "causal, from what precedes": results["causal"]["guesses"],
+        "causal, 20 guesses rescored with what follows": results["causal"].get("rescored"),
+        "bidirectional, all blanks at once": results["bidirectional"]["together"],
+        "bidirectional, one blank at a time": results["bidirectional"]["alone"],
+    }
+    rows = []
+    for name, found in kinds.items():
+        if found:
+            more = [f"{found['top_5']:.1%}", f"{found['loss']:.2f}"] if "loss" in found else ["", ""]
+            rows.append([name, f"{found['accuracy']:.1%} ± {found['stderr']:.1%}", *more])
+    n = results["causal"]["guesses"]["n"]
+    return (
+        "Measured (`recipes/attention/bidirectional.py`): two models of the same size, trained on the same text "
+        f"for {results['seconds']:g} seconds each, fill {n:,} blanks in held-out windows.\n\n"
+        + table(["", "right", "among the best five", "loss"], rows)
+        + "\n\n![The same as bars](attention_bidirectional.svg)"
+    )
+
+
+def fill_page(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the comments <!-- name --> and <!-- /name -->."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, rest = page.read_text("utf-8").split(start)
+    page.write_text(f"{before}{start}{text}\n{end}{rest.split(end)[1]}", "utf-8")
+
+
+PAGE = {
+    "memory": (memory, memory_table),
+    "bidirectional": (blanks, blanks_table),
+    "long": (long, long_table),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("-o", "--out", type=Path, default=DOCS)
+    parser.add_argument("-o", "--out", type=Path, default=DOCS, help="a folder with attention.md")
     given = parser.parse_args()
     (given.out / "attention_masks.svg").write_text(masks(), "utf-8")
-    for name, draw in {"memory": memory, "bidirectional": blanks, "long": long}.items():
+    for name, (draw, describe) in PAGE.items():
         file = given.results / f"{name}.json"
         if file.is_file():
-            (given.out / f"attention_{name}.svg").write_text(
-                draw(json.loads(file.read_text("utf-8"))), "utf-8"
-            )
+            results = json.loads(file.read_text("utf-8"))
+            (given.out / f"attention_{name}.svg").write_text(draw(results), "utf-8")
+            fill_page(given.out / "attention.md", name, describe(results))
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def test_packed_holds_it_and_no_other_program_is_given_it(any_model: GPT2, tmp_p
 
 @pytest.mark.slow
 def test_every_mode_of_running_it_agrees_with_the_reference(causal: GPT2) -> None:
-    """Prefill in chunks, the engine's unequal lengths, ragged batches, scores, padding: as for GPT-2's own."""
+    """Prefill in chunks, the engine's unequal lengths, ragged batches, scores, padding: as for GPT-2's."""
     tensors = {name: value.numpy() for name, value in causal.state_dict().items()}
     checkpoint = Checkpoint(causal.config, tensors, None, source="here")
     checks = list(verify(checkpoint, [("torch", "cpu", "float32")]))
