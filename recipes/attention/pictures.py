@@ -246,9 +246,9 @@ def memory_table(results: dict[str, Any]) -> str:
         rows.append([f"{title}: loss", *(f"{run['loss']:.3f}" for run in runs)])
         rows.append([f"{title}: effective memory", *(str(run["effective_context"]) for run in runs)])
     return (
-        f"Measured (`recipes/attention/memory.py`): segments of {results['segment']} tokens, and nothing differs "
-        "but the memory, in training and in the test.\nThe effective memory is the shortest with which a model "
-        "is within 0.005 nats of its best.\n\n"
+        f"Measured (`recipes/attention/memory.py`): segments of {results['segment']} tokens, and nothing "
+        "differs but the memory, in training and in the test.\nThe effective memory is the shortest with "
+        "which a model is within 0.005 nats of its best.\n\n"
         + table(["", *(f"memory {length}" for length in lengths)], rows)
         + "\n\n![Loss by memory length, by the memory in the test, and by the place in the segment]"
         "(attention_memory.svg)"
@@ -276,8 +276,8 @@ def long_table(results: dict[str, Any]) -> str:
         rows.append(row)
     head = ["one attention", "predicted scores", "fused", "every score held", "memory, every score held"]
     return (
-        f"Measured on one {results['device']} (`recipes/attention/long.py`), forward and backward pass of one "
-        f"text of {int(longest):,} tokens:\n\n"
+        f"Measured on one {results['device']} (`recipes/attention/long.py`), forward and backward pass of "
+        f"one text of {int(longest):,} tokens:\n\n"
         + table(head, rows)
         + "\n\n![Time and memory by the length of the text, both axes logarithmic](attention_long.svg)"
     )
@@ -297,8 +297,8 @@ def blanks_table(results: dict[str, Any]) -> str:
             rows.append([name, f"{found['accuracy']:.1%} ± {found['stderr']:.1%}", *more])
     n = results["causal"]["guesses"]["n"]
     return (
-        "Measured (`recipes/attention/bidirectional.py`): two models of the same size, trained on the same text "
-        f"for {results['seconds']:g} seconds each, fill {n:,} blanks in held-out windows.\n\n"
+        "Measured (`recipes/attention/bidirectional.py`): two models of the same size, trained on the same "
+        f"text for {results['seconds']:g} seconds each, fill {n:,} blanks in held-out windows.\n\n"
         + table(["", "right", "among the best five", "loss"], rows)
         + "\n\n![The same as bars](attention_bidirectional.svg)"
     )
