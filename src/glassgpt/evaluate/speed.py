@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def _transformers_ways(gpt: GPT) -> dict[str, Callable[[], int]]:
 
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(load_checkpoint(gpt.name), Path(folder) / "model", "hf", "float32")
-        model = GPT2LMHeadModel.from_pretrained(Path(folder) / "model").eval()
+        model: Any = GPT2LMHeadModel.from_pretrained(Path(folder) / "model")  # in evaluation mode
     context = gpt.backend.context
     start, new = min(PROMPT, context // 4), min(NEW_TOKENS, context - context // 4)
     texts = torch.randint(0, gpt.config.vocab_size, (BATCH_SIZE, context - 1))
