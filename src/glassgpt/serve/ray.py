@@ -30,11 +30,11 @@ class RayOptions:
     replicas: int = 1
     min_replicas: int = 0  # with max_replicas: autoscaling between the two
     max_replicas: int = 0
-    cpus: float = 1  # of each replica
-    gpus: float = 0
+    cpus: float = 1.0  # of each replica
+    gpus: float = 0.0
     max_batch_size: int = 16
     max_queue: int = 64
-    drain_timeout: float = 30
+    drain_timeout: float = 30.0
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> RayOptions:

@@ -6,8 +6,8 @@
 The input, .jsonl or .parquet, has a column of texts. It is divided into parts of `--rows` rows. A worker (an
 actor with the model, on any machine of the cluster) takes a part, computes it, and writes
 out/part-NNNNNN.jsonl, under a temporary name first: what exists is finished. Started again, only missing
-parts are computed, and since the seed of a row follows from its number, the result is the same. All machines must
-see both folders.
+parts are computed, and since the seed of a row follows from its number, the result is the same. All machines
+must see both folders.
 """
 
 from __future__ import annotations
