@@ -175,7 +175,8 @@ def peers(args: argparse.Namespace) -> dict[str, Any]:
                         ("glassgpt", server.port, "default"),
                         ("transformers", other.port, folder),
                     ):
-                        speed = asyncio.run(streams(port, 16, args.tokens if number else 4, model=model))
+                        many = (16, args.tokens) if number else (1, 4)  # to warm up
+                        speed = asyncio.run(streams(port, *many, model=model))
                         if number:
                             speeds[name].append(speed)
         finally:
