@@ -1,14 +1,15 @@
 """GlassGPT's native engine beside the fast ways to run GPT-2 on a CPU, on the same weights, in turns.
 
-    python -m venv /tmp/peers && /tmp/peers/bin/pip install llama-cpp-python openvino optimum-intel nncf ctranslate2
-    python benchmarks/cpu_peers.py --peers /tmp/peers/bin/python --rounds 5
-    python benchmarks/cpu_peers.py --peers /tmp/peers/bin/python --perplexity FILE.txt   # int4 beside Q4_0, shipped model
+    python -m venv peers
+    peers/bin/pip install llama-cpp-python openvino optimum-intel nncf ctranslate2 torch transformers
+    python benchmarks/cpu_peers.py --peers peers/bin/python --rounds 5
+    python benchmarks/cpu_peers.py --peers peers/bin/python --perplexity FILE.txt   # int4 beside Q4_0
 
-Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process of its own
-that loads its model once and then waits; in each round each of them runs each task: 128 tokens after a prompt of 32, a
-prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts of 32. All decode greedily and take the
-largest logit with numpy. Medians, and ratios to GlassGPT of the same round with their spread; then one line of JSON. A peer
-that is not installed is left out, and named.
+Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process
+of its own that loads its model once and then waits; in each round each of them runs each task: 128 tokens
+after a prompt of 32, a prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts of
+32. All decode greedily and take the largest logit with numpy. Medians, and ratios to GlassGPT of the same round
+with their spread; then one line of JSON. A peer that is not installed is left out, and named.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ TASKS = ("one text", "prompt of 1,023", "16 texts", "64 texts")
 STEPS_IN_BATCH = 32
 OURS = ("glassgpt int8", "glassgpt int4")
 PEERS = (
-    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8", "transformers bfloat16",
+    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8",
+    "transformers bfloat16",
 )  # fmt: skip
 
 Step = Callable[[Any, int], Any]  # (ids (B, T), how many came before) -> the likeliest next tokens (B,)
@@ -59,9 +61,8 @@ def glassgpt(folder: Path, kind: str, threads: int) -> Reset:
     return reset
 
 
-def llama(folder: Path, kind: str, threads: int) -> Reset:
+def quantize_gguf(folder: Path, kind: str) -> Path:
     import llama_cpp
-    import numpy as np
 
     path = folder / f"{kind}.gguf"
     if not path.exists():
@@ -71,6 +72,14 @@ def llama(folder: Path, kind: str, threads: int) -> Reset:
         assert not llama_cpp.llama_model_quantize(
             str(folder / "f32.gguf").encode(), str(path).encode(), ctypes.byref(params)
         )
+    return path
+
+
+def llama(folder: Path, kind: str, threads: int) -> Reset:
+    import llama_cpp
+    import numpy as np
+
+    path = quantize_gguf(folder, kind)
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
     vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     contexts: dict[int, Any] = {}
@@ -157,7 +166,7 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
 
     path = folder / f"ctranslate2-{kind}"
     if not path.exists():
-        ct.converters.TransformersConverter(str(folder / "hf-tokens")).convert(str(path), quantization=kind)
+        ct.converters.TransformersConverter(str(folder / "hf")).convert(str(path), quantization=kind)
     generator = ct.Generator(str(path), intra_threads=threads, compute_type=kind)
 
     def generate(ids: list[list[int]], new: int) -> None:
@@ -199,7 +208,8 @@ def transformers(folder: Path, kind: str, threads: int) -> Reset:
 
 
 CONTESTANTS = {
-    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2, "transformers": transformers,
+    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2,
+    "transformers": transformers,
 }  # fmt: skip
 
 

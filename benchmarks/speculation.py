@@ -4,9 +4,10 @@
     python benchmarks/speculation.py --draft tiny           # also with a draft model
     python benchmarks/speculation.py --only code --rounds 5
 
-Four prompts repeat themselves (code, a list, a summary with quotes, records) and are continued greedily; six
-are prose, sampled with the default settings. For each prompt the contestants alternate; the ratio is that of
-the medians. Texts are compared, too. A table for people, then one line of JSON.
+Three prompts make the model repeat or quote (code, a list, a summary) and are continued greedily, as is one
+of records, which it does not go on with; six are prose, sampled with the default settings. For each prompt
+the contestants alternate; the ratio is that of the medians. Texts are compared, too. A table for people, then
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ name:""",
     "science": "The speed of light in a vacuum is a constant of nature, which means that",
     "talk": '"Do you believe him?" asked Holmes.\n\n"I do not know what to believe," I answered.',
 }
-REPETITIVE = ("code", "list", "quotes", "records")
+GREEDY = ("code", "list", "quotes", "records")
 
 
 def measure(gpt: GPT, name: str, kinds: list[str], new_tokens: int, rounds: int) -> dict[str, object]:
-    drawing = {"temperature": 0.0} if name in REPETITIVE else {"seed": 1}
+    drawing = {"temperature": 0.0} if name in GREEDY else {"seed": 1}
     speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
     texts = {}
     for round_number in range(rounds + 1):

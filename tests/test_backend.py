@@ -167,12 +167,11 @@ class TestRegistry:
 
     @pytest.mark.parametrize(
         ("changes", "device", "dtype"),
-        [({"attention": "local"}, "cpu", None), ({}, "cuda", None), ({}, "cpu", "float64")],
+        [({"attention": "relative"}, "cpu", None), ({}, "cuda", None), ({}, "cpu", "float64")],
     )
     def test_torch_does_what_native_cannot(
-        self, changes: dict[str, object], device: str, dtype: str | None, monkeypatch: pytest.MonkeyPatch
+        self, changes: dict[str, object], device: str, dtype: str | None
     ) -> None:
-        monkeypatch.setattr("glassgpt.config.ATTENTIONS", ["causal", "local"])
         config = dataclasses.replace(SMALL, **changes)
         assert registry.default_backend(config, device, dtype) == "torch"
 

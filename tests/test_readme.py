@@ -21,8 +21,11 @@ import pytest
 
 import glassgpt
 from glassgpt.cli import COMMANDS, main
+from glassgpt.cli.commands.music import SUBCOMMANDS as MUSIC
 from glassgpt.cli.parse import parse
 from glassgpt.errors import UserError
+from glassgpt.music import Performance
+from glassgpt.music.midi import write_midi
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -175,6 +178,7 @@ def make_example_files(folder: Path) -> None:
         file.write(json.dumps({"text": text}) + "\n")
     assert main(["prepare", "a.txt", "-o", "shards", "--tokenizer", "bytes"]) == 0
     glassgpt.load("tiny").tokenizer.save(folder / "folder")
+    write_midi(Performance.from_notes([0, 0.5, 1], [1, 1, 2], [60, 64, 67], [80, 80, 80]), folder / "a.mid")
 
 
 @pytest.mark.slow
@@ -229,6 +233,7 @@ def find_command_lines() -> list[tuple[str, str]]:
         for line in re.sub(r"\\\n", " ", block).splitlines()
     ]
     lines += [(f"{name} --help", line) for name, entry in COMMANDS.items() for line in entry.examples]
+    lines += [(f"music {name} --help", line) for name, (_, e) in MUSIC.items() for line in e.examples]
     before = r"(?:\$ )?(?:eval \"\$\()?(?:torchrun .* -m )?"
     after = r"(?:\s#.*|\s[<>|].*|\)\".*)?"
     found = [(name, re.fullmatch(f"{before}glassgpt (?!-)(.*?){after}", line)) for name, line in lines]
@@ -252,6 +257,9 @@ def test_every_command_line_parses() -> None:
             pytest.fail(f"{page}: glassgpt {command}: {error}")
 
 
+SUBCOMMANDS = {"music": MUSIC}
+
+
 @pytest.fixture(scope="module")
 def help_pages() -> dict[str, str]:
     found = {}
@@ -259,6 +267,10 @@ def help_pages() -> dict[str, str]:
         with contextlib.redirect_stdout(io.StringIO()) as page:
             parse(name, entry, ["--help"])()
         found[name] = page.getvalue()
+        for action in SUBCOMMANDS.get(name, ()):
+            with contextlib.redirect_stdout(io.StringIO()) as page:
+                parse(name, entry, [action, "--help"])()
+            found[f"{name} {action}"] = page.getvalue()
     return found
 
 

@@ -37,8 +37,9 @@ def measure(name: str, data: Path, smoke: bool, out: Path, results: dict[str, An
     text = held_out_rows(data, rows, length)
     for trained in TRAINED[:2] if smoke else TRAINED:
         config = Config(
-            vocab_size=vocab_size(data), n_positions=SEGMENT + trained, n_embd=width, n_layer=layers, n_head=4,
-            attention="memory", memory_length=trained, embd_pdrop=0.1, attn_pdrop=0.0, resid_pdrop=0.1,
+            vocab_size=vocab_size(data), n_positions=SEGMENT + trained, n_embd=width, n_layer=layers,
+            n_head=4, attention="memory", memory_length=trained, embd_pdrop=0.1, attn_pdrop=0.0,
+            resid_pdrop=0.1,
         )  # fmt: skip
         settings = TrainSettings(
             steps=steps, batch_size=batch_size, context=SEGMENT, lr=2e-3, warmup_steps=min(50, steps // 4),

@@ -93,7 +93,8 @@ def run_summariser(given: argparse.Namespace, fraction: float, seed: int, scratc
     train = load_arrays(
         file, "train", choose(file, fraction, seed), seed=seed, tokens_per_batch=EMAIL_TOKENS[fraction]
     )
-    valid = load_arrays(file, "valid", np.arange(300), tokens_per_batch=16_384)
+    some = np.arange(min(300, len(load_arrays(file, "valid"))))
+    valid = load_arrays(file, "valid", some, tokens_per_batch=16_384)
     precision = "bfloat16" if given.device.startswith("cuda") else "float32"
     model = build_model(start, given.device, 0.1, seed, scratch)
     chosen = (

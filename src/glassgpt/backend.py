@@ -182,7 +182,7 @@ def can_run_natively(config: Config, device: str | None = None, dtype: str | Non
 
 
 def may_have_gpu() -> bool:
-    """Whether torch might find a device that is not the CPU: a driver is there. Asking torch takes a second."""
+    """Whether torch might find another device than the CPU: a driver is there. Asking it takes a second."""
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
     if sys.platform == "win32":

@@ -199,7 +199,7 @@ def test_an_error_names_the_field(client: Client) -> None:
     assert (status, field) == (422, "chekpoint")
     status, message, field = client.refused("POST", f"{API}/trace", json={"text": "a " * 3000})
     assert (status, field) == (422, "text")
-    assert str(client.get("/model")["limits"]["tokens"]) in message
+    assert f"{client.get('/model')['limits']['tokens']:,}" in message
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.explorer.conftest import API, TEXT, Client
 pytestmark = pytest.mark.slow
 
 Begin = Callable[..., Visit]
-VIEWS = ["block", "heads", "next", "cache", "tally", "compare"]
+VIEWS = ["block", "heads", "next", "why", "cache", "tally", "compare", "family"]
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 # Each would do something if any part of the page took it for more than text.
@@ -56,7 +56,9 @@ def test_the_cursor_moves_by_keys(visit: Begin, gpt: GPT) -> None:
 
 def test_views_open_by_their_keys_and_digits_append(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT)
-    for key, view in zip("hnctmb", ["heads", "next", "cache", "tally", "compare", "block"], strict=True):
+    for key, view in zip(
+        "hnyctmfb", ["heads", "next", "why", "cache", "tally", "compare", "family", "block"], strict=True
+    ):
         page.press(key)
         assert page.page.locator("#sheet > *").evaluate("(view) => view.localName") == f"glass-{view}"
         assert page.page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
@@ -154,16 +156,21 @@ def test_axe_finds_nothing(visit: Begin, theme: str) -> None:
             "edits": [{"kind": "ablate_head", "layer": 1, "head": 2}],
         }
     ]
+    states += [{"view": "block", "play": 9, "pin": 260}, {"view": "heads", "overlay": ["0.1", "1.2"]}]
     states += [{"view": "block", "layer": -1}, {"view": "next", "game": True}, {"tour": 0, "view": "block"}]
     page.page.evaluate(source)
     for state in states:
-        page.js("store.set({ second: '', edits: [], game: false, tour: null, layer: 0, ...given })", state)
+        page.js(f"store.set({{ {PLAIN}, ...given }})", state)
         page.ready()
         found = page.page.evaluate("() => axe.run({ resultTypes: ['violations'] })")
         assert violations(found) == [], state
     page.js("store.set({ tour: null })")
     page.page.get_by_role("button", name="Export").click()
     assert violations(page.page.evaluate("() => axe.run({ resultTypes: ['violations'] })")) == []
+
+
+# What every state of the test above begins with.
+PLAIN = "second: '', edits: [], game: false, tour: null, layer: 0, play: null, pin: null, overlay: []"
 
 
 def violations(found: Any) -> list[str]:

@@ -55,7 +55,7 @@ def close(found: str, exact: float, write: Callable[[float], str]) -> bool:
 
 def vectors(page: Visit) -> dict[str, np.ndarray]:
     values = page.js(
-        "[...document.querySelectorAll('glass-block section glass-vector')].map((v) => [...v.values])"
+        "[...document.querySelectorAll('glass-block [data-stages] glass-vector')].map((v) => [...v.values])"
     )
     return dict(zip(VECTORS, [np.float32(each) for each in values[:13]], strict=True))
 

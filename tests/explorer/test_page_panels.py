@@ -146,7 +146,7 @@ def test_the_cache_player_counts_real_bytes(visit: Begin, gpt: GPT) -> None:
     n = len(gpt.encode(TEXT))
     per_token = tally(gpt.config).cache_per_token()
     assert page.texts(".cache-said") == [
-        f"Step {n - 3} of {n - 3}: column {n} is computed; {n - 1} are cached."
+        f"Step {n - 3} of {n - 3}: token {n - 1} is computed; {n - 1} are cached."
     ]
     rows = page.texts("glass-cache tbody tr")
     assert f"{per_token:,} B per token" in rows[4]

@@ -15,7 +15,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.generate import Engine, Settings
 from glassgpt.generate import speculation as speculation_module
-from glassgpt.generate.speculation import MAX_DRAFT, MIN_DRAFT, Cost, PromptLookup, Speculator
+from glassgpt.generate.speculation import Cost, PromptLookup, Speculator
 from tests.conftest import SHIPPED
 from tests.generate.tiny import TINY, LetterTokenizer, TinyBackend, finished, run
 
@@ -70,7 +70,7 @@ class TestBalance:
                 speculator.settle(length, 0)
             else:
                 speculator.earn()
-        loss = guessed * (Cost().base + Cost().each * (MIN_DRAFT + 1) - 1)
+        loss = guessed * (Cost().base + Cost().each * (Cost().fewest + 1) - 1)
         assert 0 < loss < 0.03 * 1000
 
     def test_it_goes_further_where_they_succeed(self):
@@ -79,16 +79,16 @@ class TestBalance:
         for _ in range(6):
             lengths.append(speculator.length(100))
             speculator.settle(lengths[-1], lengths[-1])
-        assert lengths == [MIN_DRAFT, 9, MAX_DRAFT, MAX_DRAFT, MAX_DRAFT, MAX_DRAFT]
-        speculator.settle(MAX_DRAFT, 2)
-        assert speculator.length(100) == MIN_DRAFT
+        assert lengths == [4, 9, 15, 15, 15, 15]
+        speculator.settle(15, 2)
+        assert speculator.length(100) == Cost().fewest
 
     def test_neighbours_and_a_draft_model_make_it_dearer(self):
         speculator = Speculator(Cost(), [])
         assert speculator.length(100)
         assert not speculator.length(100, neighbours=15)
         assert not speculator.length(100, by_model=True) or Cost().draft < 0.2
-        assert not speculator.length(MIN_DRAFT - 1)  # no room
+        assert not speculator.length(Cost().fewest - 1)  # no room
 
 
 SETTINGS = [
@@ -97,7 +97,7 @@ SETTINGS = [
     Settings(seed=3, temperature=0.5, max_new_tokens=50, ignore_eot=True),  # slides
     Settings(seed=4, temperature=0.5, max_new_tokens=20, logit_bias={0: 1.0, 5: 2.0}, samples=2),
     Settings(seed=5, temperature=0.4, max_new_tokens=25, stop=("zz", "q"), top_p=0.9),
-    Settings(seed=6, temperature=0.5, max_new_tokens=9, repetition_penalty=1.2),  # needs the text: no guess
+    Settings(seed=6, temperature=0.5, max_new_tokens=9, repetition_penalty=1.2),
 ]
 
 
@@ -157,7 +157,6 @@ def test_on_by_default_only_for_one_sequence_on_a_cpu():
 @pytest.mark.slow
 def test_the_distribution(eager, monkeypatch):
     """2,000 texts of three tokens, two of them guessed: chi-square against the exact probabilities."""
-    monkeypatch.setattr(speculation_module, "MIN_DRAFT", 1)
     backend, prompt, count = TinyBackend(8, config=WIDE, sharpness=1.5), [5, 6, 7], 2000
 
     def probabilities(text):
@@ -165,6 +164,7 @@ def test_the_distribution(eager, monkeypatch):
         weights = np.exp(logits - logits.max())
         return weights / weights.sum()
 
+    backend.verify_cost = (1.0, 0.0, 1, 2)
     likely = int(probabilities(prompt).argmax())
     monkeypatch.setattr(PromptLookup, "guess", lambda self, length, match: [likely] * length)
     engine = Engine(backend, LetterTokenizer())

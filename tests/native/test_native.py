@@ -1,4 +1,4 @@
-"""The native engine against torch, its kernels against each other, and a row against itself in other company."""
+"""The native engine against torch, its kernels against each other, a row against itself in other company."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_threads_and_company_change_no_bit(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_reading_in_pieces_changes_no_bit(dtype: str) -> None:
-    """Neither pieces of a text, nor its tokens one by one, nor whether logits are wanted: speculation is exact."""
+    """Neither pieces of a text nor its tokens one by one: speculation is exact."""
     model, checkpoint = model_of(n_positions=600)
     backend = NativeBackend.load(checkpoint, dtype=dtype)
     text = draw(model.config, 560).tolist()
@@ -232,7 +232,8 @@ def test_settings_it_does_not_have_are_refused_in_one_line() -> None:
 
 def test_after_a_fork_it_says_so() -> None:
     code = (
-        "import os\nfrom glassgpt.native.backend import NativeBackend\nfrom glassgpt.weights import load_checkpoint\n"
+        "import os\nfrom glassgpt.native.backend import NativeBackend\n"
+        "from glassgpt.weights import load_checkpoint\n"
         "from glassgpt.errors import UserError\n"
         "backend = NativeBackend.load(load_checkpoint('tiny'))\nbackend.logits([[1, 2]])\n"
         "child = os.fork()\n"

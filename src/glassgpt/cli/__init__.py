@@ -52,8 +52,8 @@ COMMANDS = {
     "fill": Command(
         "fill the blanks of a text",
         (
-            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional',
-            'glassgpt fill "A robot must ___ the orders" -k 3 --json',
+            'glassgpt fill "A robot must ___ the orders"',
+            'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
         ),
     ),
     "explore": Command(
@@ -83,7 +83,7 @@ COMMANDS = {
     "classify": Command(
         "classify a text with a tuned model, or zero-shot",
         (
-            'glassgpt classify "A charming and often affecting journey." --labels good,bad',
+            'glassgpt classify "A charming journey." --labels good,bad',
             'glassgpt classify "Dull." --model reviews-tuned',
             "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
         ),
@@ -171,6 +171,10 @@ COMMANDS = {
             "glassgpt verify gpt2 --device cpu --dtype float32",
             "glassgpt verify my-model --json",
         ),
+    ),
+    "bench": Command(
+        "measure how fast a model is on this machine",
+        ("glassgpt bench", "glassgpt bench gpt2 --dtype int8 --json", "glassgpt bench tiny --transformers"),
     ),
     "completion": Command(
         "print a shell completion script",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from glassgpt.cli import terminal
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import flag
 from glassgpt.cli.text import read_stdin
 from glassgpt.errors import UserError
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records

@@ -4,7 +4,7 @@ Read in this order: windows.py (the tokens of a request and which are scored), s
 score_cache.py (log-likelihoods, fast and only once), metrics.py (values and standard errors), task.py, then
 the tasks: lambada.py, choice.py, cbt.py, perplexity.py with detokenise.py; datasets.py (files), suites.py,
 run.py, compare.py (two models), published.py (published results). Separate: harness.py (the model class for
-lm-evaluation-harness) and generated.py (metrics of generated text).
+lm-evaluation-harness), generated.py (metrics of generated text) and speed.py (tokens per second).
 """
 
 from glassgpt.evaluate.metrics import MetricResult

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 
 from glassgpt.explorer.dependencies import API, PAGE, Explorer
@@ -18,13 +20,22 @@ MAX_BODY_BYTES = 256_000  # the longest text as JSON, where a character may take
 
 
 def make_app(
-    gpt: GPT, compare: GPT | None = None, *, host: str = "127.0.0.1", max_traces: int = MAX_TRACES
+    gpt: GPT,
+    compare: GPT | None = None,
+    *,
+    others: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    max_traces: int = MAX_TRACES,
 ) -> FastAPI:
-    """The Explorer of one model, or of two. `host` is the address the server will bind."""
+    """The Explorer of one model, or of two; the page can switch to `others`, which are loaded then.
+
+    `host` is the address the server will bind. The app may be mounted under a prefix: the page's own
+    requests are relative to where it was opened.
+    """
     app = FastAPI(title="GlassGPT Explorer", docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.add_middleware(SecurityMiddleware, host=host, max_body_bytes=MAX_BODY_BYTES)
     add_error_handlers(app)
-    models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]))
+    models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others))
     app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker())
     for routes in (trace, intervene, generate, export):
         app.include_router(routes.router, prefix=API)

@@ -1,18 +1,21 @@
-"""The models of a server: one, or two to compare, and the checkpoints of a training run."""
+"""The models of a server: one, or two to compare, others to switch to, and the checkpoints of a run."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.generate.prompt import usable_vocab_size
-from glassgpt.gpt import GPT
+from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.weights.registry import load_config, shipped_names
 
 MAX_OPEN_CHECKPOINTS = 3  # a slider moves between neighbors
 
@@ -59,7 +62,7 @@ class Model:
 
     def _text(self, token: int) -> str:
         data = self.token_bytes(token)
-        return str(token) if data is None else data.decode("utf-8", "replace")
+        return str(token) if data is None else piece_text(data)
 
     def token_bytes(self, token: int) -> bytes | None:
         if self.tokenizer is None:
@@ -82,30 +85,60 @@ class Model:
         return b"".join(self.token_bytes(i) or b"" for i in ids).decode("utf-8", "replace")
 
     def describe(self) -> dict[str, Any]:
-        config = self.gpt.config
-        names = ("n_layer", "n_head", "n_embd", "d_head", "vocab_size", "n_positions", "d_mlp")
-        return {
-            "name": self.gpt.name,
-            "config": {name: getattr(config, name) for name in names},
-            "parameters": config.n_parameters,
-            "has_tokenizer": self.tokenizer is not None,
-        }
+        return describe(self.gpt.name, self.gpt.config) | {"has_tokenizer": self.tokenizer is not None}
+
+
+def describe(name: str, config: Config) -> dict[str, Any]:
+    names = ("n_layer", "n_head", "n_embd", "d_head", "vocab_size", "n_positions", "d_mlp")
+    shape = {name: getattr(config, name) for name in names}
+    return {"name": name, "config": shape, "parameters": config.n_parameters, "shipped": is_shipped(name)}
+
+
+def is_shipped(name: str) -> bool:
+    return name in shipped_names()
 
 
 @dataclass
 class Models:
-    """The models, by the `model` of a request."""
+    """The models, by the `model` of a request: those that are open, then those that open when asked for."""
 
     all: list[Model]
+    others: list[str] = field(default_factory=list)
+    _opened: dict[str, Model] = field(default_factory=dict)
 
     def __getitem__(self, number: int) -> Model:
-        if number >= len(self.all):
-            raise ApiError(
-                404,
-                f"There is no model {number}. To open a second one: glassgpt explore --compare MODEL",
-                "model",
-            )
-        return self.all[number]
+        if number < len(self.all):
+            return self.all[number]
+        if number < len(self.all) + len(self.others):
+            return self._open(self.others[number - len(self.all)])
+        raise ApiError(
+            404,
+            f"There is no model {number}. To open a second one: glassgpt explore --compare MODEL",
+            "model",
+        )
+
+    def _open(self, name: str) -> Model:
+        if name not in self._opened:
+            self._opened[name] = Model(load(name))
+        return self._opened[name]
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [model.describe() for model in self.all] + [
+            describe(name, load_config(name)) | {"has_tokenizer": True} for name in self.others
+        ]
+
+
+def find_models(names: Iterable[str], runs: Path = Path("runs")) -> list[str]:
+    """What the page's picker offers besides the open models: the shipped ones, and runs with a model."""
+    found = [*shipped_names(), *(str(path.parent) for path in sorted(runs.glob("*/config.json")))]
+    known = set(names)
+    return [name for name in found if name not in known]
+
+
+def piece_text(data: bytes) -> str:
+    """A piece of a word; bytes that are not a whole character as hex, so that they differ."""
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
 def find_checkpoints(name: str) -> dict[int, Path]:

@@ -47,6 +47,21 @@ interface State {
   pattern: "matrix" | "lines";
   least: number;
   filter: string;
+  /** whether heads are listed by how much they are of the filter's kind */
+  sort: boolean;
+  /** leave out the first token, where idle heads rest their attention */
+  skipFirst: boolean;
+  /** further heads, drawn in colours over the current one: "6.5" */
+  overlay: string[];
+  /** the frame of the block's player; null: the whole block */
+  play: number | null;
+  speed: number;
+  /** a token whose rank is followed through the lens */
+  pin: number | null;
+  /** the token asked about in Why; null: the most likely one */
+  target: number | null;
+  method: string;
+  welcome: boolean;
 }
 
 interface Source {
@@ -65,7 +80,7 @@ interface ModelConfig {
 }
 
 interface ModelInfo {
-  models: { name: string; config: ModelConfig; parameters: number }[];
+  models: { name: string; config: ModelConfig; parameters: number; shipped: boolean }[];
   checkpoints: { name: string; step: number }[];
   limits: { tokens: number; traces: number };
   version: string;
@@ -144,13 +159,51 @@ interface MlpSteps {
   resid_post: number[];
 }
 
+/** The lens at one position: five tokens for each layer, and the rank of each of them in all layers. */
+interface LensColumn extends Lens {
+  ranks: Record<string, number[]>;
+}
+
+/** One head for all pairs of tokens. */
+interface ScoreMatrices {
+  "attn.q": Floats;
+  "attn.k": Floats;
+  "attn.scores": Floats;
+  "attn.scaled": Floats;
+}
+
+interface Neuron {
+  neuron: number;
+  reads: string[];
+  writes: string[];
+  activations: number[];
+}
+
+/** The head that looks back most at one word of the text, and an example of each plain kind. */
+interface Telling {
+  position: number;
+  best: { layer: number; head: number; first: number; last: number; share: number } | null;
+  kinds: Record<string, { layer: number; head: number; share: number }>;
+}
+
+interface Attribution {
+  scores?: number[];
+  convergence_delta?: number | null;
+  embedding?: number;
+  heads?: number[][];
+  mlps?: number[];
+  biases?: number;
+  total?: number;
+  logit: number;
+}
+
 interface Intervention {
   logits: Floats;
   logits_before: Floats;
   kl: number;
   changes: { id: number; text: string; before: number; after: number }[];
-  lens: Lens;
-  kl_per_token: number[];
+  /** null while it is computed: the effect on the next token comes first */
+  lens: Lens | null;
 }
 
 /** A custom element that shows one view. */
@@ -237,32 +290,39 @@ interface Comparison {
   p_difference: (number | null)[];
 }
 
+/** What the tour's steps and figures are made of: the page's own text and model, and its numbers. */
+interface TourFacts {
+  trace: Trace;
+  config: ModelConfig;
+  parameters: number;
+  telling: Telling;
+  /** the head that the tour shows */
+  layer: number;
+  head: number;
+  /** its attention at the last token */
+  weights: number[];
+  /** its whole pattern, (T, T) */
+  pattern: number[][];
+  examples: { name: string; words: string; pattern: number[][] }[];
+  embedding: { wte: number[]; wpe: number[]; embedding: number[] };
+  /** the most likely next tokens, their logits and probabilities */
+  next: { text: string; logit: number; p: number }[];
+  mlp: MlpSteps;
+  tally: Tally;
+}
+
 interface TourStep {
   title: string;
   /** paragraphs */
-  text: string[];
+  text: (facts: TourFacts) => string[];
   /** what to try on the page */
-  go: string;
+  go: (facts: TourFacts) => string;
   /** what the page shows meanwhile */
-  state: Partial<State>;
+  state: (facts: TourFacts) => Partial<State>;
   /** what is lit: a view's name */
   look: string;
-  /** what the drawing shows, for those who cannot see it */
+  /** what is scrolled to and lit within it: a selector */
+  at?: string;
+  /** its drawing, in tour-figures.js */
   figure: string;
-}
-
-/** A shape of the tour's drawings: its kind, numbers, then a class or a text. */
-type Shape = (string | number)[];
-
-interface Pen {
-  box(x: number, y: number, w: number, h: number, kind?: string): Shape;
-  /** a box with a text in its middle */
-  card(x: number, y: number, w: number, h: number, words: string, kind?: string): Shape[];
-  arrow(x1: number, y1: number, x2: number, y2: number, width?: number): Shape;
-  text(x: number, y: number, words: string, anchor?: string): Shape;
-  /** a list of numbers as a row of n little cells */
-  cells(x: number, y: number, n: number, kind?: string, seed?: number): Shape[];
-  bars(x: number, y: number, sizes: number[], words: string[]): Shape[];
-  /** the lower triangle of an n x n pattern of cells of size s; `dark` picks the strong ones */
-  triangle(x: number, y: number, n: number, s: number, dark: (row: number, column: number) => boolean): Shape[];
 }

@@ -29,7 +29,7 @@ class Schema(BaseModel):
 class ModelChoice(Schema):
     """A model, and perhaps a checkpoint of its training run."""
 
-    model: Annotated[int, Field(ge=0, le=1)] = 0
+    model: Annotated[int, Field(ge=0, lt=1000)] = 0
     checkpoint: Index | None = None
 
 
@@ -79,6 +79,12 @@ class InterveneRequest(Schema):
     id: TraceId
     edits: Annotated[list[EditSchema], Field(max_length=256)] = []
     position: Index | None = None
+    only: Literal["next", "lens"] | None = (
+        None  # a part of the response: the page asks for the quick one first
+    )
+
+    def edits_as_dicts(self) -> list[dict[str, Any]]:
+        return [edit.model_dump(exclude_none=True) for edit in self.edits]
 
 
 class AttributeRequest(Schema):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassgpt.explorer.models import Model, Models
+from glassgpt.explorer.models import Model, Models, piece_text
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 
 if TYPE_CHECKING:
-    from glassgpt.inspect import Lens, Trace
+    from glassgpt.inspect import Intervention, Lens, Trace
+    from glassgpt.inspect.readout import LensColumn
 
-MAX_TOKENS = 512
+MAX_TOKENS = 1024  # the context of the published models; a longer one is seen in part
 MAX_TRACES = 32
 # The latest traces cache the activations inside blocks, up to 256 MB each; others recompute them.
 MAX_CACHED_ACTIVATIONS = 3
+MAX_INTERVENTIONS = 4
 
 
 @dataclass(eq=False)
@@ -48,6 +51,11 @@ class CachedTrace:
             raise ApiError(422, f"head: {head} is out of range. Use 0 to {n_head - 1}.", "head")
         return head
 
+    def check_token(self, token: int) -> int:
+        if token >= self.model.n_tokens:
+            raise ApiError(422, f"token: {token} is not a token id of this model.", "token")
+        return token
+
     def check_position(self, position: int) -> int:
         if position >= len(self.trace):
             last = len(self.trace) - 1
@@ -62,6 +70,7 @@ class TraceCache:
         self.models = models
         self.max_traces = max_traces
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()
+        self._interventions: OrderedDict[str, Intervention] = OrderedDict()
 
     def __getitem__(self, id: str) -> CachedTrace:
         if id not in self._traces:
@@ -95,6 +104,29 @@ class TraceCache:
             trace = before.trace.append(token)
             self._add(CachedTrace(before.number, before.checkpoint, before.model, before.gpt, trace))
         return self[found]
+
+    def intervene(self, cached: CachedTrace, edits: list[dict[str, Any]]) -> Intervention:
+        """The text with edits: one run, whose result serves every position."""
+        from glassgpt.inspect import edit_from_dict
+
+        key = json.dumps([cached.id, edits], sort_keys=True)
+        if key not in self._interventions:
+            sources = {
+                each["source"]: self._source(each["source"], cached) for each in edits if "source" in each
+            }
+            parsed = [edit_from_dict(edit, sources) for edit in edits]
+            self._interventions[key] = cached.gpt.intervene(cached.trace, parsed)
+            while len(self._interventions) > MAX_INTERVENTIONS:
+                self._interventions.popitem(last=False)
+        self._interventions.move_to_end(key)
+        return self._interventions[key]
+
+    def _source(self, id: str, cached: CachedTrace) -> Trace:
+        """The trace that a patch takes its values from, of a model of the same shape."""
+        source = self[id]
+        if source.gpt.config.shapes() != cached.gpt.config.shapes():
+            raise ApiError(422, "source: a patch needs a trace of a model of the same shape.", "source")
+        return source.trace
 
     def _add(self, cached: CachedTrace) -> None:
         self._traces[cached.id] = cached
@@ -153,7 +185,8 @@ def trace_json(cached: CachedTrace) -> dict[str, Any]:
     }
 
 
-def lens_json(model: Model, lens: Lens) -> dict[str, Any]:
+def lens_json(model: Model, lens: Lens | LensColumn) -> dict[str, Any]:
+    """Layers by positions, or layers by rank at one position."""
     return {
         "ids": np.ascontiguousarray(lens.ids),
         "texts": [[model.text(int(i)) for i in row] for row in lens.ids],
@@ -184,12 +217,6 @@ def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], lis
     for token in ids[len(of_token) :]:
         add(model.text(token), [[model.text(token)]], 1)
     return words, of_token
-
-
-def piece_text(data: bytes) -> str:
-    """A piece of a word; bytes that are not a whole character as hex, so that they differ."""
-    text = data.decode("utf-8", "surrogateescape")
-    return "".join(f"<{ord(c) - 0xDC00:02x}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
 def attention_scale(gpt: GPT, layer: int) -> float:

@@ -204,9 +204,9 @@ class Engine:
         if wanted == "draft" and self._draft is None:
             raise SettingError("speculate draft needs a draft model. Load one with it, or write lookup.")
         by_itself = self._on_host and self.backend.rows == 1
-        if wanted == "off" or (wanted == "auto" and not by_itself) or not sample.logits_processor.fixed:
+        if wanted == "off" or (wanted == "auto" and not by_itself):
             return None
-        return Speculator(getattr(self.backend, "verify_cost", Cost()), sample.request.prompt)
+        return Speculator(Cost(*getattr(self.backend, "verify_cost", ())), sample.request.prompt)
 
     def cancel(self, number: int) -> None:
         """End a request; its texts so far come with the next step's events."""
@@ -288,38 +288,27 @@ class Engine:
         return guess_ahead(due, self.backend.context, self._draft)
 
     def _verify(self, guesses: list[Guess]) -> None:
-        """Read the guesses, draw after each, and keep the draws up to the first that was not guessed."""
-        samples = [guess.sample for guess in guesses]
+        """Read the guesses together, then draw token after token as long as each is the one guessed."""
         texts = [[guess.sample.history[-1], *guess.tokens] for guess in guesses]
-        logits = self.backend.extend([s.row for s in samples], texts, [s.length for s in samples], "all")
-        every = [s for s, text in zip(samples, texts, strict=True) for _ in text]
-        random = [s.rng.window(s.drawn, len(text)) for s, text in zip(samples, texts, strict=True)]
-        tokens, report = draw_tokens(
-            logits[:, : self.vocab_size],  # (N, V)
-            stack_params([s.request.settings for s in every], self.vocab_size, self.backend.array),
-            self.backend.array(np.concatenate(random)),
-            collect_edits([s.logits_processor for s in every], self.backend.array),
-        )
-        values = self.backend.fetch(report)()  # (N, 1 + [1 + 2n])
-        kept: list[int] = []
-        start = 0
+        logits = self.backend.extend(
+            [guess.sample.row for guess in guesses],
+            texts,
+            [guess.sample.length for guess in guesses],
+            "all",
+        )  # (N, V), one text after the other
+        starts = np.cumsum([0, *map(len, texts)]).tolist()
+        places = list(zip(guesses, starts, strict=False))  # the last of the starts is the end
+        while places:
+            now = self.backend.array(np.array([place + guess.right for guess, place in places]))
+            self._sample([guess.sample for guess, _ in places], logits[now])
+            for guess, _ in places:
+                guess.sample.length += 1
+            self._collect(self._step)
+            places = [(guess, place) for guess, place in places if guess.was_right()]
         for guess in guesses:
-            right = guess.settle(values[start:, 0].tolist())
-            kept += range(start, start + right + 1)
-            start += len(guess.tokens) + 1
+            guess.settle()
             self.stats.drafted_tokens += len(guess.tokens)
-            self.stats.accepted_tokens += right
-        where = np.array(kept)
-        step = InFlightStep(
-            self._step, [every[i] for i in kept], tokens[self.backend.array(where)], lambda: values[where]
-        )
-        self._in_flight.append(step)
-        for index, sample in enumerate(step.samples):
-            sample.latest = (step, index)
-            sample.length += 1
-            sample.drawn += 1
-            sample.step = self._step
-        self._sampling = None  # its random numbers are for one token after the other
+            self.stats.accepted_tokens += guess.right
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.

@@ -29,23 +29,24 @@ from glassgpt.errors import SettingError
 if TYPE_CHECKING:
     from glassgpt.generate.request import Sample
 
-NGRAM = 3  # tokens that have to agree before what followed them is a guess
+NGRAM = 2  # tokens that have to agree before what followed them is a guess
 MAX_MATCH = 12
 RECENT = 4  # places with the same n-gram that are compared, the latest first
-MIN_DRAFT, MAX_DRAFT = 4, 15
 START, INCOME, MAX_BALANCE = 1.0, 0.02, 12.0  # in decoding steps; the income is for each token
 
 
 class Cost(NamedTuple):
-    """The time to check n tokens at once, in decoding steps: base + each * n.
+    """The time to read n tokens at once, in decoding steps: base + each * n.
 
     A backend may have its own as `verify_cost`. These are torch's on two cores, for the shipped model: 1.4
-    for 5 tokens, 1.6 for 8, 2.0 for 16 (and 1.9 for 3 or 4: fewer are not worth it). In a batch a step costs
-    each sequence less, while torch still checks one at a time: `crowd` for each neighbour.
+    for 5 tokens, 1.6 for 8, 2.0 for 16, but 1.9 for 3 or 4. In a batch a step costs each sequence less, while
+    torch still reads them one at a time: `crowd` for each neighbour.
     """
 
     base: float = 1.25
     each: float = 0.045
+    fewest: int = 4  # guesses that are worth it
+    most: int = 15
     crowd: float = 0.25
     draft: float = 0.2  # each token that a draft model guesses: `tiny` for `default`
 
@@ -62,13 +63,13 @@ class Speculator:
         self.cost = cost
         self.lookup = PromptLookup(prompt)
         self._balance = START
-        self._length = MIN_DRAFT
+        self._length = cost.fewest
         self._min_match = NGRAM
 
     def length(self, room: int, neighbours: int = 0, by_model: bool = False) -> int:
         """How many tokens to guess, if `room` of them could be used; 0 for none."""
         length = min(self._length, room)
-        if length < MIN_DRAFT or self._balance < self._price(length, neighbours, by_model):
+        if length < self.cost.fewest or self._balance < self._price(length, neighbours, by_model):
             return 0
         return length
 
@@ -83,9 +84,9 @@ class Speculator:
         gain = accepted - self._price(drafted, neighbours, by_model)
         self._balance = min(MAX_BALANCE, self._balance + gain)
         if accepted == drafted:
-            self._length = min(MAX_DRAFT, 2 * self._length + 1)
+            self._length = min(self.cost.most, 2 * self._length + 1)
         else:
-            self._length = max(MIN_DRAFT, accepted)
+            self._length = max(self.cost.fewest, accepted)
         if gain > 0:
             self._min_match = NGRAM
         elif not by_model:
@@ -152,15 +153,19 @@ class Guess:
     tokens: list[int]
     neighbours: int  # sequences that are computed beside it
     by_model: bool = False
+    right: int = 0  # how many turned out to be
 
-    def settle(self, drawn: Sequence[float]) -> int:
-        """How many were right, now that the tokens after each of them were drawn."""
-        right = 0
-        while right < len(self.tokens) and self.tokens[right] == drawn[right]:
-            right += 1
+    def was_right(self) -> bool:
+        """Whether the token that was just drawn is the one guessed, so that the next guess stands."""
+        sample = self.sample
+        if sample.finished or self.right == len(self.tokens) or sample.tokens[-1] != self.tokens[self.right]:
+            return False
+        self.right += 1
+        return True
+
+    def settle(self) -> None:
         assert self.sample.speculator is not None
-        self.sample.speculator.settle(len(self.tokens), right, self.neighbours, self.by_model)
-        return right
+        self.sample.speculator.settle(len(self.tokens), self.right, self.neighbours, self.by_model)
 
 
 def guess_ahead(samples: Sequence[Sample], context: int, draft: DraftModel | None) -> list[Guess]:

@@ -44,6 +44,13 @@ class Intervention(Displayable):
         self.edits = tuple(edits)
         self.position = check_index("position", position, len(before))
 
+    def at(self, position: int) -> Intervention:
+        """The same run, seen at another position."""
+        found = Intervention(self.before, self.after, self.edits, position)
+        if "kl_per_token" in self.__dict__:
+            found.kl_per_token = self.kl_per_token
+        return found
+
     def __repr__(self) -> str:
         top = self.top_changes(1)
         change = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
@@ -72,10 +79,13 @@ class Intervention(Displayable):
     def p_before(self) -> Array:
         return self.before.p_at(self.position)
 
-    @property
+    @cached_property
     def kl(self) -> float:
         """KL(before || after) of the next-token distribution, in nats."""
-        return float(self.kl_per_token[self.position])
+        if "kl_per_token" in self.__dict__:
+            return float(self.kl_per_token[self.position])
+        p, q = (log_softmax(x[: self.before.vocabulary.size]) for x in (self.logits_before, self.logits))
+        return max(0.0, float((np.exp(p) * (p - q)).sum()))
 
     @cached_property
     def kl_per_token(self) -> Array:
@@ -113,6 +123,12 @@ def kl_per_token(one: Trace, other: Trace) -> Array:
     """KL(one || other) of the next-token distributions at every position, (T,), in nats."""
     chunks = zip(one.log_probs(), other.log_probs(), strict=True)
     return np.concatenate([to_numpy(kl_divergence(p, q)) for p, q in chunks])
+
+
+def log_softmax(logits: Array) -> Array:
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    return np.asarray(wide - np.log(np.exp(wide).sum()))
 
 
 def parse_edits(edits: Any) -> list[Edit]:

@@ -70,6 +70,7 @@ class Trace(Displayable):
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
+        self._last_chunk: tuple[int, AnyArray] | None = None  # of `logits_at`: neighbours are asked for next
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
@@ -169,8 +170,11 @@ class Trace(Displayable):
             logits: Array = self.logits[position]
             return logits
         chunk = position // CHUNK
-        (logits_of_chunk,) = self._activations.final_logits(slice(chunk, chunk + 1))
-        return to_numpy(logits_of_chunk[position % CHUNK])
+        last = self._last_chunk  # read once: another thread may replace it
+        if last is None or last[0] != chunk:
+            (logits_of_chunk,) = self._activations.final_logits(slice(chunk, chunk + 1))
+            self._last_chunk = last = chunk, logits_of_chunk
+        return to_numpy(last[1][position % CHUNK])
 
     def p_at(self, position: int = -1) -> Array:
         """The next-token probabilities at a position, of the ids that stand for text."""
@@ -272,6 +276,7 @@ class Trace(Displayable):
 
     def clear_cache(self) -> None:
         """Free the activations inside blocks; they are recomputed when read again."""
+        self._last_chunk = None
         if self._activations is not None:
             self._activations.clear_cache()
 

@@ -1,12 +1,13 @@
 """Compile the engine with the C++ compiler of this machine: `python -m glassgpt.native.build`.
 
 Installing the package does this as well (hatch_build.py), which is why only the standard library is imported
-here. Files of kernels are compiled for more instructions than the CPU at hand may have; api.cpp asks it before
-they run.
+here. Files of kernels are compiled for more instructions than the CPU at hand may have; api.cpp asks it
+before they run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -110,8 +111,10 @@ def machine_of(compiler: list[str]) -> str:
     import platform
     import subprocess
 
-    found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True)
-    return found.stdout.strip() or platform.machine().lower().replace("amd64", "x86_64")
+    found = ""
+    with contextlib.suppress(OSError):
+        found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True).stdout.strip()
+    return found or platform.machine().lower().replace("amd64", "x86_64")
 
 
 def succeeds(command: list[str]) -> bool:

@@ -46,6 +46,7 @@ def command(
         raise UserError("--host is empty; is a shell variable unset? Omit it to listen on 127.0.0.1.")
     try:
         from glassgpt.explorer.app import make_app
+        from glassgpt.explorer.models import find_models
         from glassgpt.http.connection_limits import make_uvicorn_config
         from glassgpt.http.middleware import is_loopback
     except ModuleNotFoundError as error:
@@ -58,7 +59,8 @@ def command(
     listener = listen(host, port)
     gpt = load(model, device, dtype)
     second = None if compare is None else load(compare, device, dtype)
-    app = make_app(gpt, second, host=host)
+    open_now = [each.name for each in (gpt, second) if each is not None]
+    app = make_app(gpt, second, others=find_models(open_now), host=host)
     url = make_url(host, listener.getsockname()[1])
     if not is_loopback(host):
         terminal.note(

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional
-
 from glassgpt.cli import Command, terminal
 from glassgpt.cli.loading import Device, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
 from glassgpt.errors import SettingError
 from glassgpt.music.sampling import Sampling
 

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.task_records import (
     Beams,
     Json,

@@ -2,7 +2,8 @@
 
 import { respond } from "./offline.js";
 
-const ROOT = "/api/v1";
+/** Relative to where the page was opened: the app may be mounted under a prefix. */
+const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
 
 /** An error response. */
@@ -31,7 +32,7 @@ function readOffline() {
   const block = document.getElementById("glass-offline");
   if (!block) return null;
   const found = JSON.parse(block.textContent ?? "{}");
-  return { ...found, residual: found.residual.map(decode), layers: found.layers.map(decode) };
+  return { ...found, wte: decode(found.wte), wpe: decode(found.wpe), residual: found.residual.map(decode), layers: found.layers.map(decode) };
 }
 
 /** The cache key of a request: the path with its query and, after a space, the body as JSON with sorted keys. @param {string} path @param {unknown} [body] */
@@ -100,7 +101,7 @@ async function request(path, body, { slot }) {
     store(key, known);
     return known;
   }
-  if (offline) throw new ApiError("This exported page has one text only. Start `glassgpt explore` for more.");
+  if (offline) throw new ApiError(path === "/trace" ? "This exported page has one text only. Start `glassgpt explore` for more." : "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.");
   const controller = new AbortController();
   if (slot !== undefined) {
     slots.set(slot, controller);
@@ -173,6 +174,10 @@ export const api = {
   post: (path, body, options = {}) => request(path, body, options),
   /** A cached response, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
   peek: (path, body) => cached.get(keyOf(path, body)),
+  /** Whether an exported page has the response. @param {string} path */
+  known: (path) => cached.has(path) || (offline !== null && Object.hasOwn(offline.responses, path)),
+  /** Store a response that came as part of another. @param {string} path @param {unknown} response */
+  remember: (path, response) => store(path, response),
   /** The keys of the cached responses, for an export. */
   cachedRequests: () => [...cached.keys()],
   /** Called when the server has dropped a trace; set by the store. */

@@ -4,6 +4,7 @@ import { el, exchange, format, percent, visible } from "./draw.js";
 import { describe, toggleEdit } from "./edits.js";
 import { bind } from "./keys.js";
 import { store } from "./store.js";
+import { term } from "./terms.js";
 import { GlassView } from "./view.js";
 
 const SHOWN = 6;
@@ -35,7 +36,7 @@ function effect() {
     el("li", { class: after > before ? "up" : "down" }, el("b", {}, visible(text)), ` ${percent(before)} → ${percent(after)}`),
   );
   return [
-    el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next-token distribution changes by ", el("b", {}, `${format(found.kl, 4)} nats`), " (KL divergence). Largest changes:"),
+    el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next-token distribution changes by ", el("b", {}, `${format(found.kl, 4)} nats`), " (", term("KL divergence"), "). Largest changes:"),
     el("ul", {}, changes),
   ];
 }

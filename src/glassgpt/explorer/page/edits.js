@@ -1,7 +1,7 @@
 // Edits to the forward pass, as in inspect/edits.py: they are part of the state, and the server runs them.
 
 import { api, isAbort, messageOf } from "./api.js";
-import { el } from "./draw.js";
+import { el, visible } from "./draw.js";
 import { store } from "./store.js";
 
 /** The source of a patch in the state; the second text itself is in the state too, and so in the URL. */
@@ -38,6 +38,9 @@ export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   return el("button", { type: "button", class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
 }
 
+/** A token's text, if the vocabulary is loaded. @param {number} id */
+const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.get().model}`)?.texts[id] ?? `token ${id}`);
+
 /** An edit in words. @param {Edit} edit */
 export function describe(edit) {
   const how = edit.how === "mean" ? "mean-ablated" : "ablated";
@@ -46,7 +49,7 @@ export function describe(edit) {
   if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
-  if (edit.kind === "steer_token") return `steered towards token ${edit.token} by ${edit.strength}`;
+  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "towards"} “${tokenText(edit.token ?? 0)}” by ${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
   const block = edit.step?.split(".")[1];
   return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
 }
@@ -61,6 +64,10 @@ function resolveSources() {
   return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
 }
 
+/** The lens of a run with edits, and which run it is. @type {{key: string, lens: Lens} | null} */
+let edited = null;
+
+/** The effect on the next token first, then the tower: its lens takes longer, and is the same for all tokens. */
 async function updateIntervention() {
   const { trace } = store;
   const edits = resolveSources();
@@ -68,9 +75,15 @@ async function updateIntervention() {
     if (store.intervention || store.problem) store.update({ intervention: null, problem: "" }, "intervention");
     return;
   }
+  const body = { id: trace.id, edits };
+  const key = JSON.stringify(body);
   try {
-    const found = await api.post("/intervene", { id: trace.id, edits, position: store.cursor.token }, { slot: "intervene" });
-    store.update({ intervention: found, problem: "" }, "intervention");
+    const found = await api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
+    store.update({ intervention: { ...found, lens: edited?.key === key ? edited.lens : null }, problem: "" }, "intervention");
+    if (edited?.key === key) return;
+    const { lens } = await api.post("/intervene", { ...body, only: "lens" }, { slot: "intervene" });
+    edited = { key, lens };
+    if (store.intervention) store.update({ intervention: { ...store.intervention, lens } }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
     store.update({ intervention: null, problem: messageOf(error) }, "intervention");

@@ -1,9 +1,11 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
+import { api } from "./api.js";
 import { colour, el, resetColours, put } from "./draw.js";
 import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
+import { light } from "./hover.js";
 import "./edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
@@ -13,6 +15,9 @@ import "./views/next.js";
 import "./views/cache.js";
 import "./views/tally.js";
 import "./views/compare.js";
+import "./views/why.js";
+import "./views/family.js";
+import { EXAMPLES } from "./views/welcome.js";
 import { closeTour, openTour } from "./views/tour.js";
 
 /**
@@ -23,13 +28,19 @@ export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
   { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
+  { name: "why", title: "Why?", hint: "What the next token is owed to: tokens, heads and MLPs; steering", key: "y" },
   { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c" },
   { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t" },
   { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m" },
+  { name: "family", title: "Family", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f" },
 ];
+
+/** On a phone the tower is one of the views; elsewhere it is always there. @type {ViewEntry} */
+const TOWER = { name: "tower", title: "Tower", hint: "The logit lens at every token and block", key: "" };
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const small = matchMedia("(max-width: 900px)");
 
 /** @param {string} id @returns {HTMLElement} */
 const at = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -42,9 +53,9 @@ export function tool(label, title, run) {
 }
 
 function buildTabs() {
-  const tabs = VIEWS.map(({ name, title, hint }) =>
-    el("button", { type: "button", role: "tab", id: `tab-${name}`, title: hint, "aria-controls": "sheet", onclick: () => store.set({ view: name }) }, title),
-  );
+  const tab = (/** @type {ViewEntry} */ { name, title, hint }, small = false) =>
+    el("button", { type: "button", role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: () => store.set({ view: name }) }, title);
+  const tabs = [tab(TOWER, true), ...VIEWS.map((view) => tab(view))];
   at("tabs").append(...tabs);
   at("tabs").addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -70,10 +81,12 @@ export function shownViews() {
 
 function showView() {
   const name = currentView();
-  for (const view of VIEWS) {
+  const open = small.matches && store.get().view === TOWER.name ? TOWER.name : name;
+  document.body.classList.toggle("shows-tower", open === TOWER.name);
+  for (const view of [TOWER, ...VIEWS]) {
     const tab = at(`tab-${view.name}`);
-    tab.setAttribute("aria-selected", String(view.name === name));
-    tab.tabIndex = view.name === name ? 0 : -1;
+    tab.setAttribute("aria-selected", String(view.name === open));
+    tab.tabIndex = view.name === open ? 0 : -1;
   }
   const sheet = at("sheet");
   sheet.setAttribute("aria-labelledby", `tab-${name}`);
@@ -100,17 +113,37 @@ function toggleWide() {
 }
 
 function showModel() {
-  const model = store.info?.models[store.get().model] ?? store.info?.models[0];
+  const models = store.info?.models ?? [];
+  const number = models[store.get().model] ? store.get().model : 0;
+  const model = models[number];
   if (!model) return;
+  const picker = /** @type {HTMLSelectElement} */ (at("model"));
+  const names = models.map(({ name }, i) => el("option", { value: i }, name));
+  if (picker.options.length !== names.length) put(picker, names);
+  picker.value = String(number);
+  picker.disabled = models.length < 2 || api.offline;
   const { n_layer, n_head, n_embd } = model.config;
   const millions = (model.parameters / 1e6).toFixed(model.parameters < 1e8 ? 1 : 0);
-  put(at("model"), el("b", {}, model.name), ` ${n_layer} blocks × ${n_head} heads, width ${n_embd}, ${millions} M parameters`);
+  put(at("shape"), `${n_layer} blocks × ${n_head} heads, width ${n_embd}, ${millions} M parameters`);
+}
+
+/** Another model reads the same text; its tokens may be others. */
+function pickModel() {
+  const { text, ids } = store.get();
+  const written = ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
+  store.set({ model: Number(/** @type {HTMLSelectElement} */ (at("model")).value), checkpoint: null, text: written, ids: null, prompt: null, token: -1, layer: 0, head: 0, edits: [], overlay: [], pin: null, target: null, play: null }, { push: true });
 }
 
 function showStatus() {
   const status = at("status");
   document.body.dataset.is = status.dataset.is = store.status;
-  put(status, store.status === "error" ? store.error : store.status === "loading" ? "computing…" : "");
+  const failed = store.status === "error";
+  put(status, store.status === "loading" ? "computing…" : "");
+  const notice = at("notice");
+  notice.hidden = !failed;
+  if (!failed) return put(notice);
+  const example = () => store.set({ text: EXAMPLES[0][1], ids: null, prompt: null, token: -1, edits: [], model: 0, checkpoint: null });
+  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { type: "button", onclick: example }, "Show the example"));
 }
 
 function showKeys() {
@@ -166,7 +199,9 @@ function start() {
     event.preventDefault();
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
   });
+  at("model").addEventListener("change", pickModel);
   dark.addEventListener("change", showTheme);
+  small.addEventListener("change", showView);
   addEventListener("popstate", () => store.read());
   store.subscribe((changed) => {
     if (changed.has("view")) showView();
@@ -178,7 +213,10 @@ function start() {
     if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
-    if (changed.has("trace")) document.body.classList.add("traced");
+    if (changed.has("trace")) {
+      document.body.classList.add("traced");
+      light();
+    }
   });
   store.read();
 }

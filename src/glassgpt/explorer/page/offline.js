@@ -7,6 +7,8 @@
  * @property {string} trace the id of its trace
  * @property {number} n_head
  * @property {number[]} scales the factor of the attention scores, for each block
+ * @property {Floats} wte the rows of the token table, (T, C)
+ * @property {Floats} wpe the rows of the position table
  * @property {Floats[]} residual the residual stream between blocks, (T, C) each
  * @property {Record<string, Floats>[]} layers the steps of each block, by the names of inspect/taps.py
  */
@@ -87,6 +89,25 @@ function patternsResponse(bundle, layer) {
   return { "attn.weights": { shape: [heads, tokens, tokens], data } };
 }
 
+/** A head's scores for all pairs, from its queries and keys. @param {Bundle} bundle @param {number} layer @param {number} head */
+function scoresResponse(bundle, layer, head) {
+  const steps = bundle.layers[layer];
+  const [q, k] = [steps["attn.q"], steps["attn.k"]].map((array) => ofHead(array, head));
+  const scores = q.flatMap((query) => k.map((key) => dot(query, key)));
+  const square = (/** @type {number[]} */ data) => ({ shape: [q.length, q.length], data: Float32Array.from(data) });
+  const part = (/** @type {number[][]} */ rows) => ({ shape: [rows.length, rows[0].length], data: Float32Array.from(rows.flat()) });
+  return { "attn.q": part(q), "attn.k": part(k), "attn.scores": square(scores), "attn.scaled": square(scores.map((score) => score * bundle.scales[layer])) };
+}
+
+/** The neurons that are most active at a token. What they read and write would need the token table. @param {Bundle} bundle @param {number} layer @param {number} token */
+function neuronsResponse(bundle, layer, token) {
+  const gelu = bundle.layers[layer]["mlp.gelu"];
+  const here = row(gelu, token);
+  const order = here.map((_, neuron) => neuron).sort((a, b) => Math.abs(here[b]) - Math.abs(here[a]));
+  const activations = (/** @type {number} */ neuron) => Array.from({ length: gelu.shape[0] }, (_, t) => gelu.data[t * gelu.shape[1] + neuron]);
+  return { neurons: order.slice(0, 8).map((neuron) => ({ neuron, reads: [], writes: [], activations: activations(neuron) })) };
+}
+
 /**
  * The response to a request, or undefined if it is not in the bundle.
  * @param {Bundle} bundle
@@ -94,10 +115,13 @@ function patternsResponse(bundle, layer) {
  */
 export function respond(bundle, key) {
   if (Object.hasOwn(bundle.responses, key)) return bundle.responses[key];
-  const found = /^\/trace\/(\w+)\/(head|mlp|patterns)\?(.*)$/.exec(key);
+  const found = /^\/trace\/(\w+)\/(head|mlp|patterns|scores|neurons|embedding)\?(.*)$/.exec(key);
   if (!found || found[1] !== bundle.trace) return undefined;
   const asked = new URLSearchParams(found[3]);
   const [layer, head, token] = ["layer", "head", "position"].map((name) => Number(asked.get(name)));
   if (found[2] === "patterns") return patternsResponse(bundle, layer);
+  if (found[2] === "scores") return scoresResponse(bundle, layer, head);
+  if (found[2] === "neurons") return neuronsResponse(bundle, layer, token);
+  if (found[2] === "embedding") return { wte: row(bundle.wte, token), wpe: row(bundle.wpe, token), embedding: row(bundle.residual[0], token) };
   return found[2] === "mlp" ? mlpResponse(bundle, layer, token) : headResponse(bundle, layer, head, token);
 }

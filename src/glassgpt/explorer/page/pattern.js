@@ -1,10 +1,28 @@
 // A head's attention pattern, small or large, as a matrix or as lines.
 
 import { colour, el, percent, pixels, prepare, put, shades, short, visible } from "./draw.js";
+import { hover, hovered } from "./hover.js";
 import { store } from "./store.js";
 import { Drawn } from "./view.js";
 
-/** @typedef {{weights: Uint8Array, tokens: Token[], token: number}} Pattern */
+/**
+ * `others` are drawn over it, each in a colour.
+ * @typedef {{weights: Uint8Array, tokens: Token[], token: number, others?: {weights: Uint8Array, paint: string}[], paint?: string}} Pattern
+ */
+
+/** The colours of heads that are drawn together. */
+export const PAINTS = ["a-2", "d-plus", "d-minus", "accent", "s-2"];
+
+/** A pattern without its first column: what is left of each row, scaled up to one. @param {Uint8Array} weights @param {number} count */
+export function withoutFirst(weights, count) {
+  const made = new Uint8Array(weights.length);
+  for (let query = 1; query < count; query++) {
+    const row = weights.subarray(query * count + 1, query * count + query + 1);
+    const total = row.reduce((sum, weight) => sum + weight, 0);
+    if (total > 0) made.set(Array.from(row, (weight) => Math.round((255 * weight) / total)), query * count + 1);
+  }
+  return made;
+}
 
 /** The matrix, a pixel for each pair; the square root lets small weights be seen. @param {Uint8Array} weights (T, T) @param {number} count */
 function matrix(weights, count) {
@@ -61,7 +79,14 @@ export class GlassPattern extends Drawn {
     this.append(this.box, this.#readout);
     this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
     this.#canvas.addEventListener("click", (event) => this.#point(event, true));
-    this.#canvas.addEventListener("mouseleave", () => this.#notify());
+    this.#canvas.addEventListener("mouseleave", () => {
+      this.#notify();
+      hover(null);
+    });
+  }
+
+  light() {
+    this.draw();
   }
 
   /** @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} least @param {string} label */
@@ -92,12 +117,18 @@ export class GlassPattern extends Drawn {
     const context = prepare(this.#canvas, left + count * cell + 32, top + count * cell + 4);
     context.drawImage(matrix(weights, count), left, top, count * cell, count * cell);
     context.strokeStyle = colour("accent");
+    const lit = hovered();
+    if (lit !== null && lit < count) {
+      context.lineWidth = 1;
+      context.strokeRect(left, top + lit * cell, (lit + 1) * cell, cell);
+      context.strokeRect(left + lit * cell, top + lit * cell, cell, (count - lit) * cell);
+    }
     context.lineWidth = 2;
     context.strokeRect(left - 1, top + token * cell - 1, (token + 1) * cell + 2, cell + 2);
     context.font = "11px system-ui, sans-serif";
     const every = named ? 1 : Math.ceil(12 / cell);
     for (let place = 0; place < count; place += every) {
-      context.fillStyle = colour(place === token ? "accent" : "soft");
+      context.fillStyle = colour(place === token || place === lit ? "accent" : "soft");
       context.textAlign = "right";
       context.fillText(short(tokens[place].text, 10), left - 5, top + (place + 0.5) * cell + 4);
       if (!named) continue;
@@ -111,7 +142,7 @@ export class GlassPattern extends Drawn {
   }
 
   /** @param {Pattern} pattern @param {number} width */
-  #drawLines({ weights, tokens, token }, width) {
+  #drawLines({ weights, tokens, token, others = [], paint = "a-2" }, width) {
     const count = tokens.length;
     const cell = 17;
     const wide = Math.min(width, 460);
@@ -120,15 +151,19 @@ export class GlassPattern extends Drawn {
     const context = prepare(this.#canvas, wide, top + count * cell + 6);
     /** @param {number} place */
     const y = (place) => top + (place + 0.5) * cell;
-    context.strokeStyle = colour("a-2");
-    eachWeight(weights, count, this.#least, (query, key, share) => {
-      context.globalAlpha = query === token ? 0.25 + 0.75 * share : 0.28 * share;
-      context.lineWidth = query === token ? 1 + 4 * share : 1 + 2 * share;
-      context.beginPath();
-      context.moveTo(left, y(query));
-      context.bezierCurveTo((left + right) / 2, y(query), (left + right) / 2, y(key), right, y(key));
-      context.stroke();
-    });
+    const lit = hovered();
+    for (const one of [{ weights, paint }, ...others]) {
+      context.strokeStyle = colour(one.paint);
+      eachWeight(one.weights, count, this.#least, (query, key, share) => {
+        const strong = query === token || query === lit || key === lit;
+        context.globalAlpha = strong ? 0.25 + 0.75 * share : 0.28 * share;
+        context.lineWidth = strong ? 1 + 4 * share : 1 + 2 * share;
+        context.beginPath();
+        context.moveTo(left, y(query));
+        context.bezierCurveTo((left + right) / 2, y(query), (left + right) / 2, y(key), right, y(key));
+        context.stroke();
+      });
+    }
     context.globalAlpha = 1;
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = colour("soft");
@@ -138,7 +173,7 @@ export class GlassPattern extends Drawn {
     context.fillText("attends to", right + 6, 11);
     context.font = "12px system-ui, sans-serif";
     tokens.forEach(({ text }, place) => {
-      context.fillStyle = colour(place === token ? "accent" : "ink");
+      context.fillStyle = colour(place === token || place === lit ? "accent" : "ink");
       context.textAlign = "right";
       context.fillText(short(text, 12), left - 6, y(place) + 4);
       context.fillStyle = colour("ink");
@@ -157,6 +192,7 @@ export class GlassPattern extends Drawn {
     if (query < 0 || query >= pattern.tokens.length) return;
     if (choose) store.set({ token: query });
     const key = this.#how === "matrix" ? Math.floor((event.clientX - box.left - left) / cell) : undefined;
+    hover(key !== undefined && key >= 0 && key <= query ? key : query);
     this.#notify(query, key !== undefined && key >= 0 && key < pattern.tokens.length ? key : undefined);
   }
 

@@ -1,17 +1,18 @@
 // <glass-scores>: one query against every key. Columns are tokens; rows go from their keys to the weighted values.
 
-import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, visible } from "./draw.js";
+import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, svg, visible } from "./draw.js";
+import { hover } from "./hover.js";
 import { math } from "./math.js";
 import { limitOf } from "./vector.js";
 import { Drawn } from "./view.js";
 
 const PITCH = 54;
 const GUTTER = 96;
-const STRIP = 64;
+const STRIP = 44;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string}} ScoreData
+ * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string, name: string, frame: import("./player.js").Frame | null}} ScoreData
  * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
  * @typedef {{formula: string, high: number, cell?: (shown: ScoreData, key: number) => Score}} Line
  */
@@ -26,6 +27,12 @@ const LINES = [
   { formula: "softmax", high: 26, cell: ({ weights }, key) => ({ text: percent(weights[key]), ...shade("attention", weights[key]) }) },
   { formula: "a_j v_j", high: STRIP + 6 },
 ];
+
+/** Whether the player has come to this cell. @param {ScoreData} shown @param {number} line @param {number} key */
+const isReached = ({ frame }, line, key) => frame === null || line < frame.line || (line === frame.line && key <= frame.key);
+
+/** Whether it came there with this frame. @param {ScoreData} shown @param {number} line @param {number} key @param {number} before the last key of the frame before */
+const isFresh = ({ frame }, line, key, before) => frame !== null && line === frame.line && key <= frame.key && key > before;
 
 /** Whether the mask hides this key from the query. @param {ScoreData} shown @param {number} key */
 const isHidden = ({ head, mask }, key) => mask && head["attn.masked"][key] === null;
@@ -43,6 +50,7 @@ export class GlassScores extends Drawn {
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
   #left = 0;
   #key = 0;
+  /** @type {import("./player.js").Frame | null} the frame drawn before */ #before = null;
   #subject = "";
 
   build() {
@@ -62,7 +70,9 @@ export class GlassScores extends Drawn {
     });
     this.box.addEventListener("mousemove", ({ clientX }) => {
       const inGutter = clientX - this.box.getBoundingClientRect().left < GUTTER;
-      if (!inGutter) this.#describe(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
+      if (inGutter) return;
+      this.#describe(Math.floor((clientX - this.#table.getBoundingClientRect().left - GUTTER) / PITCH));
+      hover(this.#key);
     });
     this.box.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
@@ -73,12 +83,17 @@ export class GlassScores extends Drawn {
     });
   }
 
+  /** @param {number | null} token */
+  light(token) {
+    if (token !== null) this.#describe(token);
+  }
+
   /** @param {ScoreData} shown */
   show(shown) {
     this.#shown = shown;
     const { tokens, token, weights } = shown;
     this.#table.style.width = `${GUTTER + tokens.length * PITCH}px`;
-    const subject = `${tokens.map(({ id }) => id).join()} ${token}`;
+    const subject = `${tokens.map(({ id }) => id).join()} ${token} ${shown.name}`;
     if (subject !== this.#subject) {
       this.#subject = subject;
       this.#key = weights.indexOf(Math.max(...weights));
@@ -101,7 +116,7 @@ export class GlassScores extends Drawn {
   draw() {
     if (!this.#shown) return;
     upright(this.#query, this.#shown.head["attn.q"]);
-    upright(this.#sum, this.#shown.z);
+    upright(this.#sum, sumSoFar(this.#shown));
     this.#columns(true);
   }
 
@@ -115,21 +130,40 @@ export class GlassScores extends Drawn {
     this.#range = [first, last];
     LINES.forEach(({ cell, formula }, place) => {
       const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
-      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell) : [this.#figure(formula === "k_j")]));
+      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell, place) : [this.#figure(formula === "k_j")]));
     });
-    this.#strips(this.#keys, shown, shown.head["attn.k"], () => 1);
-    this.#strips(this.#values, shown, shown.head["attn.v"], (key) => shown.weights[key]);
+    this.#strips(this.#keys, shown, shown.head["attn.k"], 1, () => 1);
+    this.#strips(this.#values, shown, shown.head["attn.v"], 6, (key) => shown.weights[key]);
+    this.#flow(shown);
+    this.#before = shown.frame;
   }
 
-  /** @param {ScoreData} shown @param {NonNullable<Line["cell"]>} content */
-  #cells(shown, content) {
+  /** @param {ScoreData} shown @param {NonNullable<Line["cell"]>} content @param {number} line */
+  #cells(shown, content, line) {
     const cells = [];
+    const before = this.#before?.line === line && this.#before.stage === shown.frame?.stage ? this.#before.key : -1;
     for (let key = this.#range[0]; key <= this.#range[1]; key++) {
-      const { text, fill, ink, dim } = content(shown, key);
+      const { text, fill, ink, dim } = isReached(shown, line, key) ? content(shown, key) : { text: "" };
       const style = { left: `${GUTTER + key * PITCH}px`, width: `${PITCH - 4}px`, background: fill ?? "", color: ink ?? "" };
-      cells.push(el("div", { class: `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}`, role: "cell", style }, text));
+      const fresh = isFresh(shown, line, key, before) ? ` fresh is-${shown.frame?.stage}` : "";
+      cells.push(el("div", { class: `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}${fresh}`, role: "cell", "data-token": key, style }, text));
     }
     return cells;
+  }
+
+  /** Lines from the values that the player has just added, to z. @param {ScoreData} shown */
+  #flow(shown) {
+    const { frame, weights } = shown;
+    this.#lines[6].querySelector(".flow")?.remove();
+    if (frame?.stage !== "values") return;
+    const [first, last] = this.#range;
+    const paths = [];
+    for (let key = first; key <= Math.min(last, frame.key); key++) {
+      const from = GUTTER + (key + 0.5) * PITCH;
+      const now = isFresh(shown, 6, key, this.#before?.stage === "values" ? this.#before.key : -1);
+      paths.push(svg("path", { class: now ? "fresh" : "", d: `M${from} 4 C${from} -12 ${GUTTER - 19} -14 ${GUTTER - 19} 4`, "stroke-width": 1 + 6 * weights[key], "stroke-opacity": (now ? 0.35 : 0.12) + 0.5 * weights[key] }));
+    }
+    this.#lines[6].append(svg("svg", { class: "flow", "aria-hidden": "true" }, paths));
   }
 
   /** @param {boolean} keys */
@@ -138,14 +172,22 @@ export class GlassScores extends Drawn {
     return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, keys ? this.#keys : this.#values);
   }
 
-  /** @param {HTMLCanvasElement} canvas @param {ScoreData} shown @param {number[][]} vectors @param {(key: number) => number} share */
-  #strips(canvas, shown, vectors, share) {
+  /**
+   * Vectors side by side. A value is drawn with the colours of its weighted numbers; a frame keeps small ones in sight.
+   * @param {HTMLCanvasElement} canvas @param {ScoreData} shown @param {number[][]} vectors @param {number} line @param {(key: number) => number} share
+   */
+  #strips(canvas, shown, vectors, line, share) {
     const [first, last] = this.#range;
     const context = prepare(canvas, (last - first + 1) * PITCH, STRIP);
     const limit = limitOf(vectors.slice(first, last + 1).flat());
+    context.strokeStyle = colour("line-strong");
     for (let key = first; key <= last; key++) {
+      const x = (key - first) * PITCH;
+      if (!isReached(shown, line, key)) continue;
       context.globalAlpha = isHidden(shown, key) ? 0.25 : 1;
-      paint(context, vectors[key], (key - first) * PITCH, PITCH - 4, limit / (share(key) || 1e-9));
+      // The root lets small weights be seen, as in the patterns.
+      paint(context, vectors[key], x, PITCH - 4, limit / (Math.sqrt(share(key)) || 1e-9));
+      context.strokeRect(x + 0.5, 0.5, PITCH - 5, STRIP - 1);
     }
   }
 
@@ -169,6 +211,13 @@ export class GlassScores extends Drawn {
       ` = ${format(head["attn.scores"][key])} ÷ ${scale} = ${format(head["attn.scaled"][key])}; ${fate}.`,
     );
   }
+}
+
+/** z, or what the player has added up of it. @param {ScoreData} shown @returns {number[]} */
+export function sumSoFar({ frame, z, weights, head }) {
+  if (frame === null || frame.line > 6 || (frame.line === 6 && frame.key === weights.length - 1)) return z;
+  const last = frame.line < 6 ? -1 : frame.key;
+  return z.map((_, i) => weights.slice(0, last + 1).reduce((sum, weight, key) => sum + weight * head["attn.v"][key][i], 0));
 }
 
 /** A vector upright, one number below the other. @param {CanvasRenderingContext2D} context @param {number[]} vector @param {number} x @param {number} wide @param {number} limit */

@@ -29,10 +29,41 @@ const DEFAULTS = {
   theme: "auto",
   wide: false,
   mask: true,
-  part: "attention",
+  part: "",
   pattern: "matrix",
   least: 0.05,
   filter: "",
+  sort: false,
+  skipFirst: false,
+  overlay: [],
+  play: null,
+  speed: 1,
+  pin: null,
+  target: null,
+  method: "input_x_gradient",
+  welcome: true,
+};
+
+/** What numbers of the state may be; others get their default. @type {Partial<Record<keyof State, (value: number) => boolean>>} */
+const VALID = {
+  temperature: (value) => value >= 0 && value <= 100,
+  topP: (value) => value > 0 && value <= 1,
+  minP: (value) => value >= 0 && value <= 1,
+  least: (value) => value >= 0 && value <= 1,
+  speed: (value) => value > 0 && value <= 8,
+  seed: (value) => Number.isSafeInteger(value) && value >= 0,
+  topK: (value) => Number.isSafeInteger(value) && value >= 0,
+};
+
+/** The fields that an edit of each kind needs; one that lacks them is left out. @type {Record<string, string[]>} */
+const EDIT_NEEDS = {
+  ablate_head: ["layer", "head"],
+  ablate_neuron: ["layer", "neuron"],
+  ablate_attention: ["layer"],
+  ablate_mlp: ["layer"],
+  ablate_block: ["layer"],
+  patch: ["step", "source"],
+  steer_token: ["layer", "token"],
 };
 
 /** A change of these needs another trace. */
@@ -180,7 +211,7 @@ class Store {
     try {
       this.info ??= await api.get("/model");
       const appended = again ? null : await this.#append(body);
-      this.trace = nameTokens(appended ?? (await api.post("/trace", body, { slot: "trace" })));
+      this.trace = appended ?? (await api.post("/trace", body, { slot: "trace" }));
       this.#traced = body;
       this.status = "ready";
       this.error = "";
@@ -209,26 +240,28 @@ class Store {
   }
 }
 
-/** Show a token that is only part of a character as its bytes. @param {Trace} trace */
-function nameTokens(trace) {
-  for (const token of trace.tokens) {
-    if (token.text.includes("\ufffd")) token.text = token.bytes.map((byte) => `<${byte.toString(16).padStart(2, "0")}>`).join("");
-  }
-  return trace;
-}
-
 /** @param {keyof State} name @param {string} value @returns {unknown} */
 function readValue(name, value) {
   const initial = DEFAULTS[name];
   if (typeof initial === "string") return value;
   try {
     const found = JSON.parse(value);
-    if (name === "edits") return Array.isArray(found) ? found.filter((edit) => typeof edit?.kind === "string") : initial;
-    const valid = name === "ids" ? Array.isArray(found) : name === "compare" || typeof found === typeof (initial ?? 0);
-    return valid ? found : initial;
+    if (name === "edits") return Array.isArray(found) ? found.filter(isEdit) : initial;
+    if (name === "ids") return Array.isArray(found) && found.every((id) => Number.isSafeInteger(id) && id >= 0) ? found : initial;
+    if (name === "overlay") return Array.isArray(found) ? found.filter((head) => /^\d+\.\d+$/.test(head)) : initial;
+    if (name === "compare") return found;
+    if (found === null && initial === null) return null;
+    if (typeof found !== typeof (initial ?? 0)) return initial;
+    return typeof found === "number" && !(VALID[name] ?? Number.isSafeInteger)(found) ? initial : found;
   } catch {
     return initial;
   }
+}
+
+/** @param {any} edit @returns {boolean} */
+function isEdit(edit) {
+  const text = (/** @type {string} */ field) => field === "step" || field === "source";
+  return (EDIT_NEEDS[edit?.kind] ?? ["?"]).every((field) => (text(field) ? typeof edit[field] === "string" : Number.isSafeInteger(edit[field]) && edit[field] >= 0));
 }
 
 export const store = new Store();

@@ -1,55 +1,19 @@
-// The figures of the tour, as lists of shapes on a canvas of 320 x 120. Colours come from the theme.
+// The figures of the tour, on a canvas of 320 x 120, drawn from the loaded model's own numbers. Colours come from the theme.
 
-import { svg } from "./draw.js";
+import { brief, diverging, format, shade, short, svg } from "./draw.js";
 
-const { box, card, arrow, text, cells, bars, triangle } = /** @type {Pen} */ ({
-  box: (x, y, w, h, kind = "plain") => ["box", x, y, w, h, kind],
-  card: (x, y, w, h, words, kind) => [box(x, y, w, h, kind), text(x + w / 2, y + h / 2 + 4, words, "middle")],
-  arrow: (x1, y1, x2, y2, width = 1.5) => ["arrow", x1, y1, x2, y2, width],
-  text: (x, y, words, anchor = "start") => ["text", x, y, words, anchor],
-  cells: (x, y, n, kind = "hot", seed = 1) => Array.from({ length: n }, (_, i) => box(x + i * 11, y, 10, 10, `${kind} f${(i * 7 + seed * 5) % 4}`)),
-  bars: (x, y, sizes, words) => sizes.flatMap((size, i) => [box(x, y + i * 20, size, 13, i === 0 ? "hot" : "plain"), text(x + size + 6, y + 11 + i * 20, words[i])]),
-  triangle: (x, y, n, s, dark) =>
-    Array.from({ length: n * n }, (_, i) => [Math.floor(i / n), i % n])
-      .filter(([row, column]) => column <= row)
-      .map(([row, column]) => box(x + column * s, y + row * s, s - 1, s - 1, dark(row, column) ? "hot" : "plain")),
-});
+/** @typedef {SVGElement | (SVGElement | SVGElement[])[]} Drawing */
 
-/** Attention patterns of four heads. @type {((row: number, column: number) => boolean)[]} */
-const PATTERNS = [(row, column) => column === row - 1, (_row, column) => column === 0, (row, column) => column === row, (row, column) => (row + column) % 2 === 0];
-
-/** @type {(() => Shape[])[]} one for each step */
-const FIGURES = [
-  () => [...card(6, 44, 92, 30, "the sky is"), arrow(100, 59, 124, 59), ...card(128, 34, 62, 50, "model", "hot"), arrow(192, 59, 214, 59),
-    ...bars(220, 32, [52, 22, 9], ["blue", "clear", "the"])],
-  () => [..."unseen".split("").flatMap((c, i) => card(52 + i * 37, 6, 30, 24, c)), arrow(88, 33, 88, 44), arrow(203, 33, 203, 44),
-    ...card(52, 48, 67, 24, "un"), ...card(126, 48, 141, 24, "seen"), arrow(86, 75, 86, 86), arrow(197, 75, 197, 86),
-    text(86, 104, "403", "middle"), text(197, 104, "15898", "middle")],
-  () => [text(8, 26, "token table"), ...cells(112, 16, 14, "hot", 2), text(8, 58, "position table"), ...cells(112, 48, 14, "cool", 3), text(96, 42, "+", "middle"),
-    ["line", 104, 70, 274, 70, 1], text(8, 92, "their sum"), ...cells(112, 82, 14, "mixed", 4), arrow(276, 87, 306, 87), text(112, 114, "into the first block")],
-  () => [...[0, 1].flatMap((i) => [...card(142, 68 - i * 44, 80, 28, `block ${i + 1}`), arrow(100, 91 - i * 44, 140, 88 - i * 44), arrow(140, 76 - i * 44, 100, 72 - i * 44)]),
-    arrow(97, 116, 97, 4, 4), text(84, 112, "the", "end"), text(84, 66, "a thing?", "end"), text(84, 20, "orders!", "end"), text(230, 86, "reads, adds"), text(230, 42, "reads, adds")],
-  () => [...["the", "dog", "wagged", "its"].flatMap((w, i) => card(14 + i * 76, 78, 64, 26, w, i === 3 ? "hot" : "plain")),
-    ["curve", 274, 76, 46, 76, 14, 1.5], ["curve", 270, 76, 122, 76, 26, 6], ["curve", 266, 76, 198, 76, 48, 2.5], text(160, 116, "thicker: heard louder", "middle")],
-  () => [...triangle(30, 8, 5, 20, (r, c) => (r * 3 + c * 2) % 4 === 0),
-    ...[..."1234234344"].map((column, i) => ["cross", 30 + Number(column) * 20, 8 + Number("0000111223"[i]) * 20]),
-    arrow(142, 58, 170, 58), text(180, 40, "query · key / √d"), text(180, 62, "mask the future"), text(180, 84, "softmax: each row"), text(180, 100, "sums to one")],
-  () => [...PATTERNS.flatMap((dark, i) => [
-    ...triangle(12 + i * 78, 12, 5, 13, dark), text(44 + i * 78, 98, ["the one", "the first", "itself", "far and"][i], "middle"), text(44 + i * 78, 112, ["before", "word", "", "wide"][i], "middle")])],
-  () => [...cells(138, 98, 4, "hot"), ["line", 138, 94, 56, 66, 1], ["line", 182, 94, 264, 66, 1], ...cells(72, 52, 16, "cool", 2), text(270, 61, "GELU"),
-    ["line", 56, 48, 138, 22, 1], ["line", 264, 48, 182, 22, 1], ...cells(138, 8, 4, "hot", 3), text(190, 107, "768"), text(26, 61, "3,072"), text(190, 17, "768")],
-  () => [...cells(10, 52, 6, "hot"), text(84, 61, "×"), ...[0, 1, 2, 3].flatMap((i) => cells(100, 16 + i * 24, 6, "cool", i)), arrow(172, 58, 192, 58),
-    ...["7.1", "4.0", "2.6", "−1.3"].map((s, i) => text(198, 25 + i * 24, s)), arrow(230, 58, 246, 58), ...[58, 12, 5, 2].map((w, i) => box(252, 14 + i * 24, w, 13, i === 0 ? "hot" : "plain"))],
-  () => [...[[62, 8, 2, 0, 0], [44, 20, 11, 6, 3], [26, 22, 19, 17, 15]].flatMap((sizes, i) => [
-    ...sizes.map((h, j) => box(14 + i * 104 + j * 17, 80 - h, 13, h, j < 3 ? "hot" : "plain")), text(56 + i * 104, 108, ["cool: 0.5", "as it is: 1", "hot: 2"][i], "middle")]),
-    ...[63.5, 167.5, 271.5].map((x) => ["dash", x, 12, x, 84])],
-  () => [...["the", "dog", "sat", "on"].flatMap((w, i) => [...[0, 1, 2].map((r) => box(20 + i * 60, 12 + r * 22, 48, 18, i === 3 ? "hot" : "grey")), text(44 + i * 60, 98, w, "middle")]),
-    ["curve", 226, 10, 284, 84, 8, 1.5], text(262, 98, "a"), text(110, 116, "remembered", "middle"), text(224, 116, "computed", "middle")],
-  () => [text(8, 16, "token table"), box(8, 22, 304, 14, "hot"), text(8, 56, "positions"), box(8, 62, 12, 14, "cool"), text(90, 56, "a block, twelve times"),
-    ...[18, 6, 24, 24].map((w, i) => box(90 + [0, 21, 30, 57][i], 62, w, 14, "plain")), ...Array.from({ length: 11 }, (_, i) => box(90 + (i % 2) * 90, 82 + Math.floor(i / 2) * 6, 81, 4, "plain"))],
-  () => [...["text", "tokens", "table"].flatMap((w, i) => [...card(4 + i * 82, 14, 64, 26, w), arrow(69 + i * 82, 27, 84 + i * 82, 27)]), ...card(250, 14, 64, 26, "blocks", "hot"),
-    arrow(282, 42, 282, 70), ...card(250, 74, 64, 26, "scores"), arrow(248, 87, 234, 87), ...card(168, 74, 64, 26, "word", "hot"), ["curve", 166, 87, 36, 42, 96, 1.5]],
-];
+/** @param {number} x @param {number} y @param {string} words @param {string} [anchor] */
+const text = (x, y, words, anchor = "start") => svg("text", { x, y, "text-anchor": anchor }, words);
+/** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} [kind] */
+const box = (x, y, width, height, kind = "plain") => svg("rect", { x, y, width: Math.max(0.5, width), height: Math.max(0.5, height), rx: 2, class: kind });
+/** A box with a text in its middle. @param {number} x @param {number} y @param {number} w @param {number} h @param {string} words @param {string} [kind] */
+const card = (x, y, w, h, words, kind) => [box(x, y, w, h, kind), text(x + w / 2, y + h / 2 + 4, words, "middle")];
+/** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {number} [width] */
+const arrow = (x1, y1, x2, y2, width = 1.5) => [svg("line", { x1, y1, x2, y2, class: "line", "stroke-width": width }), tip(x2, y2, x2 - x1, y2 - y1)];
+/** A curve bent to the height `top`. @param {number} x1 @param {number} x2 @param {number} y @param {number} top @param {number} width */
+const curve = (x1, x2, y, top, width) => svg("path", { class: "line strong", d: `M${x1} ${y}Q${(x1 + x2) / 2} ${top} ${x2} ${y}`, "stroke-width": width, "stroke-opacity": 0.3 + Math.min(0.7, width / 8) });
 
 /** An arrow's head at x, y, pointing along (dx, dy). @param {number} x @param {number} y @param {number} dx @param {number} dy */
 function tip(x, y, dx, dy) {
@@ -58,21 +22,102 @@ function tip(x, y, dx, dy) {
   return svg("path", { class: "tip", d: `M${x} ${y}L${x - ux - uy / 2} ${y - uy + ux / 2}L${x - ux + uy / 2} ${y - uy - ux / 2}Z` });
 }
 
-/** @param {Shape} shape @returns {SVGElement[]} */
-function draw([kind, ...rest]) {
-  const n = /** @type {number[]} */ (rest);
-  if (kind === "box") return [svg("rect", { x: n[0], y: n[1], width: n[2], height: n[3], rx: 2, class: rest[4] })];
-  if (kind === "text") return [svg("text", { x: n[0], y: n[1], "text-anchor": rest[3] }, String(rest[2]))];
-  if (kind === "cross") return [svg("path", { class: "cross", d: `M${n[0] + 4} ${n[1] + 4}l11 11m0 -11l-11 11` })];
-  if (kind === "curve") {
-    // from (x1, y1) to (x2, y2), bent towards height n[4]
-    const middle = (n[0] + n[2]) / 2;
-    const path = svg("path", { class: "line", d: `M${n[0]} ${n[1]}Q${middle} ${n[4]} ${n[2]} ${n[3]}`, "stroke-width": n[5] });
-    return n[5] > 2 ? [path] : [path, tip(n[2], n[3], n[2] - middle, n[3] - n[4])];
-  }
-  const made = svg("line", { x1: n[0], y1: n[1], x2: n[2], y2: n[3], class: `line ${kind}`, "stroke-width": n[4] ?? 1.5 });
-  return kind === "arrow" ? [made, tip(n[2], n[3], n[2] - n[0], n[3] - n[1])] : [made];
+/** The first numbers of a vector as cells. @param {number} x @param {number} y @param {number[]} values @param {number} [count] @param {number} [size] */
+function cells(x, y, values, count = 16, size = 10) {
+  const limit = Math.max(...values.slice(0, count).map(Math.abs)) || 1;
+  return values.slice(0, count).map((value, i) => svg("rect", { x: x + i * (size + 1), y, width: size, height: size, fill: diverging(value, limit).fill, stroke: "var(--line-strong)", "stroke-width": 0.5 }));
 }
 
-/** The figure of a step. @param {number} index @param {string} words for screen readers */
-export const figureOfStep = (index, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, FIGURES[index]().flatMap(draw));
+/** A pattern, or its first corner. @param {number} x @param {number} y @param {number[][]} pattern @param {number} size of the figure @param {number} [most] tokens */
+function matrix(x, y, pattern, size, most = 12) {
+  const count = Math.min(most, pattern.length);
+  const cell = size / count;
+  return pattern.slice(0, count).flatMap((row, query) => row.slice(0, query + 1).map((weight, key) => svg("rect", { x: x + key * cell, y: y + query * cell, width: cell - 0.5, height: cell - 0.5, fill: shade("attention", Math.sqrt(weight)).fill })));
+}
+
+/** The last tokens of the text. @param {TourFacts} facts @param {number} most */
+const lastTokens = ({ trace }, most) => trace.tokens.slice(-most).map(({ text: word }) => word);
+
+/** @type {Record<string, (facts: TourFacts) => Drawing[]>} by the step's figure */
+export const FIGURES = {
+  guess: (facts) => {
+    const words = lastTokens(facts, 3).join("").trim();
+    return [...card(4, 44, 104, 30, short(words, 15)), arrow(110, 59, 128, 59), ...card(130, 34, 56, 50, "model", "hot"), arrow(188, 59, 206, 59),
+      facts.next.slice(0, 4).flatMap(({ text: word, p }, i) => [text(246, 27 + i * 24, short(word, 6), "end"), box(250, 16 + i * 24, 34 * (p / facts.next[0].p), 14, i === 0 ? "hot" : "plain"), text(318, 27 + i * 24, brief(p), "end")])];
+  },
+  tokens: ({ trace }) => {
+    const word = [...trace.words].sort((a, b) => b.last - b.first - (a.last - a.first) || b.text.length - a.text.length)[0];
+    const states = [word.merges[0], word.merges[Math.floor(word.merges.length / 2)], word.merges.at(-1) ?? []];
+    const ids = trace.tokens.slice(word.first, word.last + 1).map(({ id }) => String(id));
+    return [...states.map((pieces, row) => {
+      const shown = pieces.slice(0, 9);
+      const wide = Math.min(64, 300 / shown.length);
+      return shown.map((piece, i) => card(10 + i * wide, 6 + row * 32, wide - 4, 22, short(piece, 8), row === 2 ? "hot" : "plain")).flat();
+    }), ids.slice(0, 4).map((id, i) => text(10 + (i + 0.5) * Math.min(64, 300 / Math.min(9, (states[2] ?? []).length)) - 2, 114, id, "middle"))];
+  },
+  embedding: ({ embedding, trace }) => {
+    const last = trace.tokens.length - 1;
+    return [text(4, 24, `row ${trace.tokens[last].id}`), text(4, 36, "of the token table"), cells(122, 18, embedding.wte), text(114, 52, "+", "end"),
+      text(4, 60, `row ${last}`), text(4, 72, "of the positions"), cells(122, 54, embedding.wpe), svg("line", { x1: 118, y1: 76, x2: 304, y2: 76, class: "line" }),
+      text(4, 98, "their sum, x"), cells(122, 88, embedding.embedding), text(122, 114, `the first 16 of ${embedding.wte.length} numbers`)];
+  },
+  tower: ({ trace, config }) => {
+    const last = trace.tokens.length - 1;
+    const rows = [0, Math.round(config.n_layer / 3), Math.round((2 * config.n_layer) / 3), config.n_layer];
+    return [arrow(60, 116, 60, 4, 4), ...rows.map((row, i) => {
+      const y = 90 - i * 26;
+      const p = trace.lens.p[row][last];
+      return [svg("rect", { x: 74, y, width: 86, height: 20, rx: 4, fill: shade("probability", p).fill, stroke: "var(--line-strong)" }), svg("text", { x: 117, y: y + 14, "text-anchor": "middle", style: { fill: shade("probability", p).ink } }, short(trace.lens.texts[row][last], 8)), text(168, y + 14, `${brief(p)} ${row === 0 ? "before any block" : `after block ${row - 1}`}`)];
+    }).flat(), text(50, 66, short(trace.tokens[last].text, 7), "end")];
+  },
+  attention: ({ trace, weights }) => {
+    const shown = trace.tokens.slice(-9);
+    const first = trace.tokens.length - shown.length;
+    const wide = 308 / shown.length;
+    const at = (/** @type {number} */ i) => 6 + (i + 0.5) * wide;
+    return [...shown.flatMap(({ text: word }, i) => card(6 + i * wide, 80, wide - 2, 22, short(word, Math.max(3, Math.floor(wide / 7))), i === shown.length - 1 ? "hot" : "plain")),
+      ...shown.flatMap((_, i) => (weights[first + i] > 0.01 ? [curve(at(shown.length - 1), at(i), 78, 78 - 14 - 9 * (shown.length - 1 - i), 1 + 8 * weights[first + i])] : [])),
+      ...shown.flatMap((_, i) => (weights[first + i] > 0.05 ? [text(at(i), 115, brief(weights[first + i]), "middle")] : []))];
+  },
+  numbers: ({ config, weights, trace }) => {
+    const best = weights.indexOf(Math.max(...weights.slice(1), 0));
+    return [...card(6, 8, 60, 24, "q · k", "hot"), arrow(68, 20, 84, 20), ...card(86, 8, 60, 24, `÷ √${config.d_head}`), arrow(148, 20, 164, 20), ...card(166, 8, 60, 24, "mask"), arrow(228, 20, 244, 20), ...card(246, 8, 68, 24, "softmax", "hot"),
+      ...trace.tokens.slice(-8).flatMap(({ text: word }, i, all) => {
+        const place = trace.tokens.length - all.length + i;
+        return [box(12 + i * 38, 96 - 52 * weights[place], 30, 52 * weights[place], place === best ? "hot" : "plain"), text(27 + i * 38, 110, short(word, 5), "middle"), text(27 + i * 38, 92 - 52 * weights[place], brief(weights[place]), "middle")];
+      })];
+  },
+  mask: ({ pattern }) => [matrix(20, 10, pattern, 100, 9), svg("path", { d: "M24 8H122V106Z", class: "struck" }), text(96, 40, "not yet", "middle"), text(96, 52, "written", "middle"),
+    text(140, 40, "row: who asks"), text(140, 60, "column: who answers"), text(140, 80, "upper right: the future,"), text(140, 94, "struck out by the mask")],
+  heads: ({ examples }) => examples.slice(0, 4).map(({ name, words, pattern }, i) => [...matrix(8 + i * 79, 8, pattern, 70), text(43 + i * 79, 96, words, "middle"), text(43 + i * 79, 112, `head ${name}`, "middle")]),
+  mlp: ({ mlp, config, layer }) => {
+    const strongest = [...mlp["mlp.gelu"]].sort((a, b) => Math.abs(b) - Math.abs(a));
+    return [cells(116, 100, mlp.ln_2, 8), svg("path", { class: "line", d: "M114 98L30 70M206 98L290 70M30 50L114 22M290 50L206 22", fill: "none" }), cells(30, 55, strongest, 24, 10), cells(116, 8, mlp["mlp.proj"], 8),
+      text(212, 109, `${config.n_embd} numbers`), text(160, 82, `${config.d_mlp} neurons of block ${layer}, the strongest first`, "middle"), text(212, 18, `${config.n_embd} again`)];
+  },
+  logits: ({ next, embedding }) => [cells(6, 54, embedding.embedding, 7, 8), text(36, 78, "x", "middle"), text(78, 62, "×"),
+    ...next.slice(0, 4).flatMap(({ text: word, logit, p }, i) => [text(94, 25 + i * 26, `row of “${short(word, 7)}”`), text(206, 25 + i * 26, format(logit, 1), "end"), box(214, 14 + i * 26, 70 * (p / next[0].p), 14, i === 0 ? "hot" : "plain"), text(318, 25 + i * 26, brief(p), "end")])],
+  sampling: ({ next }) => [0.5, 1, 2].flatMap((temperature, column) => {
+    const raised = next.map(({ logit }) => Math.exp((logit - next[0].logit) / temperature));
+    const total = raised.reduce((a, b) => a + b, 0);
+    return [...raised.map((value, i) => box(10 + column * 106 + i * 19, 84 - 70 * (value / total), 15, 70 * (value / total), i === 0 ? "hot" : "plain")), text(56 + column * 106, 108, `T = ${temperature}`, "middle"), ...next.map(({ text: word }, i) => svg("text", { x: 17 + column * 106 + i * 19, y: 95, "text-anchor": "middle", class: "tiny" }, short(word, 3)))];
+  }),
+  cache: (facts) => {
+    const words = lastTokens(facts, 5);
+    return [...words.flatMap((word, i) => [...[0, 1, 2].map((row) => box(8 + i * 52, 14 + row * 22, 46, 18, i === words.length - 1 ? "hot" : "grey")), text(31 + i * 52, 98, short(word, 6), "middle")]),
+      ...arrow(262, 40, 282, 40), text(286, 44, short(facts.next[0].text, 5)), text(100, 116, "kept: their k and v", "middle"), text(240, 116, "computed", "middle")];
+  },
+  tally: ({ tally, config }) => {
+    const sum = (/** @type {(name: string) => boolean} */ of) => tally.rows.filter(({ name }) => of(name)).reduce((total, row) => total + row.count, 0);
+    const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "hot"], ["attention", sum((name) => name.includes(".attn.")), "cool"], ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "mixed"], ["positions", sum((name) => name.startsWith("wpe")), "plain"]]);
+    return parts.flatMap(([name, count, kind], i) => [text(4, 27 + i * 26, name), box(82, 16 + i * 26, (150 * count) / parts[0][1], 15, kind), text(318, 28 + i * 26, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
+  },
+  why: (facts) => FIGURES.attention(facts),
+  family: () => [...["encoder", "decoder"].flatMap((kind, i) => [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, kind, "middle")]), ...arrow(60, 54, 66, 54),
+    ...[0, 1, 2].map((row) => box(164, 26 + row * 20, 42, 15, "hot")), text(185, 104, "GPT-2", "middle"), ...[0, 1, 2].map((row) => box(254, 26 + row * 20, 42, 15, "mixed")), text(275, 104, "BERT", "middle"), text(63, 16, "Transformer", "middle"), text(185, 16, "here", "middle")],
+  whole: ({ next }) => [...["text", "tokens", "table"].flatMap((word, i) => [...card(4 + i * 82, 14, 64, 26, word), arrow(69 + i * 82, 27, 84 + i * 82, 27)]).flat(), ...card(250, 14, 64, 26, "blocks", "hot"),
+    ...arrow(282, 42, 282, 70), ...card(250, 74, 64, 26, "scores"), ...arrow(248, 87, 234, 87), ...card(168, 74, 64, 26, short(next[0].text, 8), "hot"), ...arrow(166, 87, 40, 87), ...arrow(36, 84, 36, 44)],
+};
+
+/** The figure of a step. @param {string} name @param {TourFacts} facts @param {string} words for screen readers */
+export const figureOf = (name, facts, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words }, /** @type {any[]} */ (FIGURES[name](facts).flat(3)));

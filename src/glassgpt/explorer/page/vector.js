@@ -31,7 +31,12 @@ export class GlassVector extends Drawn {
     put(this, el("div", { class: "about" }, this.#title, this.#facts), this.box);
     this.box.addEventListener("mousemove", (event) => this.#point(event));
     this.box.addEventListener("keydown", (event) => this.#step(event));
-    for (const name of ["mouseleave", "blur"]) this.box.addEventListener(name, () => this.#notify());
+    for (const name of ["mouseleave", "blur"]) {
+      this.box.addEventListener(name, () => {
+        this.#notify();
+        this.onread(-1);
+      });
+    }
   }
 
   /** @param {string} name as in a formula @param {ArrayLike<number>} values @param {{mark?: [number, number], limit?: number}} [how] */
@@ -52,8 +57,12 @@ export class GlassVector extends Drawn {
     this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read single values`);
   }
 
-  /** @param {number} place */
-  #read(place) {
+  /** Called with the index that is read, or -1 for none: vectors of one width may be read together. @type {(place: number) => void} */
+  onread = () => {};
+
+  /** Read one value. @param {number} place */
+  read(place) {
+    if (place < 0) return this.#notify();
     this.#at = Math.max(0, Math.min(this.values.length - 1, place));
     const value = format(this.values[this.#at], 4);
     put(this.#facts, `[${this.#at}] = ${value}`);
@@ -65,7 +74,7 @@ export class GlassVector extends Drawn {
     const { left, top } = this.#canvas.getBoundingClientRect();
     const { columns, cell, high } = this.#shape;
     const column = Math.floor((clientX - left) / cell);
-    if (column >= 0 && column < columns) this.#read(Math.floor((clientY - top) / high) * columns + column);
+    if (column >= 0 && column < columns) this.#pick(Math.floor((clientY - top) / high) * columns + column);
   }
 
   /** @param {KeyboardEvent} event */
@@ -74,7 +83,13 @@ export class GlassVector extends Drawn {
     const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity }[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    this.#read(this.#at + by);
+    this.#pick(this.#at + by);
+  }
+
+  /** @param {number} place */
+  #pick(place) {
+    this.read(place);
+    this.onread(this.#at);
   }
 
   draw() {
@@ -83,7 +98,7 @@ export class GlassVector extends Drawn {
     const rows = Math.max(1, Math.ceil((count * 2.2) / this.width));
     const columns = Math.ceil(count / rows);
     const cell = Math.min(18, this.width / columns);
-    const high = rows === 1 ? 18 : 9;
+    const high = rows === 1 ? 16 : rows === 2 ? 9 : 7;
     this.#shape = { columns, cell, high };
     const context = prepare(this.#canvas, columns * cell, rows * high);
     const drawn = pixels(columns, rows, (i) => (i < count ? diverging(this.values[i], this.#limit).rgb : null));

@@ -5,7 +5,11 @@ import { colour, svg } from "./draw.js";
 const CLEAR = "rgba(0, 0, 0, 0)";
 const MARGIN = 12;
 
-/** @typedef {{left: number, top: number, right: number, bottom: number}} Box */
+/**
+ * @typedef {{left: number, top: number, right: number, bottom: number}} Box
+ * @typedef {{z: number, shape: SVGElement}} Layer
+ * @typedef {{append: (...shapes: SVGElement[]) => void}} Root
+ */
 
 /** @param {Element} view @returns {string} an SVG file */
 export function viewToSVG(view) {
@@ -13,22 +17,36 @@ export function viewToSVG(view) {
   const [x, y, width, height] = [whole.left - MARGIN, whole.top - MARGIN, Math.ceil(whole.width) + 2 * MARGIN, Math.ceil(whole.height) + 2 * MARGIN];
   const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `${x} ${y} ${width} ${height}` });
   root.append(svg("rect", { x, y, width, height, fill: colour("pane") }));
-  add(root, view, whole);
+  /** @type {Layer[]} */
+  const layers = [];
+  add(layers, view, whole, 0);
+  layers.sort((a, b) => a.z - b.z); // stable: what is on one level stays in order
+  root.append(...layers.map(({ shape }) => shape));
   return new XMLSerializer().serializeToString(root);
 }
 
-/** Add an element and its children, clipped to `seen`. @param {SVGElement} root @param {Element} element @param {Box} seen */
-function add(root, element, seen) {
+/**
+ * Add an element and its children, clipped to `seen`. A z-index lifts it above its parent's level.
+ * @param {Layer[]} layers @param {Element} element @param {Box} seen @param {number} level
+ */
+function add(layers, element, seen, level) {
   const style = getComputedStyle(element);
+  const z = style.position !== "static" && style.zIndex !== "auto" ? Number(style.zIndex) : level;
+  const root = { append: (/** @type {SVGElement[]} */ ...shapes) => void layers.push(...shapes.map((shape) => ({ z, shape }))) };
   const box = element.getBoundingClientRect();
   const part = { left: Math.max(box.left, seen.left), top: Math.max(box.top, seen.top), right: Math.min(box.right, seen.right), bottom: Math.min(box.bottom, seen.bottom) };
   const place = { x: part.left, y: part.top, width: part.right - part.left, height: part.bottom - part.top };
-  if (style.display === "none" || style.clipPath !== "none" || place.width <= 0 || place.height <= 0) return;
+  if (style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none" || place.width <= 0 || place.height <= 0) return;
   if (element.matches("[type=range]")) return slider(root, /** @type {HTMLInputElement} */ (element), box);
   const opacity = style.opacity === "1" ? null : style.opacity;
   const framed = style.borderLeftWidth !== "0px" && style.borderTopWidth !== "0px";
   if (style.backgroundColor !== CLEAR || framed) {
     root.append(svg("rect", { ...place, rx: parseFloat(style.borderTopLeftRadius) || null, fill: style.backgroundColor.replace(CLEAR, "none"), stroke: framed ? style.borderTopColor : null, opacity }));
+  }
+  const ring = parseFloat(style.outlineWidth);
+  if (style.outlineStyle !== "none" && ring > 0) {
+    const gap = parseFloat(style.outlineOffset) + ring / 2;
+    root.append(svg("rect", { x: place.x - gap, y: place.y - gap, width: place.width + 2 * gap, height: place.height + 2 * gap, rx: 6, fill: "none", stroke: style.outlineColor, "stroke-width": ring }));
   }
   const ramp = style.backgroundImage.match(/rgb\([^)]*\)/g) ?? [];
   ramp.forEach((fill, i) => root.append(svg("rect", { ...place, x: place.x + (i * place.width) / ramp.length, width: place.width / ramp.length, fill })));
@@ -41,15 +59,14 @@ function add(root, element, seen) {
     root.append(svg("text", { x: box.left + 10, y: box.top + box.height / 2 + 5, fill: style.color, "font-size": style.fontSize, "font-family": style.fontFamily }, words));
   } else {
     const inner = style.overflowX === "visible" ? seen : part;
-    const order = (/** @type {Node} */ node) => (node instanceof Element && Number(getComputedStyle(node).zIndex)) || 0;
-    for (const child of [...element.childNodes].sort((a, b) => order(a) - order(b))) {
-      if (child instanceof Element) add(root, child, inner);
+    for (const child of element.childNodes) {
+      if (child instanceof Element) add(layers, child, inner, z);
       else if (child instanceof Text) write(root, child, style, inner);
     }
   }
 }
 
-/** A slider: its track and its thumb. @param {SVGElement} root @param {HTMLInputElement} input @param {DOMRect} box */
+/** A slider: its track and its thumb. @param {Root} root @param {HTMLInputElement} input @param {DOMRect} box */
 function slider(root, { min, max, value }, box) {
   const cx = box.left + 8 + ((box.width - 16) * (Number(value) - Number(min))) / (Number(max) - Number(min) || 1);
   const cy = box.top + box.height / 2;
@@ -68,7 +85,7 @@ function copyOf(element, box, place) {
   return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
 }
 
-/** Add a text, line by line as it wraps. @param {SVGElement} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
+/** Add a text, line by line as it wraps. @param {Root} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
 function write(root, text, style, seen) {
   const range = document.createRange();
   /** @type {{box: DOMRect, words: string}[]} */

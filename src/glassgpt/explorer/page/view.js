@@ -2,6 +2,7 @@
 
 import { isAbort, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
+import { onHover } from "./hover.js";
 import { viewToSVG } from "./view-to-svg.js";
 import { store } from "./store.js";
 
@@ -47,16 +48,21 @@ export class GlassView extends HTMLElement {
   }
 
   /**
-   * Use a response when it arrives, or show its error.
+   * Use a response when it arrives, or show its error. What is shown meanwhile, or after an error, belongs to what
+   * was asked before: it is marked as stale.
    * @template T
    * @param {Promise<T>} response @param {(value: T) => void} use
    */
   async load(response, use) {
+    this.dataset.shows = "loading";
     try {
       use(await response);
       put(this.problem);
+      this.dataset.shows = "ready";
     } catch (error) {
-      if (!isAbort(error)) put(this.problem, messageOf(error));
+      if (isAbort(error)) return;
+      put(this.problem, `${messageOf(error)} The numbers below are those of before.`);
+      this.dataset.shows = "stale";
     }
   }
 
@@ -82,18 +88,23 @@ export class Drawn extends HTMLElement {
     this.draw();
   });
   #again = () => this.draw();
+  /** @type {() => void} */ #quiet = () => {};
 
   connectedCallback() {
     if (!this.firstChild) this.build();
+    this.#quiet = onHover((token) => this.light(token));
     this.#watch.observe(this.box);
     document.addEventListener("glass-theme", this.#again);
   }
 
   disconnectedCallback() {
     this.#watch.disconnect();
+    this.#quiet();
     document.removeEventListener("glass-theme", this.#again);
   }
 
   build() {}
   draw() {}
+  /** The pointer is on a token somewhere, or on none. @param {number | null} _token */
+  light(_token) {}
 }

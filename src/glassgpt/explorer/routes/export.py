@@ -17,6 +17,7 @@ import re
 from importlib.resources.abc import Traversable
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message
@@ -33,6 +34,9 @@ router = APIRouter()
 
 MAX_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 20 million
 MAX_LOGITS_BYTES = 16_000_000  # of these, the logits at single positions, the last positions first
+
+CANDIDATES = 10  # as many as Next token lists
+QUICK_METHODS = ("input_x_gradient", "attention_rollout", "direct_logit_attribution")
 
 # offline.js computes the others: from q and k, from z (as a part of merged), or from the next block's input.
 COMPUTED_STEPS = {"attn.scores", "attn.scaled", "attn.masked", "attn.weights", "attn.z", "resid_post"}
@@ -90,6 +94,22 @@ def initial_requests(body: ExportRequest, cached: CachedTrace) -> list[str]:
         f"/tally?model={cached.number}",
         f"/trace {canonical(trace_body)}",
         *(f"/trace/{cached.id}/next?position={position}" for position in positions),
+        *(f"/trace/{cached.id}/lens?position={position}" for position in range(len(cached.trace))),
+        f"/trace/{cached.id}/telling?position={len(cached.trace) - 1}",
+        *last_token_requests(cached),
+    ]
+
+
+def last_token_requests(cached: CachedTrace) -> list[str]:
+    """What the page asks about the next token: rows of the likeliest, what the first is owed to."""
+    last = len(cached.trace) - 1
+    logits = cached.trace.logits_at(last)[: cached.model.n_tokens]
+    top = np.argsort(-logits, kind="stable")[:CANDIDATES].tolist()
+    rows = "&".join(f"token={token}" for token in top)
+    owed = {"id": cached.id, "position": last, "target": top[0]}
+    return [
+        f"/trace/{cached.id}/final?position={last}&{rows}",
+        *(f"/attribute {canonical(owed | {'method': method})}" for method in QUICK_METHODS),
     ]
 
 
@@ -166,6 +186,8 @@ def activations_json(cached: CachedTrace) -> dict[str, Any]:
         "trace": cached.id,
         "n_head": config.n_head,
         "scales": [attention_scale(cached.gpt, layer) for layer in range(config.n_layer)],
+        "wte": encode_array(trace["wte"]),
+        "wpe": encode_array(trace["wpe"]),
         "residual": [encode_array(residual) for residual in trace.residual],
         "layers": layers,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -12,6 +12,9 @@ from glassgpt.explorer.schemas import AttributeRequest, InterveneRequest
 from glassgpt.explorer.traces import CachedTrace, TraceCache, lens_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array
+
+if TYPE_CHECKING:
+    from glassgpt.inspect import Intervention
 
 router = APIRouter()
 
@@ -31,37 +34,29 @@ async def attribute(body: AttributeRequest, request: Request, explorer: Explorer
 
 
 def intervene_json(cached: CachedTrace, body: InterveneRequest, traces: TraceCache) -> dict[str, Any]:
-    """The text with edits, compared with the text without."""
-    from glassgpt.inspect import edit_from_dict
-
+    """The text with edits, compared with the text without: at one position, and all over the tower."""
     position = cached.check_position(len(cached.trace) - 1 if body.position is None else body.position)
-    edits = [edit.model_dump(exclude_none=True) for edit in body.edits]
-    sources = {
-        edit["source"]: patch_source(traces, edit["source"], cached) for edit in edits if "source" in edit
-    }
-    found = cached.gpt.intervene(
-        cached.trace, [edit_from_dict(edit, sources) for edit in edits], position=position
+    found = traces.intervene(cached, body.edits_as_dicts()).at(position)
+    return ({} if body.only == "lens" else next_token_json(cached, found)) | (
+        {} if body.only == "next" else tower_json(cached, found)
     )
+
+
+def next_token_json(cached: CachedTrace, found: Intervention) -> dict[str, Any]:
     size = cached.model.n_tokens
     return {
         "logits": encode_array(found.logits[:size]),
         "logits_before": encode_array(found.logits_before[:size]),
         "kl": found.kl,
-        "kl_per_token": found.kl_per_token,
         "changes": [
-            {"id": each.id, "text": each.text, "before": each.before, "after": each.after}
+            {"id": each.id, "text": cached.model.text(each.id), "before": each.before, "after": each.after}
             for each in found.top_changes(TOP_CHANGES)
         ],
-        "lens": lens_json(cached.model, found.lens()),
     }
 
 
-def patch_source(traces: TraceCache, id: str, cached: CachedTrace) -> Any:
-    """The trace that a patch takes its values from, of a model of the same shape."""
-    source = traces[id]
-    if source.gpt.config.shapes() != cached.gpt.config.shapes():
-        raise ApiError(422, "source: a patch needs a trace of a model of the same shape.", "source")
-    return source.trace
+def tower_json(cached: CachedTrace, found: Intervention) -> dict[str, Any]:
+    return {"kl_per_token": found.kl_per_token, "lens": lens_json(cached.model, found.lens())}
 
 
 def attribute_json(cached: CachedTrace, body: AttributeRequest) -> dict[str, Any]:

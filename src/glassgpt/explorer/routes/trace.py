@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 import glassgpt
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
-from glassgpt.explorer.traces import CachedTrace, max_tokens, trace_json
+from glassgpt.explorer.telling import telling_json
+from glassgpt.explorer.traces import CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
+from glassgpt.inspect.readout import head_weight, lens_column, neuron_tokens
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, illustrated_count, tally
-from glassgpt.inspect.taps import BLOCK_STEPS
+from glassgpt.inspect.taps import BLOCK_STEPS, EMBEDDING_STEPS
 
 router = APIRouter()
+
+LENS_TOP = 5  # the tokens of an opened cell of the tower
+NEURONS = 8  # of a block, listed at a position
+MAX_ROWS = 16  # of the head, in one response
+MAX_ALL_PATTERNS = 256  # tokens: of a longer text, the patterns of all blocks together are too large
 
 # The steps of a block that each endpoint sends, by their names in inspect/taps.py.
 HEAD_STEPS = [step for step, dims in BLOCK_STEPS.items() if dims.startswith("H")]
@@ -55,8 +62,53 @@ async def append_token(id: str, body: AppendRequest, request: Request, explorer:
 
 
 @router.get("/trace/{id}/patterns")
-async def get_patterns(id: str, layer: Index, request: Request, explorer: ExplorerDep) -> Response:
+async def get_patterns(
+    id: str, request: Request, explorer: ExplorerDep, layer: Index | None = None
+) -> Response:
     return await explorer.respond(request, lambda: patterns_json(explorer.traces[id], layer))
+
+
+@router.get("/trace/{id}/telling")
+async def get_telling_heads(id: str, position: Index, request: Request, explorer: ExplorerDep) -> Response:
+    def work() -> Any:
+        return telling_json(explorer.traces[id], explorer.traces[id].check_position(position))
+
+    return await explorer.respond(request, work)
+
+
+@router.get("/trace/{id}/embedding")
+async def get_embedding(id: str, position: Index, request: Request, explorer: ExplorerDep) -> Response:
+    return await explorer.respond(request, lambda: embedding_json(explorer.traces[id], position))
+
+
+@router.get("/trace/{id}/lens")
+async def get_lens_column(
+    id: str, position: Index, request: Request, explorer: ExplorerDep, token: Index | None = None
+) -> Response:
+    return await explorer.respond(request, lambda: lens_column_json(explorer.traces[id], position, token))
+
+
+@router.get("/trace/{id}/scores")
+async def get_scores(id: str, layer: Index, head: Index, request: Request, explorer: ExplorerDep) -> Response:
+    return await explorer.respond(request, lambda: scores_json(explorer.traces[id], layer, head))
+
+
+@router.get("/trace/{id}/neurons")
+async def get_neurons(
+    id: str, layer: Index, position: Index, request: Request, explorer: ExplorerDep
+) -> Response:
+    return await explorer.respond(request, lambda: neurons_json(explorer.traces[id], layer, position))
+
+
+@router.get("/trace/{id}/final")
+async def get_final(
+    id: str,
+    position: Index,
+    request: Request,
+    explorer: ExplorerDep,
+    token: Annotated[list[Index] | None, Query(max_length=MAX_ROWS)] = None,
+) -> Response:
+    return await explorer.respond(request, lambda: final_json(explorer.traces[id], position, token or []))
 
 
 @router.get("/trace/{id}/head")
@@ -93,16 +145,79 @@ async def compare_models(body: CompareRequest, request: Request, explorer: Explo
 def model_json(explorer: Explorer) -> dict[str, Any]:
     first = explorer.models[0]
     return {
-        "models": [model.describe() for model in explorer.models.all],
+        "models": explorer.models.describe(),
         "checkpoints": [{"name": f"step {step:,}", "step": step} for step in first.checkpoints],
         "limits": {"tokens": max_tokens(first), "traces": explorer.traces.max_traces},
         "version": glassgpt.__version__,
     }
 
 
-def patterns_json(cached: CachedTrace, layer: int) -> dict[str, Any]:
-    weights = cached.trace.attention[cached.check_layer(layer)]  # (H, T, T)
+def patterns_json(cached: CachedTrace, layer: int | None) -> dict[str, Any]:
+    """The patterns of a block, (H, T, T), or of a short text's whole model, (L, H, T, T)."""
+    trace = cached.trace
+    if layer is not None:
+        weights = trace.attention[cached.check_layer(layer)]  # (H, T, T)
+    elif len(trace) > MAX_ALL_PATTERNS:
+        raise ApiError(422, f"layer: name one; this text has more than {MAX_ALL_PATTERNS} tokens.", "layer")
+    else:
+        weights = np.stack([trace.attention[each] for each in range(trace.config.n_layer)])  # (L, H, T, T)
     return {"attn.weights": encode_array(np.rint(weights * 255), "u8")}
+
+
+def embedding_json(cached: CachedTrace, position: int) -> dict[str, Any]:
+    """The rows of both tables at a position, and their sum, which enters block 0."""
+    found = cached.trace.read(*EMBEDDING_STEPS)
+    position = cached.check_position(position)
+    return {step: np.ascontiguousarray(found[step][position]) for step in EMBEDDING_STEPS}
+
+
+def lens_column_json(cached: CachedTrace, position: int, token: int | None) -> dict[str, Any]:
+    """The five most likely tokens of every cell of a column, and the rank of each of them in all cells."""
+    position = cached.check_position(position)
+    tokens = [] if token is None else [cached.check_token(token)]
+    found = lens_column(cached.gpt, cached.trace, position, LENS_TOP, tokens)
+    return {
+        **lens_json(cached.model, found),
+        "ranks": {str(each): ranks for each, ranks in zip(found.tokens, found.ranks.tolist(), strict=True)},
+    }
+
+
+def scores_json(cached: CachedTrace, layer: int, head: int) -> dict[str, Any]:
+    """The scores of one head for all pairs of tokens, and the queries and keys they are products of."""
+    layer, head = cached.check_layer(layer), cached.check_head(head)
+    steps = ["attn.q", "attn.k", "attn.scores", "attn.scaled"]
+    found = cached.trace.read(*(f"h.{layer}.{step}" for step in steps))
+    return {step: encode_array(found[f"h.{layer}.{step}"][head]) for step in steps}
+
+
+def neurons_json(cached: CachedTrace, layer: int, position: int) -> dict[str, Any]:
+    """The most active neurons of a block at a position: what they read and write, and where they fire."""
+    layer, position = cached.check_layer(layer), cached.check_position(position)
+    active = cached.trace[f"h.{layer}.mlp.gelu"]  # (T, M)
+    neurons = np.argsort(-np.abs(active[position]), kind="stable")[:NEURONS].tolist()
+    found = neuron_tokens(cached.gpt, layer, neurons, cached.model.n_tokens)
+    text = cached.model.text
+    return {
+        "neurons": [
+            {
+                "neuron": neuron,
+                "reads": [text(int(token)) for token in reads],
+                "writes": [text(int(token)) for token in writes],
+                "activations": np.ascontiguousarray(active[:, neuron]),
+            }
+            for neuron, reads, writes in zip(neurons, found.reads, found.writes, strict=True)
+        ]
+    }
+
+
+def final_json(cached: CachedTrace, position: int, tokens: list[int]) -> dict[str, Any]:
+    """The vector that leaves the last LayerNorm, and rows of the head: their products are the logits."""
+    position = cached.check_position(position)
+    rows = head_weight(cached.gpt)[[cached.check_token(token) for token in tokens]]
+    return {
+        "ln_f": np.ascontiguousarray(cached.trace["ln_f"][position]),
+        "rows": np.ascontiguousarray(rows),
+    }
 
 
 def head_json(cached: CachedTrace, layer: int, head: int, position: int) -> dict[str, Any]:

@@ -1,80 +1,104 @@
-// View 3: inside one block: its attention and its MLP at the cursor's token, with the real values.
+// View 3: inside one block: its attention and its MLP at the cursor's token, with the real values, at once or step by step.
 
 import { api } from "../api.js";
-import { el, exchange, format, percent, put, ramp, visible } from "../draw.js";
+import { el, exchange, format, percent, put, ramp, shade, short, visible } from "../draw.js";
 import { editButton } from "../edits.js";
+import { bind } from "../keys.js";
 import { math } from "../math.js";
-import { GlassScores } from "../scores.js";
+import { isLater, Player } from "../player.js";
+import { GlassScores, sumSoFar } from "../scores.js";
+import { GlassStages, rowsOf, softmaxRows } from "../stages.js";
 import { store } from "../store.js";
+import { term } from "../terms.js";
 import { GlassVector } from "../vector.js";
 import { GlassView } from "../view.js";
 
-/** How many neurons of the MLP are listed. */
-const NEURONS = 8;
+/** A text of more tokens has no matrices of all pairs: they could not be read. */
+const MATRIX_TOKENS = 256;
 
-/** @param {string} title @param {string} words @param {...(Child | Child[])} children */
-const step = (title, words, ...children) => el("section", {}, el("h3", {}, title), el("p", { class: "says" }, words), ...children);
+/** @param {string} stages of the player, separated by spaces @param {string} title @param {string} formula @param {Child[]} words @param {...(Child | Child[])} children */
+const step = (stages, title, formula, words, ...children) =>
+  el("section", { "data-stages": stages }, el("h3", {}, title, " ", math(formula)), words.length ? el("p", { class: "says" }, words) : null, ...children);
 
 /** @param {number[]} values */
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 class GlassBlock extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "mask", "part", "edits"];
+  wants = ["trace", "token", "layer", "head", "mask", "part", "edits", "play", "speed"];
   #title = el("h2");
   #heads = el("div", { class: "choice", role: "group", "aria-label": "Head" });
   #mask = el("input", { type: "checkbox", id: "mask", onchange: () => store.set({ mask: this.#mask.checked }) });
   #vectors = Object.fromEntries(
-    ["embedding", "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid", "ln_2", "mlp.gelu", "mlp.proj", "resid_post"].map((name) => [name, new GlassVector()]),
+    ["wte", "wpe", "embedding", "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid", "ln_2", "mlp.gelu", "mlp.proj", "resid_post"].map((name) => [name, new GlassVector()]),
   );
   #scores = new GlassScores();
-  #norms = el("p", { class: "worked" });
-  #scale = el("p", { class: "worked" });
+  #stages = new GlassStages();
+  #allPairs = el("section", { class: "all-pairs" });
+  #norms = el("span");
+  #scale = el("span", { class: "quiet small" });
   #maskSays = el("p", { class: "says" });
+  #sumSays = el("p", { class: "worked" });
   #neurons = el("ol", { class: "neurons" });
-  #edits = el("div", { class: "edits" });
-  #attention = el("div");
-  #embedding = el("div", { hidden: true });
+  #editAttention = el("span");
+  #editMlp = el("span");
+  #player = new Player();
+  #attention = el("div", { class: "flow-of-block" });
+  #embedding = el("div", { class: "beginning", hidden: true });
   /** @type {HeadSteps | null} */ #head = null;
+  /** @type {MlpSteps | null} */ #mlp = null;
+  /** @type {ScoreMatrices | null} */ #matrices = null;
+  /** @type {(() => void)[]} */ #keys = [];
+  #part = "";
+
+  connectedCallback() {
+    super.connectedCallback();
+    this.#keys = [
+      bind(["p"], "play or pause (in Block and Cache)", () => this.#player.toggle()),
+      bind([","], "one step back (in Block and Cache)", () => this.#player.move(-1)),
+      bind(["."], "one step forward (in Block and Cache)", () => this.#player.move(1)),
+    ];
+  }
+
+  disconnectedCallback() {
+    this.#player.pause();
+    this.#keys.forEach((undo) => undo());
+    super.disconnectedCallback();
+  }
 
   build() {
     const v = this.#vectors;
+    const funnel = (/** @type {string} */ kind) => el("div", { class: `funnel ${kind}`, "aria-hidden": "true" });
     put(
       this.#attention,
-      step("Read the residual stream", "LayerNorm brings the token's vector to mean 0 and variance 1, then applies a learned gain and bias.", v.resid_pre, math("LN(x) = (x − μ) / √(σ^2 + ε) · g + b"), this.#norms, v.ln_1),
-      step(
-        "1. Query, key, value",
-        "Three matrices turn that vector into a query (what this token looks for), a key (what it can be found by) and a value (what it passes on). Each head has its own slice of them.",
-        math("q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v"),
-        el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]),
-      ),
-      step(
-        "2. Attention weights",
-        "The dot product of the query with every key is its score: a large one is a good match. Scores are divided by the square root of the head's width, later tokens are masked, and the softmax turns the rest into weights.",
-        math("a = softmax( q K^T / √d_{head} + mask )"),
-        el("label", { class: "switch" }, this.#mask, "causal mask: no token attends to later ones"),
-        this.#maskSays,
-        this.#scores,
-        this.#scale,
-      ),
-      step("3. Weighted values", "The output of the head is the average of the values with these weights (the last row above).", math("z = Σ_j a_j v_j"), v["attn.z"]),
-      step("Merge and add", "The heads are concatenated (this one's part is bright), projected by one more matrix, and added to the residual stream.", v["attn.merged"], math("x ← x + merged W_o + b_o"), v["attn.proj"], v.resid_mid),
-      step(
-        "The MLP",
-        "Each token on its own: projected to four times the width, through GELU, projected back, and added. The neurons with the largest activations:",
-        math("x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}"),
-        v.ln_2,
-        v["mlp.gelu"],
-        this.#neurons,
-        v["mlp.proj"],
-        v.resid_post,
-      ),
+      el("div", { class: "pair" },
+        step("read", "Read the stream", "LN(x)", ["LayerNorm: ", this.#norms], v.resid_pre, v.ln_1),
+        step("qkv", "Query, key, value", "LN(x) W_{qkv}", ["q looks for, k is found by, v is passed on."], el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
+      step("dots scale mask softmax values", "Attention weights", "softmax( q K^T / √d_{head} + mask )", [],
+        el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention, ramp("below 0", "diverging", "above 0")),
+        this.#scores),
+      step("values merge add", "Merge and add", "x ← x + merged W_o + b_o", ["z is the sum of the values, each times its weight (the last row above). The heads are laid side by side (this one’s part is bright), projected by one more matrix, and added to the ", term("residual stream"), "."], v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
+      this.#allPairs,
+      step("ln2 widen narrow out", "The MLP", "x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}", ["Each token on its own: four times as wide, through GELU, back to the old width, and added. ", this.#editMlp],
+        el("div", { class: "slim" }, v.ln_2), funnel("out"), v["mlp.gelu"],
+        el("p", { class: "says" }, "The ", term("neuron", "neurons"), " with the largest activations; what each reads and writes, through the token table; where in the text it fires:"),
+        this.#neurons, funnel("in"), el("div", { class: "slim" }, v["mlp.proj"]), v.resid_post),
     );
+    put(this.#allPairs, el("h3", {}, "All tokens at once ", math("Q K^T")), el("p", { class: "says" }, "Rows ask, columns answer; the same three stages for every pair. Point at a cell to see its query and key, number by number."), this.#maskSays, this.#stages);
     put(
       this.#embedding,
-      step("The embedding", "The token's id selects a row of the token embeddings, its position a row of the position embeddings. Block 0 reads their sum: move up (↑) to open it.", math("x = W_{te}[id] + W_{pe}[position]"), v.embedding),
+      el("section", {}, el("h3", {}, "The beginning ", math("x = W_{te}[id] + W_{pe}[position]")), el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters block 0: move up (↑) to open it."),
+        v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding, this.#sumSays),
     );
-    put(this, el("div", { class: "headed" }, this.#title, this.#edits), el("div", { class: "headed" }, this.#heads, ramp("below 0", "diverging", "above 0")), this.problem, this.#attention, this.#embedding);
+    for (const name of ["wte", "wpe", "embedding"]) v[name].onread = (place) => this.#readSum(place);
+    put(this, el("div", { class: "headed" }, this.#title, this.#heads), this.problem, this.#player.element, this.#attention, this.#embedding);
+  }
+
+  /** The three numbers at one place. @param {number} place */
+  #readSum(place) {
+    const { wte, wpe, embedding } = this.#vectors;
+    for (const vector of [wte, wpe, embedding]) vector.read(place);
+    put(this.#sumSays, place < 0 ? "Point at a strip to read the three numbers at one place." : `[${place}]: ${format(wte.values[place], 4)} + ${format(wpe.values[place], 4)} = ${format(embedding.values[place], 4)}`);
   }
 
   /** @param {Set<Topic>} changed */
@@ -83,33 +107,101 @@ class GlassBlock extends GlassView {
     if (!trace || !config) return;
     const { token, layer, head } = store.cursor;
     put(this.#title, layer < 0 ? "Embedding" : `Block ${layer}`, el("span", { class: "quiet" }, ` at token ${token}, `), el("span", { class: "named" }, visible(trace.tokens[token].text)));
-    this.#attention.hidden = this.#heads.hidden = layer < 0;
+    this.#attention.hidden = this.#heads.hidden = this.#player.element.hidden = layer < 0;
     this.#embedding.hidden = layer >= 0;
     const heads = Array.from({ length: config.n_head }, (_, other) => el("button", { type: "button", "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
-    exchange(this.#heads, el("span", { class: "quiet" }, "Head"), heads);
-    exchange(this.#edits, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, "ablate attention"), editButton({ kind: "ablate_mlp", layer, how: "zero" }, "ablate MLP")]);
+    exchange(this.#heads, term("head", "Head"), heads);
+    exchange(this.#editAttention, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, "ablate attention")]);
+    exchange(this.#editMlp, layer < 0 ? [] : [editButton({ kind: "ablate_mlp", layer, how: "zero" }, "ablate MLP")]);
     this.#mask.checked = store.get().mask;
-    if (changed.size === 1 && changed.has("mask") && this.#head) {
-      this.#showAttention(this.#head);
+    if ([...changed].every((topic) => ["mask", "play", "speed", "part"].includes(topic)) && this.#head) {
+      if (changed.has("mask") || changed.has("play")) this.#showAll(layer);
+      if (changed.has("part")) this.#goTo(store.get().part);
+      this.#showFrame();
       return;
     }
-    const at = `layer=${Math.max(0, layer)}`;
-    const requests = [api.get(`/trace/${trace.id}/head?${at}&head=${head}&position=${token}`, { slot: "block-head" }), api.get(`/trace/${trace.id}/mlp?${at}&position=${token}`, { slot: "block-mlp" })];
-    void this.load(Promise.all(requests), ([attention, mlp]) => {
+    if (layer < 0) return void this.load(api.get(`/trace/${trace.id}/embedding?position=${token}`, { slot: "block-head" }), (found) => this.#showEmbedding(found));
+    const at = `layer=${layer}`;
+    const wide = trace.tokens.length > MATRIX_TOKENS;
+    this.#allPairs.hidden = wide;
+    const requests = [
+      api.get(`/trace/${trace.id}/head?${at}&head=${head}&position=${token}`, { slot: "block-head" }),
+      api.get(`/trace/${trace.id}/mlp?${at}&position=${token}`, { slot: "block-mlp" }),
+      wide ? null : api.get(`/trace/${trace.id}/scores?${at}&head=${head}`, { slot: "block-scores" }),
+    ];
+    void this.load(Promise.all(requests), ([attention, mlp, matrices]) => {
       if (store.trace !== trace) return;
-      this.#showAttention(attention);
-      this.#showMlp(mlp, layer);
-      if (!changed.has("part")) return;
-      const place = store.get().part === "mlp" ? this.#attention.lastElementChild : this;
-      place?.scrollIntoView({ block: place === this ? "nearest" : "start" });
+      [this.#head, this.#mlp, this.#matrices] = [attention, mlp, matrices];
+      this.#showAll(layer);
+      this.#showFrame();
+      if (store.get().part !== this.#part) this.#goTo(store.get().part);
     });
+    void api.get(`/trace/${trace.id}/neurons?${at}&position=${token}`, { slot: "block-neurons" }).then(({ neurons }) => store.trace === trace && this.#showNeurons(neurons, layer), () => {});
+  }
+
+  /** @param {Record<string, number[]>} found */
+  #showEmbedding({ wte, wpe, embedding }) {
+    const { id } = /** @type {Trace} */ (store.trace).tokens[store.cursor.token];
+    this.#vectors.wte.show(`W_{te}[${id}]`, wte);
+    this.#vectors.wpe.show(`W_{pe}[${store.cursor.token}]`, wpe);
+    this.#vectors.embedding.show("x", embedding);
+    this.#readSum(-1);
+    this.#head = null;
+  }
+
+  /** @param {number} layer */
+  #showAll(layer) {
+    if (this.#head) this.#showAttention(this.#head);
+    if (this.#mlp) this.#showMlp(this.#mlp, layer);
+  }
+
+  /** Scroll to a part of the block: attention, scores, pairs or mlp. @param {string} part */
+  #goTo(part) {
+    this.#part = part;
+    const place = { scores: this.#scores, pairs: this.#allPairs, mlp: this.#attention.lastElementChild, attention: this, neurons: this.#neurons }[part];
+    if (!place) return;
+    const sheet = /** @type {HTMLElement} */ (this.parentElement);
+    const bar = part === "attention" ? 0 : this.#player.element.offsetHeight;
+    const down = place.getBoundingClientRect().top - sheet.getBoundingClientRect().top - 12 - bar;
+    if (sheet.scrollHeight > sheet.clientHeight + 1) sheet.scrollTop += down;
+    else if (part !== "attention") scrollBy(0, place.getBoundingClientRect().top - 60); // a phone: the page scrolls
+  }
+
+  /** What the player has come to; the rest is to come. */
+  #showFrame() {
+    const { frame } = this.#player;
+    this.#player.render(this.#head);
+    this.toggleAttribute("data-playing", frame !== null);
+    for (const section of /** @type {NodeListOf<HTMLElement>} */ (this.#attention.querySelectorAll("[data-stages]"))) {
+      const stages = (section.dataset.stages ?? "").split(" ");
+      const now = frame !== null && stages.includes(frame.stage);
+      section.classList.toggle("later", frame !== null && isLater(stages[0], frame.stage));
+      section.classList.toggle("now", now);
+      if (now && this.#player.playing) this.#keepInSight(section);
+    }
+    const v = this.#vectors;
+    const needs = { "attn.z": "values", "attn.merged": "merge", "attn.proj": "add", resid_mid: "add", "mlp.gelu": "widen", "mlp.proj": "narrow", resid_post: "out", ln_1: "read", ln_2: "ln2" };
+    for (const [name, stage] of Object.entries(needs)) {
+      v[name].classList.toggle("later", frame !== null && isLater(stage, frame.stage));
+      v[name].classList.toggle("fresh", frame?.stage === stage);
+    }
+    for (const name of ["attn.q", "attn.k", "attn.v"]) v[name].classList.toggle("fresh", frame?.stage === "qkv");
+    this.#neurons.classList.toggle("later", frame !== null && isLater("widen", frame.stage));
+  }
+
+  /** @param {HTMLElement} section */
+  #keepInSight(section) {
+    const sheet = /** @type {HTMLElement} */ (this.parentElement);
+    const [box, window] = [section.getBoundingClientRect(), sheet.getBoundingClientRect()];
+    const bar = this.#player.element.offsetHeight;
+    if (box.bottom > window.bottom) sheet.scrollTop += Math.min(box.bottom - window.bottom, box.top - window.top - bar);
+    else if (box.top < window.top + bar) sheet.scrollTop -= window.top + bar - box.top;
   }
 
   /** @param {HeadSteps} found */
   #showAttention(found) {
     const { trace, config } = store;
     if (!trace || !config) return;
-    this.#head = found;
     const v = this.#vectors;
     const { token, head } = store.cursor;
     const { mask } = store.get();
@@ -117,26 +209,31 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    v.embedding.show("x", found.resid_pre);
-    put(this.#norms, "here ", math("μ"), ` = ${format(mean, 4)}, `, math("σ"), ` = ${format(spread, 4)}`);
+    put(this.#norms, `mean ${format(mean, 4)} → 0, spread ${format(spread, 4)} → 1`);
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);
     v["attn.v"].show("v", found["attn.v"][token]);
     const weights = mask ? found["attn.weights"] : found.unmasked;
     const z = mask ? found["attn.z"] : found["attn.z"].map((_, i) => sum(weights.map((weight, key) => weight * found["attn.v"][key][i])));
-    this.#scores.show({ head: found, z, weights, tokens: trace.tokens, token, mask, scale: scaleOf(found, dHead) });
-    put(this.#scale, "here ", math("√d_{head}"), ` = √${dHead} = ${format(Math.sqrt(dHead))}, and the weights sum to ${format(sum(weights), 4)}`);
+    const scale = scaleOf(found, dHead);
+    const shown = { head: found, z, weights, tokens: trace.tokens, token, mask, scale, name: `${store.cursor.layer}.${head}`, frame: this.#player.frame };
+    this.#scores.show(shown);
+    put(this.#scale, math("√d_{head}"), ` = √${dHead} = ${format(Math.sqrt(dHead))}; the weights sum to ${format(sum(weights), 4)}`);
     put(
       this.#maskSays,
       mask
-        ? "The mask lets the model train on all positions in parallel. Switch it off to see unmasked self-attention, as in BERT."
-        : `Without the mask this head would give ${percent(sum(found.unmasked.slice(token + 1)))} of its attention to later tokens, as in BERT. From “Merge and add” on, the values are those of the real, masked model.`,
+        ? "The mask cuts away the upper right triangle: no token sees what comes after it, so all positions can be trained in parallel. Switch it off above to get BERT’s full square."
+        : `Without the mask the triangle is a full square, as in BERT: this token would give ${percent(sum(found.unmasked.slice(token + 1)))} of its attention to later tokens. Good for understanding a finished sentence, of no use for writing one: the next word would be seen before it is guessed. From “Merge and add” on, the values are those of the real, masked model.`,
     );
-    v["attn.z"].show(mask ? "z" : "z without the mask", z);
+    v["attn.z"].show(mask ? "z" : "z without the mask", sumSoFar(shown));
     v["attn.merged"].show("merged", found["attn.merged"], { mark: [head * dHead, (head + 1) * dHead] });
     v["attn.proj"].show("proj", found["attn.proj"]);
     v.resid_mid.show("x + proj", found.resid_mid);
+    const matrices = this.#matrices;
+    if (!matrices) return;
+    const [q, k, scores, scaled] = [matrices["attn.q"], matrices["attn.k"], matrices["attn.scores"], matrices["attn.scaled"]].map(rowsOf);
+    if (q.length === trace.tokens.length) this.#stages.show({ q, k, scores, scaled, weights: softmaxRows(scaled, mask), tokens: trace.tokens, token, mask, scale });
   }
 
   /** @param {MlpSteps} found @param {number} layer */
@@ -145,20 +242,36 @@ class GlassBlock extends GlassView {
     v.ln_2.show("LN(x)", found.ln_2);
     v["mlp.proj"].show("proj", found["mlp.proj"]);
     v.resid_post.show("x + proj", found.resid_post);
-    const order = found["mlp.gelu"].map((_, neuron) => neuron).sort((a, b) => Math.abs(found["mlp.gelu"][b]) - Math.abs(found["mlp.gelu"][a]));
-    const most = Math.abs(found["mlp.gelu"][order[0]]) || 1;
+    const most = Math.max(...found["mlp.gelu"].map(Math.abs)) || 1;
     v["mlp.gelu"].show("GELU", found["mlp.gelu"], { limit: most });
-    const rows = order.slice(0, NEURONS).map((neuron) =>
-      el(
-        "li",
-        {},
-        el("span", {}, `neuron ${neuron}`),
-        el("span", { class: "gauge" }, el("span", { style: { width: `${(100 * Math.abs(found["mlp.gelu"][neuron])) / most}%` } })),
-        el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`),
-        editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`),
-      ),
-    );
-    exchange(this.#neurons, rows);
+    if (this.#neurons.dataset.of !== this.#subject(layer)) put(this.#neurons);
+  }
+
+  /** @param {number} layer */
+  #subject(layer) {
+    return `${store.trace?.id} ${layer} ${store.cursor.token}`;
+  }
+
+  /** @param {Neuron[]} neurons @param {number} layer */
+  #showNeurons(neurons, layer) {
+    const { trace } = store;
+    const [found, { token }] = [this.#mlp, store.cursor];
+    if (!trace || !found) return;
+    const grown = this.#neurons.dataset.of !== this.#subject(layer);
+    this.#neurons.dataset.of = this.#subject(layer);
+    const tokens = (/** @type {string[]} */ texts) => texts.map((text) => el("span", { class: "said" }, short(text, 12)));
+    exchange(this.#neurons, neurons.map(({ neuron, reads, writes, activations }) => {
+      const most = Math.max(...activations.map(Math.abs)) || 1;
+      const fires = activations.map((value, place) => {
+        const { fill, ink } = shade("loss", Math.max(0, value) / most);
+        return el("button", { type: "button", class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`, "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null, style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
+      });
+      return el("li", {},
+        el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`), el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`), editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),
+        el("div", { class: "fired", role: "group", "aria-label": "where it fires" }, fires),
+        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads), el("span", { class: "quiet" }, "writes"), tokens(writes)));
+    }));
+    if (grown && ["mlp", "neurons"].includes(store.get().part)) this.#goTo(store.get().part); // now there is room to scroll
   }
 }
 

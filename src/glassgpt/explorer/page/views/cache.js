@@ -46,9 +46,9 @@ class GlassCache extends Panel {
   ];
 
   /** @type {Panel["keys"]} */ keys = [
-    [["p"], "play or pause (in Cache)", () => this.play()],
-    [[","], "one step back (in Cache)", () => this.#move(-1)],
-    [["."], "one step forward (in Cache)", () => this.#move(1)],
+    [["p"], "play or pause (in Block and Cache)", () => this.play()],
+    [[","], "one step back (in Block and Cache)", () => this.#move(-1)],
+    [["."], "one step forward (in Block and Cache)", () => this.#move(1)],
   ];
 
   disconnectedCallback() {
@@ -114,7 +114,7 @@ class GlassCache extends Panel {
     const { length } = trace.tokens;
     const step = all[now];
     this.#step.input.max = String(all.length - 1);
-    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt is computed, columns 1 to ${step.to}.` : `column ${step.to} is computed; ${step.from} are cached.`}`);
+    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt is computed, tokens 0 to ${step.to - 1}.` : `token ${step.to - 1} is computed; ${step.from} are cached.`}`);
     this.#given.input.max = String(length);
     this.#given.show(given, `${given} of ${length} tokens`);
     // Side by side where the tower is too high for two, or where the text fits into a half.
@@ -122,7 +122,7 @@ class GlassCache extends Panel {
     const width = room < 480 || (config.n_layer <= 6 && columns(beside) < length) ? room : beside;
     put(this.#figures, this.#figure(width, "With the KV cache", step.from, step.to), this.#figure(width, "Without", 0, step.to));
     const token = bytesPerToken(config);
-    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${(many / few).toPrecision(2)} ×`];
+    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${many / few >= 10 ? Math.round(many / few) : (many / few).toFixed(1)} ×`];
     put(this.#numbers,
       head(["", "with", "without", "saved"]),
       el("tbody", {},

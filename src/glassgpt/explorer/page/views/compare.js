@@ -116,14 +116,20 @@ class GlassCompare extends Panel {
 
   /** @param {Comparison} found @param {number} at */
   #showLens({ a, b }, at) {
-    const cell = (/** @type {Trace} */ { lens }, /** @type {number} */ row) => {
+    const layers = Math.max(a.lens.p.length, b.lens.p.length);
+    // Models of different depths end together: their last layers are compared, and so on downwards.
+    const cell = (/** @type {Trace} */ { lens }, /** @type {number} */ down) => {
+      const row = lens.p.length - 1 - down;
       const p = lens.p[row]?.[at];
       if (p === undefined) return "";
       const { fill, ink } = shade("probability", p);
-      return el("td", { style: { background: fill, color: ink } }, el("code", {}, visible(lens.texts[row][at])), ` ${percent(p)}`);
+      const where = a.lens.p.length === b.lens.p.length ? null : el("span", { class: "small" }, row === 0 ? " (embedding)" : ` (block ${row - 1})`);
+      return el("td", { style: { background: fill, color: ink } }, el("code", {}, visible(lens.texts[row][at])), ` ${percent(p)}`, where);
     };
-    const rows = Array.from({ length: Math.max(a.lens.p.length, b.lens.p.length) }, (_, row) => line(row === 0 ? "embedding" : `after block ${row - 1}`, [cell(a, row), cell(b, row)]));
-    put(this.#lens, head(["logit lens", "A", "B"]), el("tbody", {}, rows.reverse()));
+    const same = a.lens.p.length === b.lens.p.length;
+    const name = (/** @type {number} */ down) => (down === 0 ? "at the end" : same ? (down === layers - 1 ? "embedding" : `after block ${layers - 2 - down}`) : `${down} before the end`);
+    const rows = Array.from({ length: layers }, (_, down) => line(same && down === 0 ? `after block ${layers - 2}` : name(down), [cell(a, down), cell(b, down)]));
+    put(this.#lens, head(["logit lens", "A", "B"]), el("tbody", {}, rows));
   }
 }
 

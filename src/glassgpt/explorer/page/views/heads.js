@@ -1,11 +1,12 @@
-// View 4: the attention pattern of every head. Click to enlarge, shift-click to ablate, drop one of the second text to patch.
+// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to draw
+// several together, drop one of the second text to patch.
 
 import { api } from "../api.js";
-import { el, exchange, put } from "../draw.js";
+import { el, exchange, percent, put } from "../draw.js";
 import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
 import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../head-kinds.js";
 import { bind } from "../keys.js";
-import { GlassPattern, thumbnail } from "../pattern.js";
+import { GlassPattern, PAINTS, thumbnail, withoutFirst } from "../pattern.js";
 import { store } from "../store.js";
 import { GlassView } from "../view.js";
 
@@ -14,34 +15,51 @@ import { GlassView } from "../view.js";
 const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
 
+/** The patterns of all blocks come in one response, unless the text is long. */
+const ALL_TOKENS = 200;
+
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "edits", "secondTrace"];
+  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "secondTrace"];
   #grid = el("div", { class: "all", role: "group", "aria-label": "All heads, one row per block, the last block on top" });
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
   #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
   #title = el("h3");
   #edits = el("div", { class: "edits" });
+  #together = el("div", { class: "choice together", role: "group", "aria-label": "Heads drawn together" });
   #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
   #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, "all heads"), KINDS.map(({ name, title }) => el("option", { value: name }, title)));
+  #sort = el("input", { type: "checkbox", id: "sort", onchange: () => store.set({ sort: this.#sort.checked }) });
+  #skip = el("input", { type: "checkbox", id: "skip-first", onchange: () => store.set({ skipFirst: this.#skip.checked }) });
   #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
   #leastSays = el("output", { for: "least" });
   #leastLabel = el("label", { for: "least" }, "Hide below", this.#least, this.#leastSays);
+  #rests = el("p", { class: "small quiet" });
   /** @type {Map<string, Record<string, number>>} */ #kinds = new Map();
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
+  /** @type {Place | null} the head under the pointer */ #preview = null;
+  #width = 0;
+  #watch = new ResizeObserver(([{ contentRect }]) => {
+    if (Math.abs(contentRect.width - this.#width) < 2) return;
+    this.#width = contentRect.width;
+    this.#redraw();
+  });
 
   connectedCallback() {
     super.connectedCallback();
     this.#keys = [
       bind(["o"], "ablate the head at the cursor, or restore it (in Heads)", () => toggleEdit(ablateHead(cursorHead()))),
       bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(cursorHead())),
+      bind(["+"], "draw the head at the cursor together with others (in Heads)", () => toggleOverlay(cursorHead())),
     ];
+    this.#watch.observe(this.#grid);
   }
 
   disconnectedCallback() {
     this.#keys.forEach((undo) => undo());
+    this.#watch.disconnect();
     super.disconnectedCallback();
   }
 
@@ -53,10 +71,15 @@ class GlassHeads extends GlassView {
     for (const grid of [this.#grid, this.#from]) {
       grid.addEventListener("click", (event) => {
         const place = placeOf(event);
-        if (place) event.shiftKey ? toggleEdit(ablateHead(place)) : store.set(place);
+        if (!place) return;
+        if (event.shiftKey) toggleEdit(ablateHead(place));
+        else if (event.ctrlKey || event.metaKey) toggleOverlay(place);
+        else store.set(place);
       });
       grid.addEventListener("keydown", (event) => this.#step(event));
     }
+    this.#grid.addEventListener("mouseover", (event) => this.#show(placeOf(event)));
+    this.#grid.addEventListener("mouseleave", () => this.#show(null));
     this.#from.addEventListener("dragstart", (event) => event.dataTransfer?.setData(DRAGGED, JSON.stringify(placeOf(event))));
     this.#grid.addEventListener("dragover", (event) => event.dataTransfer?.types.includes(DRAGGED) && event.preventDefault());
     this.#grid.addEventListener("drop", (event) => {
@@ -67,14 +90,14 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "Strong colours are high attention weights. Click a head to enlarge it, shift-click to ablate it."),
-      el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), this.#leastLabel),
+      el("p", { class: "says" }, "Strong colours are high attention weights. Point at a head to preview it, click to keep it; Shift-click ablates it, Ctrl-click draws several together."),
+      el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
         "div",
         { class: "side" },
-        this.#grid,
-        el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#large),
+        el("div", {}, this.#grid, this.#rests),
+        el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#together, this.#large),
         el(
           "section",
           {},
@@ -92,6 +115,13 @@ class GlassHeads extends GlassView {
     else this.#second.focus();
   }
 
+  /** Preview a head, or return to the cursor's. @param {Place | null} place */
+  #show(place) {
+    if (place?.layer === this.#preview?.layer && place?.head === this.#preview?.head) return;
+    this.#preview = place;
+    this.#showLarge();
+  }
+
   /** In the grid, left and right go from head to head. @param {KeyboardEvent} event */
   #step(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -105,24 +135,39 @@ class GlassHeads extends GlassView {
   render(changed) {
     const { trace } = store;
     if (!trace) return;
-    const { pattern, filter, least, second } = store.get();
+    const { pattern, filter, least, second, sort, skipFirst } = store.get();
     const hows = /** @type {const} */ (["matrix", "lines"]);
     exchange(this.#how, hows.map((how) => el("button", { type: "button", "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
     this.#filter.value = filter;
+    [this.#sort.checked, this.#skip.checked] = [sort && filter !== "", skipFirst];
+    this.#sort.disabled = filter === "";
     this.#least.value = String(least);
     put(this.#leastSays, `${Math.round(100 * least)}%`);
     this.#leastLabel.hidden = pattern !== "lines";
     if (document.activeElement !== this.#second) this.#second.value = second;
-    const redraw = changed.has("trace") || changed.has("theme") || changed.has("pattern");
+    if (changed.has("trace")) this.#kinds.clear();
+    const redraw = (/** @type {Topic[]} */ ["trace", "theme", "pattern", "skipFirst"]).some((topic) => changed.has(/** @type {Topic} */ (topic)));
     if (redraw) void this.#fill(this.#grid, trace, true);
     this.#from.hidden = !store.secondTrace;
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
+    this.#arrange();
     this.#mark();
     this.#showLarge();
   }
 
+  /** Draw what is known once more, at the size the grid has now. */
+  #redraw() {
+    const { trace, secondTrace, config } = store;
+    for (let layer = 0; layer < (config?.n_layer ?? 0); layer++) {
+      for (const [grid, one, main] of /** @type {const} */ ([[this.#grid, trace, true], [this.#from, secondTrace, false]])) {
+        const known = one && api.peek(`/trace/${one.id}/patterns?layer=${layer}`);
+        if (known) this.#draw(grid, one, layer, known["attn.weights"].data, main);
+      }
+    }
+  }
+
   /**
-   * Draw the thumbnails of a grid, block by block, starting at the cursor's: one request at a time, so that others get through.
+   * Draw the thumbnails of a grid: of a long text block by block, starting at the cursor's, so that others get through.
    * @param {HTMLElement} grid @param {Trace} trace @param {boolean} main
    */
   async #fill(grid, trace, main) {
@@ -130,44 +175,73 @@ class GlassHeads extends GlassView {
     const layers = Array.from({ length: n_layer }, (_, up) => n_layer - 1 - up);
     if (grid.dataset.shape !== `${n_layer} ${n_head}`) {
       grid.dataset.shape = `${n_layer} ${n_head}`;
-      this.toggleAttribute("data-few", n_head <= 6);
       grid.style.setProperty("--heads", String(n_head));
       grid.style.setProperty("--layers", String(n_layer));
       const heads = Array.from({ length: n_head }, (_, head) => head);
       put(grid, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
+    const isCurrent = () => trace === (main ? store.trace : store.secondTrace) && this.isConnected;
     const { layer: here } = cursorHead();
     layers.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
-    for (const layer of layers) {
-      await this.load(api.get(`/trace/${trace.id}/patterns?layer=${layer}`), ({ "attn.weights": weights }) => {
-        if (trace === (main ? store.trace : store.secondTrace) && this.isConnected) this.#draw(grid, trace, layer, weights.data, main);
+    const path = (/** @type {number} */ layer) => `/trace/${trace.id}/patterns?layer=${layer}`;
+    if (!api.offline && trace.tokens.length <= ALL_TOKENS && layers.some((layer) => !api.peek(path(layer)))) {
+      await this.load(api.get(`/trace/${trace.id}/patterns`), ({ "attn.weights": { shape, data } }) => {
+        const size = data.length / n_layer;
+        for (const layer of layers) api.remember(path(layer), { "attn.weights": { shape: shape.slice(1), data: data.subarray(layer * size, (layer + 1) * size) } });
       });
-      if (trace !== (main ? store.trace : store.secondTrace) || !this.isConnected) return;
     }
+    for (const layer of layers) {
+      const known = api.peek(path(layer));
+      if (known && isCurrent()) this.#draw(grid, trace, layer, known["attn.weights"].data, main);
+      else if (isCurrent()) await this.load(api.get(path(layer)), ({ "attn.weights": weights }) => isCurrent() && this.#draw(grid, trace, layer, weights.data, main));
+      if (!isCurrent()) return;
+    }
+    if (!main) return;
+    const rest = [...this.#kinds.values()].filter((shares) => shares.first > 0.4).length;
+    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: there it does nothing.` : "");
+    this.#arrange();
+    this.#mark();
+    this.#showLarge();
   }
 
   /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {Uint8Array} weights @param {boolean} main */
   #draw(grid, trace, layer, weights, main) {
-    const area = trace.tokens.length ** 2;
+    const { length: count } = trace.tokens;
+    const area = count ** 2;
     const ids = trace.tokens.map(({ id }) => id);
+    const { pattern, skipFirst } = store.get();
     const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
-    thumbs.forEach((thumb, head) => {
+    for (const thumb of thumbs) {
+      const head = Number(thumb.dataset.head);
       const own = weights.subarray(head * area, (head + 1) * area);
-      const shares = attentionByKind(own, ids);
-      if (main) this.#kinds.set(`${layer}.${head}`, shares);
+      const name = `${layer}.${head}`;
+      const shares = (main && this.#kinds.get(name)) || attentionByKind(own, ids);
+      if (main) this.#kinds.set(name, shares);
       const kind = mainKind(shares);
-      thumb.setAttribute("aria-label", `head ${layer}.${head}${kind ? `, attends to ${kind.says}` : ""}`);
-      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: own, tokens: trace.tokens, token: 0 }, store.get().pattern, thumb.clientWidth - 2);
-    });
-    if (!main) return;
-    this.#mark();
-    if (layer === cursorHead().layer) this.#showLarge();
+      thumb.setAttribute("aria-label", `head ${name}${kind ? `, attends to ${kind.says}` : ""}`);
+      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: skipFirst ? withoutFirst(own, count) : own, tokens: trace.tokens, token: 0 }, pattern, thumb.clientWidth - 2);
+    }
+  }
+
+  /** The order of the heads: by block, or by how much they are of a kind. */
+  #arrange() {
+    const { sort, filter } = store.get();
+    const sorted = sort && filter !== "";
+    const thumbs = /** @type {HTMLElement[]} */ ([...this.#grid.querySelectorAll(".thumb")]);
+    if (!sorted && !this.#grid.classList.contains("sorted")) return;
+    this.#grid.classList.toggle("sorted", sorted);
+    const share = (/** @type {HTMLElement} */ thumb) => this.#kinds.get(`${thumb.dataset.layer}.${thumb.dataset.head}`)?.[filter] ?? 0;
+    const order = sorted ? [...thumbs].sort((a, b) => share(b) - share(a)) : [];
+    for (const thumb of thumbs) {
+      thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
+      thumb.dataset.share = sorted ? percent(share(thumb)) : "";
+    }
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
   #mark() {
     const here = cursorHead();
-    const { filter } = store.get();
+    const { filter, overlay } = store.get();
     const hadFocus = this.#grid.contains(document.activeElement);
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".thumb"))) {
       const place = { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) };
@@ -177,29 +251,63 @@ class GlassHeads extends GlassView {
       else thumb.removeAttribute("aria-current");
       thumb.tabIndex = isHere ? 0 : -1;
       if (isHere && hadFocus && main) thumb.focus();
-      thumb.classList.toggle("faint", filter !== "" && (this.#kinds.get(`${place.layer}.${place.head}`)?.[filter] ?? 0) < THRESHOLD);
+      const name = `${place.layer}.${place.head}`;
+      thumb.classList.toggle("faint", filter !== "" && (this.#kinds.get(name)?.[filter] ?? 0) < THRESHOLD);
+      thumb.classList.toggle("together", main && overlay.includes(name));
       const is = !main ? "" : hasEdit(ablateHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
       if (is) thumb.dataset.is = is;
       else delete thumb.dataset.is;
     }
   }
 
-  /** The head of the cursor, large. */
+  /** The weights of a head, if they are loaded. @param {Place} place @returns {Uint8Array | null} */
+  #weights({ layer, head }) {
+    const { trace } = store;
+    const found = trace && api.peek(`/trace/${trace.id}/patterns?layer=${layer}`);
+    if (!found || !trace) return null;
+    const area = trace.tokens.length ** 2;
+    const own = found["attn.weights"].data.subarray(head * area, (head + 1) * area);
+    return store.get().skipFirst ? withoutFirst(own, trace.tokens.length) : own;
+  }
+
+  /** The head of the cursor or under the pointer, large, with those drawn over it. */
   #showLarge() {
     const { trace } = store;
     if (!trace) return;
-    const place = cursorHead();
+    const place = this.#preview ?? cursorHead();
     const name = `${place.layer}.${place.head}`;
     const shares = this.#kinds.get(name);
     const kind = shares && mainKind(shares);
     put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly attends to ${kind.says}`) : null);
-    exchange(this.#edits, editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)));
-    const found = api.peek(`/trace/${trace.id}/patterns?layer=${place.layer}`);
-    if (!found) return;
-    const area = trace.tokens.length ** 2;
-    const { pattern, least } = store.get();
-    this.#large.show({ weights: found["attn.weights"].data.subarray(place.head * area, (place.head + 1) * area), tokens: trace.tokens, token: store.cursor.token }, pattern, least, `pattern of head ${name}`);
+    const { pattern, least, overlay } = store.get();
+    exchange(this.#edits,
+      editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
+      el("button", { type: "button", class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
+    const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: PAINTS[(i + 1) % PAINTS.length] }));
+    this.#together.hidden = others.length === 0;
+    exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
+    const weights = this.#weights(place);
+    if (!weights) return;
+    const drawn = others.flatMap(({ name: other, paint }) => {
+      const [layer, head] = other.split(".").map(Number);
+      const found = this.#weights({ layer, head });
+      return found ? [{ weights: found, paint }] : [];
+    });
+    this.#large.show({ weights, tokens: trace.tokens, token: store.cursor.token, others: drawn }, others.length > 0 ? "lines" : pattern, least, `pattern of head ${[name, ...others.map((other) => other.name)].join(", ")}`);
   }
+}
+
+/** The colour of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
+function key(name, paint, remove) {
+  const dot = el("i", { class: "dot", "aria-hidden": "true", style: { background: `var(--${paint})` } });
+  return remove ? el("button", { type: "button", class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
+}
+
+/** Draw a head together with others, or no more. @param {Place} place */
+function toggleOverlay({ layer, head }) {
+  const name = `${layer}.${head}`;
+  const { overlay } = store.get();
+  store.set({ overlay: overlay.includes(name) ? overlay.filter((other) => other !== name) : [...overlay, name].slice(-4) });
 }
 
 /** The head of the cursor; at the embedding, that of block 0. @returns {Place} */

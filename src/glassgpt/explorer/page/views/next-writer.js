@@ -6,6 +6,9 @@ import { current } from "../panel.js";
 import { store } from "../store.js";
 import { appendTokens } from "../text.js";
 
+/** Written text with real spaces, where lines can break. @param {string} text */
+const breakable = (text) => (text.trim() === "" ? visible(text) : text);
+
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
   #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
@@ -28,9 +31,11 @@ export class Writer {
     if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
     const at = store.cursor.token;
     const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
+    const room = (store.info?.limits.tokens ?? 1024) - ids.length;
+    if (room < 1) return this.say(`The text fills the model’s context of ${ids.length} tokens. Go to an earlier token to write on from there.`);
     const { temperature, topK, topP, minP } = this.params();
     const { seed, model, checkpoint } = store.get();
-    const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: wanted };
+    const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
     const running = (this.#running = new AbortController());
     put(this.#button, "Stop");
     put(this.#output);
@@ -43,14 +48,15 @@ export class Writer {
         if (event.done || event.error) break;
         added.push(event.token);
         const { fill, ink } = shade("probability", event.p);
-        this.#output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, visible(event.text)));
+        this.#output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, breakable(event.text)));
       }
     } catch (error) {
       if (!isAbort(error)) problem = messageOf(error);
     }
     this.#running = null;
     put(this.#button, "Generate");
-    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : ""}. Undo removes them.`);
+    const full = wanted > room && added.length === room ? `, until the context of ${room + ids.length} was full` : "";
+    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : full}. Undo removes them.`);
     if (this.element.isConnected) appendTokens(added, at);
   }
 }

@@ -9,6 +9,7 @@ import { store } from "../store.js";
 import { appendTokens, promptLength, undo } from "../text.js";
 import { Game } from "./next-game.js";
 import { curve } from "./next-chart.js";
+import { FromVector } from "./next-table.js";
 import { Writer } from "./next-writer.js";
 
 const SHOWN = 10;
@@ -51,6 +52,7 @@ class GlassNext extends Panel {
   #gameButton = el("button", { type: "button", title: "g", onclick: () => this.#play() }, "Play the game");
   #writer = new Writer(samplingParams, (words) => put(this.#said, words));
   #game = new Game(this);
+  #table = new FromVector((response, use) => this.load(response, use));
   #normal = el("div", {},
     el("div", { class: "next-columns" },
       el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
@@ -60,7 +62,7 @@ class GlassNext extends Panel {
       el("label", { for: "seed", title: "The same seed samples the same tokens as `glassgpt generate --seed`" }, "seed"), this.#seed,
       el("button", { type: "button", title: "u, Backspace, or the browser's Back", disabled: api.offline, onclick: undo }, "Undo"),
       this.#gameButton),
-    this.#writer.element, this.#said);
+    this.#writer.element, this.#said, this.#table.element);
 
   parts = [this.#title, this.#normal, this.#game.element];
   /** @type {Panel["keys"]} */ keys = [
@@ -81,7 +83,8 @@ class GlassNext extends Panel {
     const [bar, plain] = [el("i", { class: "fill" }), el("i", { class: "plain" })];
     const button = el("button", { type: "button", class: "candidate", onclick: () => this.pick(i) },
       el("kbd", { "aria-hidden": "true" }, (i + 1) % 10), word, el("span", { class: "track", "aria-hidden": "true" }, bar, plain), share);
-    return { item: el("li", {}, button), button, word, bar, plain, share };
+    const why = el("button", { type: "button", class: "why", title: "Why this word?", onclick: () => this.sampler && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
+    return { item: el("li", {}, button, why), button, why, word, bar, plain, share };
   }
 
   render() {
@@ -120,7 +123,7 @@ class GlassNext extends Panel {
     sampler.apply(samplingParams());
     this.#showTitle(sampler);
     const top = Math.max(sampler.probability(0), sampler.plain[0]);
-    this.#rows.forEach(({ item, button, word, bar, plain, share }, rank) => {
+    this.#rows.forEach(({ item, button, why, word, bar, plain, share }, rank) => {
       item.hidden = rank >= sampler.size;
       const p = sampler.probability(rank);
       word.textContent = this.word(rank);
@@ -128,6 +131,7 @@ class GlassNext extends Panel {
       bar.style.width = `${(100 * p) / top}%`;
       plain.style.left = `${(100 * sampler.plain[rank]) / top}%`;
       button.classList.toggle("cut", p === 0);
+      why.setAttribute("aria-label", `why ${this.word(rank)}?`);
       button.title = `token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
     });
     SLIDERS.forEach(({ name, say }, i) => {
@@ -137,6 +141,7 @@ class GlassNext extends Panel {
     });
     this.#seed.value = String(state.seed);
     put(this.#figure, curve(sampler, 300, 108));
+    this.#table.show(sampler, state.temperature, (rank) => this.word(rank));
   }
 
   /** The text of the token at a rank. @param {number} rank */

@@ -2,6 +2,7 @@
 
 import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw.js";
 import { store } from "../store.js";
+import { term } from "../terms.js";
 import { GlassView } from "../view.js";
 
 /** A new trace is requested after this long without typing. */
@@ -110,12 +111,13 @@ class GlassStrip extends GlassView {
       const loss = trace.token_loss[place];
       const { fill, ink } = loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" };
       const joined = trace.words[token.word]?.first !== place;
-      return el("button", { type: "button", class: joined ? "chip joined" : "chip", tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
+      return el("button", { type: "button", class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
     });
     put(this.#box, this.#chips);
     const known = trace.token_loss.filter((loss) => loss !== null);
     const mean = known.reduce((sum, { p }) => sum + bits(p), 0) / known.length;
-    put(this.#summary, `${trace.tokens.length} ${trace.tokens.length === 1 ? "token" : `tokens, ${mean.toFixed(2)} bits each`}`);
+    const { length } = trace.tokens;
+    put(this.#summary, length === 1 ? ["1 ", term("token")] : [`${length} `, term("token", "tokens"), `, ${mean.toFixed(2)} `, term("bits"), " each"]);
     if (hadFocus) this.#chips[store.cursor.token]?.focus();
   }
 

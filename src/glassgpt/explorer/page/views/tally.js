@@ -76,7 +76,7 @@ class GlassTally extends Panel {
     const one = rows.filter((row) => row.name.startsWith("h.0.")).reduce((sum, row) => sum + row.count, 0);
     const sum = (/** @type {string} */ name, /** @type {number} */ n) => line(name, [el("td", { class: "words" }), "", count(n)], "sum");
     const after = each.findLastIndex((row) => row.className === "inside") + 1;
-    put(this.#table, head(["tensor", "description", "shape", "parameters"]), el("tbody", {}, each.slice(0, after), sum("one block", one), sum(`${n_layer} blocks`, one * n_layer), each.slice(after), sum("total", total)));
+    put(this.#table, head(["tensor", "description", "shape", "parameters"]), el("tbody", {}, each.slice(0, after), sum("one block", one), sum(`all ${n_layer} blocks`, one * n_layer), each.slice(after), sum("total", total)));
     this.#table.querySelectorAll("thead th")[1].className = "words";
   }
 

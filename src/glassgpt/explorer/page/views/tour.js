@@ -1,44 +1,57 @@
-// The guided tour: a card beside the page. Each step sets the page's state and highlights a view. Inside the card
-// the left and right arrows turn its pages; the rest of the page remains usable.
+// The guided tour: a card beside the page. Each step sets the page's state and highlights what it speaks of. Inside the
+// card the left and right arrows turn its pages; the rest of the page remains usable.
 
+import { isAbort, messageOf } from "../api.js";
 import { el, put } from "../draw.js";
 import { store } from "../store.js";
-import { figureOfStep } from "../tour-figures.js";
-import { STEPS } from "../tour-steps.js";
+import { tourFacts } from "../tour-facts.js";
+import { figureOf } from "../tour-figures.js";
+import { FIGURE_WORDS, PLAIN, STEPS } from "../tour-steps.js";
+
+const SETTLED_MS = 350; // the view of a step has its numbers by then
+const small = matchMedia("(max-width: 900px)");
 
 /** @type {Element | null} where the focus was before the tour */
 let opener = null;
+/** @type {Partial<State> | null} what the page showed before the tour */
+let before = null;
+/** The step whose state the page has. */
+let applied = -1;
 
 /** Start the tour, or return to its card. @param {Element | null} from */
 export function openTour(from) {
-  const { tour } = store.get();
-  if (tour === null) {
+  if (store.get().tour === null) {
     opener = from;
+    before = { ...store.get() };
+    for (const kept of /** @type {const} */ (["theme", "wide", "tour", "welcome"])) delete before[kept];
     go(0);
   }
   document.querySelector("glass-tour")?.querySelector("h2")?.focus();
 }
 
+/** Close it; text, settings and place are as they were. */
 export function closeTour() {
   if (store.get().tour === null) return;
-  store.set({ tour: null });
+  store.set({ ...(before ?? PLAIN), tour: null }, { push: false });
+  [before, applied] = [null, -1];
   const back = opener instanceof HTMLElement && opener !== document.body ? opener : document.querySelector("#tools button");
   /** @type {HTMLElement | null} */ (back)?.focus();
 }
 
 /** @param {number} index */
 function go(index) {
-  if (index >= 0 && index < STEPS.length) store.set({ tour: index, ...STEPS[index].state });
+  if (index >= 0 && index < STEPS.length) store.set({ tour: index });
 }
 
 class GlassTour extends HTMLElement {
   /** @type {() => void} */ #stop = () => {};
   #shown = -1;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #settling;
 
   constructor() {
     super();
     this.heading = el("h2", { id: "tour-title", tabindex: -1 });
-    this.words = el("div", { class: "tour-words", tabindex: 0 });
+    this.words = el("div", { class: "tour-words", tabindex: 0, role: "group", "aria-label": "This step" });
     this.where = el("select", { "aria-label": "Step of the tour", onchange: () => go(Number(this.where.value)) }, STEPS.map(({ title }, i) => el("option", { value: i }, `${i + 1}. ${title}`)));
     this.back = el("button", { type: "button", onclick: () => go(this.#shown - 1) }, "Back");
     this.next = el("button", { type: "button", class: "primary", onclick: () => (this.#shown === STEPS.length - 1 ? closeTour() : go(this.#shown + 1)) });
@@ -55,7 +68,8 @@ class GlassTour extends HTMLElement {
     );
     this.addEventListener("keydown", (event) => this.#onKey(event));
     this.#stop = store.subscribe((changed) => {
-      if (changed.has("tour") || changed.has("view")) this.#render();
+      if (changed.has("tour") || changed.has("trace")) void this.#render();
+      else if (changed.has("view") && this.#shown >= 0) this.#light();
     });
   }
 
@@ -72,34 +86,75 @@ class GlassTour extends HTMLElement {
     go(this.#shown + by);
   }
 
-  #render() {
+  async #render() {
     const { tour } = store.get();
     const index = tour === null ? -1 : Math.max(0, Math.min(STEPS.length - 1, Math.trunc(tour)));
     this.hidden = index < 0;
     document.body.classList.toggle("touring", index >= 0);
-    queueMicrotask(() => this.#light(index < 0 ? null : STEPS[index].look)); // when the panel shows its view
-    if (index === this.#shown) return;
+    if (index < 0) {
+      this.#shown = -1;
+      return this.#light();
+    }
+    if (!store.trace) return; // it comes
+    const isNew = index !== this.#shown;
     this.#shown = index;
-    if (index < 0) return;
-    const { title, text, go: tryThis, figure: label } = STEPS[index];
-    put(this.heading, title);
-    put(this.words, figureOfStep(index, label), text.map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, tryThis));
-    this.words.scrollTop = 0;
+    const step = STEPS[index];
+    put(this.heading, step.title);
     this.where.value = String(index);
     this.back.disabled = index === 0;
     put(this.next, index === STEPS.length - 1 ? "Done" : "Next");
-    this.heading.focus({ preventScroll: true });
+    if (isNew) this.heading.focus({ preventScroll: true });
+    try {
+      const facts = await tourFacts();
+      if (this.#shown !== index) return;
+      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), step.text(facts).map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, step.go(facts)));
+      if (isNew) this.words.scrollTop = 0;
+      if (applied !== index) {
+        applied = index;
+        const state = { ...PLAIN, ...step.state(facts) };
+        // The tower is a view of its own on a phone only; elsewhere it is always there.
+        if (state.view === "tower" && !small.matches) state.view = "block";
+        else if (step.look === "strip" && small.matches) state.view = "next";
+        store.set(state);
+      }
+      this.#light();
+    } catch (error) {
+      if (!isAbort(error)) put(this.words, el("p", { role: "alert" }, messageOf(error)));
+    }
   }
 
-  /** Highlight the pane of a step; the card is on the other side. @param {string | null} look */
-  #light(look) {
-    const pane = look === null ? null : (document.querySelector(`glass-${look}`)?.closest(".pane") ?? null);
-    for (const other of document.querySelectorAll(".pane.lit")) if (other !== pane) other.classList.remove("lit");
+  /** Highlight what the step speaks of, now and when its numbers have come. */
+  #light() {
+    clearTimeout(this.#settling);
+    queueMicrotask(() => this.#lightNow());
+    if (this.#shown >= 0) this.#settling = setTimeout(() => this.#lightNow(), SETTLED_MS);
+  }
+
+  #lightNow() {
+    const step = STEPS[this.#shown];
+    const view = step ? document.querySelector(`glass-${step.look}`) : null;
+    const pane = view?.closest(".pane") ?? null;
+    const part = (step?.at && [...(view?.querySelectorAll(step.at) ?? [])].find((found) => found.getClientRects().length > 0)) || null;
+    for (const other of document.querySelectorAll(".lit")) if (other !== pane && other !== part) other.classList.remove("lit");
+    pane?.classList.add("lit");
+    part?.classList.add("lit");
     if (!pane) return;
-    const isNew = !pane.classList.contains("lit");
-    pane.classList.add("lit");
     this.dataset.side = pane.classList.contains("panel") ? "left" : "right";
-    if (isNew) pane.scrollIntoView({ block: "start" });
+    bringIntoSight(/** @type {HTMLElement} */ (part ?? pane), small.matches ? innerHeight - this.offsetHeight : innerHeight);
+  }
+}
+
+/** Scroll the sheet, or on a phone the page, so that an element begins in sight. @param {HTMLElement} element @param {number} bottom of what can be seen */
+function bringIntoSight(element, bottom) {
+  const sheet = element.closest("#sheet");
+  const { top, height } = element.getBoundingClientRect();
+  if (sheet instanceof HTMLElement && sheet.scrollHeight > sheet.clientHeight + 1) {
+    const window = sheet.getBoundingClientRect();
+    const bar = element.closest(".player") ? 0 : (/** @type {HTMLElement | null} */ (sheet.querySelector(".player"))?.offsetHeight ?? 0); // it stays on top
+    const room = window.height - bar;
+    if (top < window.top + bar || top + Math.min(height, room - 12) > window.bottom + 1) sheet.scrollTop += top - window.top - bar - 8;
+  } else if (document.documentElement.scrollHeight > innerHeight + 1 && (top < 80 || top + Math.min(height, bottom - 100) > bottom)) {
+    scrollBy(0, top - 92); // below the tabs
   }
 }
 

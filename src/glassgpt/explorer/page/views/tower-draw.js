@@ -7,10 +7,10 @@ import { svg } from "../draw.js";
  * @typedef {{width: number, height: number, labelWidth: number, pitch: number, cellWidth: number, letters: number, rows: Row[]}} Layout
  */
 
-const LABEL = 88;
+const LABEL = 84;
 
 /** Columns are squeezed to this to fit the window; if that is not enough they get the other, and scroll. */
-const NARROW = 42;
+const NARROW = 38;
 const ROOMY = 58;
 
 /**
@@ -75,7 +75,7 @@ export function curves(plan, weights, { token, layer }) {
     if (weight < 0.02) return;
     const start = plan.labelWidth + (source + 0.5) * plan.pitch;
     const d = `M${start} ${low} C${start} ${middle} ${end} ${middle} ${end} ${high}`;
-    drawn.push(svg("path", { fill: "none", stroke: "var(--a-2)", "stroke-linecap": "round", d, "stroke-width": 1 + 6 * weight, "stroke-opacity": 0.25 + 0.75 * weight }));
+    drawn.push(svg("path", { "data-token": source, fill: "none", stroke: "var(--a-2)", "stroke-linecap": "round", d, "stroke-width": 1 + 6 * weight, "stroke-opacity": 0.25 + 0.75 * weight }));
   });
   return drawn;
 }

@@ -2,7 +2,10 @@
 
 import { api } from "../api.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
+import { light } from "../hover.js";
+import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
+import { term } from "../terms.js";
 import { GlassView } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
 
@@ -14,7 +17,7 @@ const PATTERN_TOKENS = 200;
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "intervention"];
+  wants = ["trace", "token", "layer", "head", "intervention", "pin"];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
@@ -32,13 +35,17 @@ class GlassTower extends GlassView {
     this.#rebuild();
   });
   #seen = "";
+  #card = new LensCard();
+  /** @type {Lens | null} the lens that is drawn */ #lens = null;
 
   build() {
     put(
       this,
       el("div", { class: "head" }, el("h2", {}, "The tower"), this.#note, ramp("0%", "", "100%")),
+      this.problem,
       this.#grid,
       this.#readout,
+      this.#card.element,
       el("p", { class: "unseen", id: "tower-help" }, "Arrow keys move the cursor, Enter opens the block."),
     );
     this.#all.append(this.#band, svg("svg", { "aria-hidden": "true" }, this.#streams, this.#curves), this.#back);
@@ -64,7 +71,9 @@ class GlassTower extends GlassView {
 
   /** @param {Set<Topic>} changed */
   render(changed) {
-    if (changed.has("trace") || changed.has("theme") || changed.has("intervention")) this.#rebuild();
+    const lens = store.intervention?.lens ?? store.trace?.lens ?? null;
+    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens) this.#rebuild();
+    else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
     else this.#moveCursor();
   }
 
@@ -87,7 +96,8 @@ class GlassTower extends GlassView {
     this.#all.append(...this.#rows);
     this.#range = [0, -1];
     this.#seen = "";
-    put(this.#note, store.intervention ? "with your edits; a dot marks changed cells" : "logit lens: the most likely next token after each block");
+    this.#lens = store.intervention?.lens ?? trace.lens;
+    put(this.#note, store.intervention ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
     this.#moveCursor();
   }
 
@@ -109,6 +119,7 @@ class GlassTower extends GlassView {
     });
     put(this.#streams, streams(this.#layout, trace, from, to));
     this.#mark();
+    light();
   }
 
   /** @param {Trace} trace @param {number} place of the row @param {number} token */
@@ -145,6 +156,7 @@ class GlassTower extends GlassView {
     this.#mark();
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
+    this.#card.render((response, use) => this.load(response, use));
     const path = `/trace/${trace.id}/patterns?layer=${layer}`;
     if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
   }
@@ -167,7 +179,7 @@ class GlassTower extends GlassView {
     if (!trace || !config) return;
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
-    const norm = kind === "lens" ? [" Norm of the residual stream: ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
+    const norm = kind === "lens" ? [" Norm of the ", term("residual stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
     put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, kind, layer, token).label}.`, ...norm);
   }
 }

@@ -1,0 +1,74 @@
+"""Draws tasks_roles.svg: what a task's record looks like to the model, token by token.
+
+    python docs/task_pictures.py > docs/tasks_roles.svg
+
+The tokens are the shipped vocabulary's; a bar below a token says that its prediction counts in the loss.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from glassgpt.tasks.definition import Task, load_task
+from glassgpt.tasks.encode import Encoder
+from glassgpt.tasks.vocabulary import add_tokens
+from glassgpt.weights import load_tokenizer
+
+ROWS = (
+    ("en-fr", "fr", "I am a student", "je suis étudiant", "translation"),
+    ("summarize", None, "The sea rose in the night.", "A flood.", "summary"),
+    ("sentiment", None, "A charming journey.", "positive", "classification"),
+)
+COLOURS = {"role": "#ffbe5c", "source": "#9bb8d9", "target": "#5fd4c4"}
+LEFT, TOP, STEP, TALL, SIGN = 128, 34, 74, 26, 8.4
+STYLE = (
+    "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
+)
+
+
+def cells(task: Task, direction: str | None, source: str, target: str) -> list[tuple[str, str, bool]]:
+    """Each token as (text, role, whether it is a target)."""
+    tokenizer = add_tokens(load_tokenizer("default"), task.tokens)
+    encoder = Encoder(task, tokenizer, 512, direction)
+    example = encoder.example(source, target)
+    found = []
+    for at, token in enumerate(example.ids):
+        text = tokenizer.token_bytes(token).decode("utf-8", "replace")
+        inside = len(encoder.start) <= at < example.target_start - len(encoder.separator)
+        is_target = at >= example.target_start
+        kind = "target" if is_target and text != "<|endoftext|>" else "source" if inside else "role"
+        found.append((text.replace("\n", "↵"), kind, is_target))
+    return found
+
+
+def draw() -> str:
+    parts, widest = [], 0.0
+    for row, (name, direction, source, target, title) in enumerate(ROWS):
+        y, x = TOP + row * STEP, float(LEFT)
+        task = load_task(name)
+        parts.append(f'<text class="name" x="8" y="{y + 18}">{title}</text>')
+        for text, kind, is_target in cells(task, direction, source, target):
+            wide = SIGN * len(text) + 10
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" rx="4" fill="{COLOURS[kind]}"/>'
+                f'<text x="{x + 5:.1f}" y="{y + 18}" xml:space="preserve">{escape(text)}</text>'
+            )
+            if is_target:
+                parts.append(
+                    f'<rect x="{x:.1f}" y="{y + TALL + 4}" width="{wide:.1f}" height="4" fill="#b3541e"/>'
+                )
+            x += wide + 3
+        if task.has_head:
+            parts.append(
+                f'<text class="name" x="{x + 8:.1f}" y="{y + 18}">→ linear head → {escape(target)}</text>'
+            )
+            x += 230
+        widest = max(widest, x)
+    legend = "yellow: the format   blue: source   green: target   brown bar: counts in the loss"
+    parts.append(f'<text class="name" x="8" y="18">{legend}</text>')
+    size = f'viewBox="0 0 {widest + 12:.0f} {TOP + len(ROWS) * STEP}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>'
+
+
+if __name__ == "__main__":
+    print(draw())

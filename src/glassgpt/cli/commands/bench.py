@@ -1,0 +1,61 @@
+"""`glassgpt bench MODEL`: how fast the model is on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as jsonlib
+from typing import TYPE_CHECKING, Annotated
+
+from glassgpt.cli import terminal
+from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.options import Positional, flag
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from glassgpt.evaluate.speed import Speed
+
+
+def command(
+    model: Annotated[
+        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
+    ] = "default",
+    *,
+    device: Device = None,
+    dtype: Dtype = None,
+    transformers: Annotated[
+        bool, flag("also measure transformers with the same weights in float32, in turns", default="")
+    ] = False,
+    json: Annotated[bool, flag("print a JSON object", default="")] = False,
+) -> int:
+    """Measure tokens per second: one text, 16 texts at once, a prompt as long as the context. On a CPU the
+    first is limited by memory, because each token reads every weight; the table shows how much of that limit
+    is reached. Close other programs first."""
+    from glassgpt.evaluate.speed import measure_speed
+
+    gpt = load(model, device, dtype)
+    found = measure_speed(gpt, with_transformers=transformers, progress=terminal.progress)
+    backend = type(gpt.backend).__name__.removesuffix("Backend").lower()
+    precision = str(getattr(gpt.backend, "dtype", "")).removeprefix("torch.")
+    if json:
+        speeds = [dataclasses.asdict(speed) for speed in found]
+        about = {
+            "model": model,
+            "backend": backend,
+            "dtype": precision,
+            "tokens_per_s": found[0].tokens_per_s,
+        }
+        print(jsonlib.dumps({**about, "speeds": speeds}))
+    else:
+        terminal.show(make_table(found))
+        terminal.note(f"{model}: {gpt.config.n_parameters:,} parameters in {precision}, {backend} backend")
+    return 0
+
+
+def make_table(found: list[Speed]) -> Table:
+    table = terminal.table("what", ">tokens/s", ">from", ">to", ">of the memory's limit")
+    for speed in found:
+        part = "" if speed.limit is None else f"{speed.tokens_per_s / speed.limit:.0%} of {speed.limit:,.0f}"
+        low, high = speed.spread
+        table.add_row(speed.name, f"{speed.tokens_per_s:,.0f}", f"{low:,.0f}", f"{high:,.0f}", part)
+    return table

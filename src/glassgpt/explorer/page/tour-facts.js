@@ -1,0 +1,64 @@
+// The numbers of the guided tour: those of the page's own text and model, found once for each trace.
+
+import { api } from "./api.js";
+import { Sampler } from "./sampling.js";
+import { store } from "./store.js";
+
+const KINDS = /** @type {[string, string][]} */ ([["previous", "one before"], ["first", "the first"], ["self", "itself"]]);
+
+/** @type {{id: string, facts: Promise<TourFacts>} | null} */
+let known = null;
+
+/** @returns {Promise<TourFacts>} */
+export function tourFacts() {
+  const trace = /** @type {Trace} */ (store.trace);
+  if (known?.id !== trace.id) {
+    const facts = find(trace);
+    known = { id: trace.id, facts };
+    facts.catch(() => (known = null)); // it may be asked for again
+  }
+  return known.facts;
+}
+
+/** @param {Trace} trace @returns {Promise<TourFacts>} */
+async function find(trace) {
+  const config = /** @type {ModelConfig} */ (store.config);
+  const last = trace.tokens.length - 1;
+  const [telling, embedding, { logits }, { texts }, tally] = await Promise.all([
+    api.get(`/trace/${trace.id}/telling?position=${last}`),
+    api.get(`/trace/${trace.id}/embedding?position=${last}`),
+    api.get(`/trace/${trace.id}/next?position=${last}`),
+    api.get(`/vocabulary?model=${trace.model}`),
+    api.get(`/tally?model=${trace.model}`),
+  ]);
+  const { layer, head } = telling.best ?? { layer: Math.min(1, config.n_layer - 1), head: 0 };
+  const kinds = KINDS.filter(([kind]) => telling.kinds[kind]).map(([kind, words]) => ({ words, ...telling.kinds[kind] }));
+  const [mlp, pattern, ...patterns] = await Promise.all([
+    api.get(`/trace/${trace.id}/mlp?layer=${layer}&position=${last}`),
+    patternOf(trace, layer, head),
+    ...kinds.map((kind) => patternOf(trace, kind.layer, kind.head)),
+  ]);
+  const sampler = new Sampler(logits.data);
+  return {
+    trace, config, telling, layer, head, embedding, mlp, tally, pattern,
+    parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
+    weights: pattern[last],
+    examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })), { name: `${layer}.${head}`, words: "far back", pattern }],
+    next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) => ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
+  };
+}
+
+/** @param {Trace} trace @param {number} layer @param {number} head @returns {Promise<number[][]>} (T, T) */
+async function patternOf(trace, layer, head) {
+  const { "attn.weights": { data } } = await api.get(`/trace/${trace.id}/patterns?layer=${layer}`);
+  const count = trace.tokens.length;
+  return Array.from({ length: count }, (_, query) => Array.from(data.subarray((head * count + query) * count, (head * count + query + 1) * count), (weight) => weight / 255));
+}
+
+/** The word that the tour's head looks back at, and how much. @param {TourFacts} facts */
+export function lookedAt({ telling, trace }) {
+  const { best } = telling;
+  if (!best) return null;
+  const word = trace.tokens.slice(best.first, best.last + 1).map(({ text }) => text).join("").trim();
+  return { word, share: best.share, from: trace.tokens[telling.position].text.trim() };
+}

@@ -1,0 +1,87 @@
+// The family: the transformers that came of one paper, where this model stands, and the sizes of GPT-2 to scale.
+
+import { colour, el, put, svg } from "../draw.js";
+import { count, figure, label, Panel, current } from "../panel.js";
+import { store } from "../store.js";
+
+/** The published sizes: name, blocks, width, parameters. @type {[string, number, number, number][]} */
+const SIZES = [
+  ["small", 12, 768, 124_439_808],
+  ["medium", 24, 1024, 354_823_168],
+  ["large", 36, 1280, 774_030_080],
+  ["XL", 48, 1600, 1_557_611_200],
+];
+
+/**
+ * @typedef {{name: string, stacks: [kind: "encoder" | "decoder", masked: boolean, memory: boolean][], examples: string, says: string, here?: boolean}} Branch
+ * @type {Branch[]}
+ */
+const BRANCHES = [
+  { name: "encoder–decoder", stacks: [["encoder", false, false], ["decoder", true, false]], examples: "the Transformer (2017), T5", says: "One stack reads the whole sentence, another writes its translation and looks across at the first." },
+  { name: "decoder only", stacks: [["decoder", true, false]], examples: "GPT-2, and this model", says: "The writing stack alone: it sees what came before, and guesses what comes next.", here: true },
+  { name: "encoder only", stacks: [["encoder", false, false]], examples: "BERT", says: "The reading stack alone: every token sees all others. It fills gaps, and does not write." },
+  { name: "with memory", stacks: [["decoder", true, true]], examples: "Transformer-XL, XLNet", says: "A decoder that keeps the vectors of earlier passages, and looks back at them as well." },
+];
+
+class GlassFamily extends Panel {
+  /** @type {Topic[]} */ wants = ["info", "model", "theme"];
+  #branches = el("div", { class: "branches" });
+  #sizes = el("figure");
+  #says = el("p", { class: "says" });
+  parts = [
+    el("h2", {}, "A family of transformers"),
+    el("p", { class: "says" }, "In 2017 a machine for translation had two halves, both made of blocks like those in the tower. Later models took one half each, and made it taller."),
+    this.#branches,
+    el("h2", {}, "GPT-2 in four sizes, to scale"),
+    this.#says,
+    this.#sizes,
+  ];
+
+  render() {
+    put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, branch.name), drawing(branch), el("p", { class: "small" }, el("b", {}, branch.examples)), el("p", { class: "small quiet" }, branch.says))));
+    const { config } = current();
+    const model = store.info?.models[store.get().model];
+    const own = /** @type {[string, number, number, number]} */ ([model?.name ?? "this model", config.n_layer, config.n_embd, model?.parameters ?? 0]);
+    const known = SIZES.some(([, , , parameters]) => parameters === own[3]);
+    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(own[3])} parameters${known ? "" : `, a ${Math.round(SIZES[3][3] / own[3])}th of XL’s`}.`);
+    put(this.#sizes, sizes(known ? SIZES : [own, ...SIZES], this.figureWidth, own[3]));
+  }
+}
+
+/** The stacks of a branch. @param {Branch} branch */
+function drawing({ name, stacks, here }) {
+  const [width, height] = [150, 132];
+  const left = (i = 0) => (stacks.length === 1 ? 50 : 14) + i * 72;
+  const drawn = stacks.flatMap(([kind, masked, memory], i) => [
+    ...[0, 1, 2, 3].map((row) => svg("rect", { x: left(i), y: 26 + row * 20, width: 50, height: 15, rx: 3, fill: colour(kind === "decoder" ? "p-1" : "s-1"), stroke: colour(here ? "accent" : "line-strong") })),
+    label(left(i) + 25, 120, kind, { "text-anchor": "middle", "font-size": 11, fill: colour("ink") }),
+    svg("path", { d: `M${left(i) + 25} 26V12m-4 5l4 -6l4 6`, fill: "none", stroke: colour("soft") }),
+    masked ? label(left(i) + 25, 37, "sees the past", { "text-anchor": "middle", "font-size": 7.5, fill: "#000" }) : label(left(i) + 25, 37, "sees all", { "text-anchor": "middle", "font-size": 7.5, fill: "#000" }),
+    ...(memory ? [svg("rect", { x: 2, y: 46, width: 36, height: 55, rx: 3, fill: "none", stroke: colour("a-2"), "stroke-dasharray": "3 2" }), label(20, 77, "memory", { "text-anchor": "middle", "font-size": 8 }), svg("path", { d: "M38 74h11m-4 -4l5 4l-5 4", fill: "none", stroke: colour("a-2") })] : []),
+  ]);
+  if (stacks.length === 2) drawn.push(svg("path", { d: "M64 46H85m-5 -4l6 4l-6 4", fill: "none", stroke: colour("a-2"), "stroke-width": 1.5 }));
+  return figure(width, height, `${name}: ${stacks.map(([kind]) => kind).join(" and ")}`, drawn);
+}
+
+/** @param {[string, number, number, number][]} all @param {number} width @param {number} own */
+function sizes(all, width, own) {
+  const gap = 14;
+  const scale = (width - gap * (all.length - 1)) / all.reduce((sum, [, , wide]) => sum + wide, 0);
+  const tall = 48 * 4;
+  let x = 0;
+  const drawn = all.flatMap(([name, layers, wide, parameters]) => {
+    const at = x;
+    const size = wide * scale;
+    x += size + gap;
+    const mine = parameters === own;
+    return [
+      ...Array.from({ length: layers }, (_, i) => svg("rect", { x: at, y: tall - (i + 1) * 4, width: size, height: 3, fill: colour(mine ? "accent" : "p-1") })),
+      label(at, tall + 14, name, { "font-size": 12, fill: colour("ink"), ...(mine && { "font-weight": 700 }) }),
+      label(at, tall + 28, `${layers} × ${wide}`, { "font-size": 10.5 }),
+      label(at, tall + 41, parameters >= 1e9 ? `${(parameters / 1e9).toFixed(2)} B` : `${Math.round(parameters / 1e6)} M`, { "font-size": 10.5 }),
+    ];
+  });
+  return figure(width, tall + 46, "The sizes of GPT-2: blocks as lines, as wide as the stream", drawn);
+}
+
+customElements.define("glass-family", GlassFamily);

@@ -1,0 +1,67 @@
+// A sentence of welcome: what this model is, what to do first, and a few texts to begin with.
+
+import { api } from "../api.js";
+import { el, put } from "../draw.js";
+import { store } from "../store.js";
+import { term } from "../terms.js";
+
+/** @type {[name: string, text: string, words: string][]} */
+export const EXAMPLES = [
+  ["A law of robotics", "A robot must obey the orders given it", "“it” looks back at “robot”"],
+  ["Who is she?", "Mary told John that she had lost her keys, and he said that he would help", "pronouns look for their names"],
+  ["Something repeated", "one two three four one two three four one two", "induction: after an earlier copy comes what came then"],
+  ["A capital", "The capital of France is Paris. The capital of Germany is", "a pattern to go on with"],
+  ["A small program", "for i in range(10):\n    print(i)\nfor j in range(", "brackets and names"],
+  ["Many languages", "Guten Tag, bonjour, привет, こんにちは", "rare letters become bytes"],
+];
+
+class GlassWelcome extends HTMLElement {
+  about = el("p");
+
+  connectedCallback() {
+    const examples = el(
+      "select",
+      { id: "examples", onchange: () => this.#take(examples), disabled: api.offline },
+      el("option", { value: "" }, "try an example"),
+      EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
+    );
+    this.append(
+      this.about,
+      el("label", { for: "examples", class: "unseen" }, "Examples"),
+      examples,
+      el("button", { type: "button", class: "close", "aria-label": "Close the welcome", onclick: () => store.set({ welcome: false }) }, "×"),
+    );
+    store.subscribe((changed) => {
+      if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
+    });
+  }
+
+  /** @param {HTMLSelectElement} select */
+  #take(select) {
+    const found = EXAMPLES[Number(select.value)];
+    if (select.value !== "" && found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
+    select.value = "";
+  }
+
+  #render() {
+    this.hidden = !store.get().welcome;
+    const model = store.info?.models[store.get().model];
+    if (!model) return;
+    const whose = model.shipped
+      ? "a GPT-2 that this project trained itself (it is not OpenAI’s: much smaller, and it knows far less)"
+      : `the model ${model.name}`;
+    put(
+      this.about,
+      el("b", {}, "Welcome. "),
+      `This is ${whose}, reading the text below. It has cut it into `,
+      term("token", "tokens"),
+      ", and at each of them guesses the next. Every number on this page is computed by it. ",
+      el("b", {}, "Click any cell"),
+      " to see how it came about, or press Explain for a tour. ",
+      term("·", "“·”"),
+      " is a space.",
+    );
+  }
+}
+
+customElements.define("glass-welcome", GlassWelcome);

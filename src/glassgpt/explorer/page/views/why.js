@@ -1,0 +1,165 @@
+// Why this word? What a next token's logit is owed to: the tokens of the text, and the parts of the model. And steering.
+
+import { api } from "../api.js";
+import { diverging, el, exchange, format, percent, put, short, svg, visible, colour } from "../draw.js";
+import { figure, label, named, Panel, current } from "../panel.js";
+import { Sampler } from "../sampling.js";
+import { store } from "../store.js";
+import { term } from "../terms.js";
+
+const SHOWN = 6; // candidates to choose from
+const BARS = 14;
+
+/** @type {[name: string, title: string, words: string][]} */
+const METHODS = [
+  ["input_x_gradient", "gradient", "How much the logit would change along each token’s embedding, at this very point. Quick, and coarse."],
+  ["integrated_gradients", "integrated gradients", "The same, averaged over the way from an empty text to this one; the scores sum to what the text adds to the logit."],
+  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks; it does not depend on the word."],
+];
+
+class GlassWhy extends Panel {
+  /** @type {Topic[]} */ wants = ["trace", "token", "target", "method", "edits", "theme"];
+  #choice = el("div", { class: "choice targets", role: "group", "aria-label": "The word to explain" });
+  #title = el("h2");
+  #methods = el("div", { class: "choice", role: "group", "aria-label": "Method" });
+  #says = el("p", { class: "says" });
+  #tokens = el("div", { class: "owed", role: "group", "aria-label": "What each token contributes" });
+  #parts = el("figure");
+  #partsSay = el("p", { class: "says" });
+  #towards = el("input", { type: "text", id: "towards", size: 10, autocomplete: "off", spellcheck: "false", onchange: () => this.#steer() });
+  #away = el("input", { type: "text", id: "away", size: 10, autocomplete: "off", spellcheck: "false", onchange: () => this.#steer() });
+  #strength = el("input", { type: "range", id: "strength", min: -2, max: 2, step: 0.1, value: 0, oninput: () => this.#steer() });
+  #strengthSays = el("output", { for: "strength" }, "0");
+  #steerSays = el("p", { class: "small", role: "status" });
+  /** @type {string[]} */ #words = [];
+
+  parts = [
+    this.#title,
+    this.#choice,
+    el("section", {}, el("h3", {}, "Owed to these tokens"), this.#methods, this.#says, this.problem, this.#tokens),
+    el("section", {}, el("h3", {}, "Written by these parts"), this.#partsSay, this.#parts),
+    el("section", {}, el("h3", {}, "Steer it"),
+      el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: towards one word and away from another. The effect is shown above, and in the tower."),
+      el("div", { class: "acts" }, el("label", { for: "towards" }, "towards"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
+      el("div", { class: "acts" }, el("label", { for: "strength" }, "strength"), this.#strength, this.#strengthSays),
+      this.#steerSays),
+  ];
+
+  build() {
+    this.append(...this.parts);
+  }
+
+  render() {
+    const { trace } = current();
+    const { token } = store.cursor;
+    const { target, method, edits } = store.get();
+    this.#showSteering(edits);
+    exchange(this.#methods, METHODS.map(([name, title]) => el("button", { type: "button", "aria-pressed": String(name === method), onclick: () => store.set({ method: name }) }, title)));
+    put(this.#says, METHODS.find(([name]) => name === method)?.[2] ?? "");
+    const asked = Promise.all([api.get(`/trace/${trace.id}/next?position=${token}`, { slot: "why-next" }), api.get(`/vocabulary?model=${trace.model}`)]);
+    void this.load(
+      asked.then(async ([{ logits }, { texts }]) => {
+        const sampler = new Sampler(logits.data);
+        const id = target !== null && target < sampler.size ? target : sampler.order[0];
+        this.#words = texts;
+        this.#showTitle(trace, token, id, sampler);
+        const known = METHODS.some(([name]) => name === method) ? method : METHODS[0][0];
+        const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
+        // What cannot be had (gradients need torch, and a text that is not too long) is said in its own place.
+        const direct = await ask("direct_logit_attribution");
+        this.#showParts(direct, id);
+        return { trace, token, id, found: await ask(known) };
+      }),
+      ({ found }) => this.#showTokens(trace, token, found.scores ?? []),
+    );
+  }
+
+  /** @param {Trace} trace @param {number} token @param {number} id @param {Sampler} sampler */
+  #showTitle(trace, token, id, sampler) {
+    const rank = sampler.rankOf[id];
+    put(this.#title, "Why ", named(this.#words[id] ?? ""), " after ", named(trace.tokens[token].text), el("span", { class: "quiet" }, ` ${percent(sampler.plain[rank])}, rank ${(rank + 1).toLocaleString("en")}`));
+    const ids = [...sampler.order.slice(0, SHOWN)];
+    if (!ids.includes(id)) ids.push(id);
+    exchange(this.#choice, ids.map((other) => el("button", { type: "button", "aria-pressed": String(other === id), onclick: () => store.set({ target: other }) }, `${short(this.#words[other] ?? "", 12)} ${percent(sampler.plain[sampler.rankOf[other]])}`)));
+  }
+
+  /** @param {Trace} trace @param {number} token @param {number[]} scores */
+  #showTokens(trace, token, scores) {
+    const most = Math.max(...scores.map(Math.abs)) || 1;
+    exchange(this.#tokens, trace.tokens.slice(0, token + 1).map(({ text }, place) => {
+      const { fill, ink } = diverging(scores[place], most);
+      return el("button", { type: "button", "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
+    }));
+  }
+
+  /** Bars for the strongest heads and MLPs, and for what is left. @param {Attribution} found @param {number} id */
+  #showParts({ heads = [], mlps = [], embedding = 0, biases = 0, total = 0, logit }, id) {
+    const parts = [
+      ...heads.flatMap((row, layer) => row.map((value, head) => ({ name: `head ${layer}.${head}`, value, go: { view: "block", layer, head, part: "attention" } }))),
+      ...mlps.map((value, layer) => ({ name: `MLP ${layer}`, value, go: { view: "block", layer, part: "mlp" } })),
+      { name: "embedding", value: embedding, go: { view: "block", layer: -1 } },
+    ].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+    const shown = parts.slice(0, BARS);
+    const rest = parts.slice(BARS).reduce((sum, { value }) => sum + value, 0) + biases;
+    put(this.#partsSay, "Everything in the stream was written by some part, so the ", term("logit"), ` of “${visible(this.#words[id] ?? "")}”, ${format(logit, 2)}, is a sum: of all heads ${format(heads.flat().reduce((a, b) => a + b, 0), 2)}, all MLPs ${format(mlps.reduce((a, b) => a + b, 0), 2)}, the embedding ${format(embedding, 2)} and biases ${format(biases, 2)} (together ${format(total, 2)}). The strongest ${shown.length}; click one to open it.`);
+    const rows = [...shown, { name: "all others", value: rest, go: null }];
+    const most = Math.max(...rows.map(({ value }) => Math.abs(value)), 1e-9);
+    const width = Math.min(560, this.figureWidth);
+    const [zero, room] = [92 + (width - 150) / 2, (width - 150) / 2];
+    const drawn = rows.map(({ name, value, go }, i) => {
+      const long = Math.max(1, (Math.abs(value) / most) * room);
+      const y = i * 20;
+      const row = svg("g", go ? { class: "part", tabindex: 0, role: "button" } : {},
+        svg("rect", { x: 0, y, width, height: 19, fill: "transparent" }),
+        label(84, y + 13, name, { "text-anchor": "end", "font-size": 12, fill: colour("ink") }),
+        svg("rect", { x: value < 0 ? zero - long : zero, y: y + 3, width: long, height: 12, rx: 2, fill: diverging(value, Math.abs(value) || 1).fill }),
+        label(width - 4, y + 13, format(value, 2), { "text-anchor": "end", "font-size": 12 }));
+      if (!go) return row;
+      const open = () => store.set(/** @type {Partial<State>} */ (go));
+      row.addEventListener("click", open);
+      row.addEventListener("keydown", ({ key }) => key === "Enter" && open());
+      return row;
+    });
+    const axis = svg("line", { x1: zero, x2: zero, y1: 0, y2: rows.length * 20, stroke: colour("line-strong") });
+    const made = figure(width, rows.length * 20 + 4, "The parts that wrote this logit", axis, drawn);
+    made.setAttribute("role", "group");
+    put(this.#parts, made);
+  }
+
+  /** The id of a word, with a space before it if there is such a token. @param {string} word */
+  #idOf(word) {
+    const found = this.#words.indexOf(` ${word}`);
+    return found >= 0 ? found : this.#words.indexOf(word);
+  }
+
+  #steer() {
+    const strength = Number(this.#strength.value);
+    const others = store.get().edits.filter((edit) => edit.kind !== "steer_token");
+    const layer = Math.max(0, store.cursor.layer);
+    /** @type {Edit[]} */
+    const made = [];
+    put(this.#strengthSays, format(strength, 1));
+    put(this.#steerSays);
+    for (const [input, sign] of /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]])) {
+      const word = input.value.trim();
+      if (word === "") continue;
+      const token = this.#idOf(word);
+      if (token < 0) return put(this.#steerSays, `“${word}” is not one token of this model. Try a shorter or more frequent word.`);
+      if (strength !== 0) made.push({ kind: "steer_token", layer, token, strength: Math.round(10 * sign * strength) / 10 });
+    }
+    store.set({ edits: [...others, ...made] });
+  }
+
+  /** What the edits say about steering, in the fields. @param {Edit[]} edits */
+  #showSteering(edits) {
+    const steers = edits.filter((edit) => edit.kind === "steer_token");
+    if (steers.length === 0 || this.#words.length === 0 || this.contains(document.activeElement)) return;
+    const [first, second] = steers;
+    this.#strength.value = String(Math.abs(first.strength ?? 1));
+    this.#towards.value = (this.#words[first.token ?? -1] ?? "").trim();
+    if (second) this.#away.value = (this.#words[second.token ?? -1] ?? "").trim();
+    put(this.#strengthSays, format(Number(this.#strength.value), 1));
+  }
+}
+
+customElements.define("glass-why", GlassWhy);

@@ -1,0 +1,49 @@
+"""The heads that show most for a text: where the guided tour leads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from glassgpt.explorer.traces import CachedTrace, split_words
+
+
+def telling_json(cached: CachedTrace, position: int) -> dict[str, Any]:
+    """The head in which a position looks back at one word most, and the best example of each plain kind.
+
+    Not counted are the first token, where idle heads rest their attention, the position's own word, and the
+    word just before it if there are others: such heads are common.
+    """
+    trace = cached.trace
+    weights = np.stack([trace.attention[layer] for layer in range(trace.config.n_layer)])  # (L, H, T, T)
+    words, _ = split_words(cached.model, trace.tokens)
+    spans = [(word["first"], word["last"]) for word in words if word["first"] > 0 and word["last"] < position]
+    spans = spans[:-1] if len(spans) > 1 else spans
+    best: dict[str, Any] | None = None
+    for first, last in spans:
+        shares = weights[:, :, position, first : last + 1].sum(axis=-1)  # (L, H)
+        layer, head = np.unravel_index(int(shares.argmax()), shares.shape)
+        share = float(shares[layer, head])
+        if best is None or share > best["share"]:
+            best = {"layer": int(layer), "head": int(head), "first": first, "last": last, "share": share}
+    return {"position": position, "best": best, "kinds": example_of_each_kind(weights)}
+
+
+def example_of_each_kind(weights: np.ndarray) -> dict[str, Any]:
+    """For each plain kind the head with the largest mean share, over the positions that can tell."""
+    n_tokens = weights.shape[-1]
+    if n_tokens < 3:
+        return {}
+    rows = np.arange(2, n_tokens)
+    kinds = {
+        "previous": weights[:, :, rows, rows - 1],
+        "first": weights[:, :, rows, 0],
+        "self": weights[:, :, rows, rows],
+    }
+    found = {}
+    for kind, shares in kinds.items():
+        means = shares.mean(axis=-1)  # (L, H)
+        layer, head = np.unravel_index(int(means.argmax()), means.shape)
+        found[kind] = {"layer": int(layer), "head": int(head), "share": float(means[layer, head])}
+    return found

@@ -1,0 +1,33 @@
+"""`glassgpt bench`: what is measured, and that it is a speed. No time is compared with another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import glassgpt as package
+from glassgpt.evaluate import speed
+from tests.cli.conftest import Result
+
+
+def test_bench_measures_three_speeds(
+    glassgpt: Callable[..., Result], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "NEW_TOKENS", 3)
+    found = json.loads(glassgpt("bench", tiny, "--json").out)
+    names = [each["name"] for each in found["speeds"]]
+    assert names == ["one text", "16 texts at once", "reading a prompt of 31 tokens"]
+    for each in found["speeds"]:
+        assert each["spread"][0] <= each["tokens_per_s"] <= each["spread"][1]
+    assert found["tokens_per_s"] == found["speeds"][0]["tokens_per_s"] > 0
+    assert [each["limit"] is not None for each in found["speeds"]] == [True, False, False]
+
+
+def test_every_way_makes_the_tokens_it_counts(monkeypatch: pytest.MonkeyPatch, tiny: Path) -> None:
+    monkeypatch.setattr(speed, "NEW_TOKENS", 3)
+    gpt = package.load(tiny)
+    made = {name: run() for name, run in speed._ways(gpt).items()}
+    assert list(made.values()) == [3, 3 * speed.BATCH_SIZE, gpt.backend.context - 1]

@@ -1,0 +1,174 @@
+"""`tune --task`: it learns from pairs and labels, resumes exactly, and writes what the commands load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glassgpt as package
+from glassgpt.errors import SettingError
+from glassgpt.tasks.records import Problems
+from glassgpt.train import finetune, finetune_task
+from glassgpt.train.finetune import Silent, tune
+from glassgpt.weights import load_checkpoint, save_checkpoint
+from tests.cli.conftest import Result
+from tests.conftest import SHIPPED
+from tests.tasks.conftest import PAIRS, Lines, make_model
+
+SHORT = """
+tokens = ["<to-fr>"]
+source = "en"
+target = "fr"
+format = "{source}<to-fr>{target}<|endoftext|>"
+max_target_tokens = 30
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How quick this machine is does not matter here."""
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A model that knows no task."""
+    model = make_model("tldr", n_embd=64)
+    model.task = None
+    model.tensors = {k: v / 5 if k == "wte.weight" else v for k, v in model.tensors.items()}
+    save_checkpoint(model, tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def pairs(lines: Lines) -> Path:
+    found = (json.dumps({"en": en, "fr": fr}) for en, fr in PAIRS * 6)
+    return lines("pairs.jsonl", *found, "broken", '{"en": "x"}')
+
+
+@pytest.mark.slow
+def test_it_learns_a_translation(
+    pairs: Path, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune_task, "MIN_STEPS_PER_EPOCH", 4)
+    monkeypatch.setattr(finetune_task, "MIN_STEPS", 48)
+    task = lines("mine.toml", *SHORT.splitlines())
+    said: list[str] = []
+
+    class Listening(Silent):
+        def on_problem(self, line: str) -> None:
+            said.append(line)
+
+    result = tune(pairs, model=SHIPPED, task=task, out=tmp_path / "out", minutes=5, callback=Listening())
+    assert said == [
+        "record 97: is not JSON: 'broken'; skipped",
+        "record 98: has no field 'fr' (it has 'en'); skipped",
+    ]
+    assert result.improved
+    assert result.perplexity_after is not None
+    assert result.perplexity_after < result.perplexity_before / 10
+    gpt = result.load()
+    assert gpt.task is not None
+    assert gpt.task.tokens == ("<to-fr>",)
+    right = sum(gpt.summarize(en) == fr for en, fr in PAIRS)
+    assert right > len(PAIRS) / 2, [gpt.summarize(en) for en, _ in PAIRS]
+
+
+@pytest.mark.slow
+def test_it_learns_to_classify(
+    base: Path, lines: Lines, tmp_path: Path, glassgpt: Callable[..., Result]
+) -> None:
+    words = {"negative": ("red", "green"), "positive": ("blue", "black")}
+    rows = [
+        f"The {word} {i % 7} cat.\t{label}"
+        for i in range(40)
+        for label, some in words.items()
+        for word in some
+    ]
+    file = lines("labels.tsv", "sentence\tlabel", *rows, "The cat.\tmeh")
+    made = glassgpt("tune", file, "--task", "sentiment", "--model", base, "--out", tmp_path / "out", "--json")
+    assert made.code == 0, made.err
+    assert "record 161: the label 'meh' is not one of negative, positive; skipped" in made.err
+    assert "1 of 161 records skipped" in made.err
+    gpt = package.load(tmp_path / "out")
+    assert gpt.classify("The red cat.").label == "negative"
+    assert gpt.classify("The black cat.").label == "positive"
+    classified = glassgpt("classify", "--file", file, "--model", tmp_path / "out")
+    assert "accuracy 100.0% (160 of 160 labelled records)" in classified.err
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_resumes_exactly(
+    base: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune_task, "MIN_STEPS_PER_EPOCH", 4)
+    monkeypatch.setattr(finetune_task, "MIN_STEPS", 16)
+    options = {"model": str(base), "task": "en-fr", "minutes": 5.0, "seed": 2}
+    whole = tune(pairs, out=tmp_path / "whole", **options)  # type: ignore[arg-type]
+
+    class Stop(Silent):
+        steps = 0
+
+        def should_stop(self) -> bool:
+            self.steps += 1
+            return self.steps >= 7
+
+    cut = tune(pairs, out=tmp_path / "cut", callback=Stop(), **options)  # type: ignore[arg-type]
+    assert not cut.finished
+    again = tune(pairs, out=tmp_path / "cut", resume=True, **options)  # type: ignore[arg-type]
+    assert (again.steps, again.best_step) == (whole.steps, whole.best_step)
+    one, other = load_checkpoint(tmp_path / "whole"), load_checkpoint(tmp_path / "cut")
+    assert all((one.tensors[name] == other.tensors[name]).all() for name in one.tensors)
+    with pytest.raises(SettingError, match="already exists"):
+        tune(pairs, out=tmp_path / "cut", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_an_adapter_is_the_tuned_model_in_a_few_factors(
+    base: Path, pairs: Path, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassgpt.train.lora import Ranks
+
+    monkeypatch.setattr("glassgpt.train.finetune_run.choose_ranks", lambda config: Ranks(4, 2))
+    task = lines("mine.toml", *SHORT.splitlines())
+    options = {"model": str(base), "task": task, "lora": True, "minutes": 5.0}
+    merged = tune(pairs, out=tmp_path / "merged", **options)  # type: ignore[arg-type]
+    small = tune(pairs, out=tmp_path / "small", adapter=True, **options)  # type: ignore[arg-type]
+    assert merged.improved
+    assert small.best_step == merged.best_step
+    one, other = load_checkpoint(tmp_path / "merged"), load_checkpoint(tmp_path / "small")
+    assert other.format == "adapter"
+    assert one.config == other.config
+    assert one.tokenizer is not None
+    assert other.tokenizer is not None
+    assert one.tokenizer.hash == other.tokenizer.hash
+    for name in one.tensors:
+        # The factors are stored in float16: 2**-11 of each, and their product is small beside the matrix.
+        assert np.abs(one.tensors[name] - other.tensors[name]).max() < 2e-3, name
+    sizes = [(tmp_path / name / file).stat().st_size for name, file in
+             (("small", "adapter.safetensors"), ("merged", "model.safetensors"))]  # fmt: skip
+    assert sizes[0] < sizes[1] / 4
+    assert package.load(tmp_path / "small").task is not None
+
+
+def test_what_does_not_go_together(base: Path, pairs: Path, lines: Lines, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="Add --lora"):
+        tune(pairs, model=str(base), task="en-fr", adapter=True, out=tmp_path / "out")
+    with pytest.raises(SettingError, match="no place for the head"):
+        tune(pairs, model=str(base), task="sentiment", adapter=True, lora=True, out=tmp_path / "out")
+    with pytest.raises(SettingError, match=r"no task 'none\.toml'"):
+        tune(pairs, model=str(base), task="none.toml", out=tmp_path / "out")
+    with pytest.raises(SettingError, match=r"0 of 2 records can be used.*'document' and 'summary'"):
+        tune(
+            lines("few.jsonl", "{}", '{"document": "x"}'),
+            model=str(base),
+            task="summarize",
+            out=tmp_path / "o",
+        )
+    assert finetune.check_adapter(False, False, None) is None
+    assert Problems().summary(0) is None
