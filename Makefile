@@ -16,7 +16,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: test-clients run full test quick native test-native style page-tools chromium licences bench docs clean
+.PHONY: run full test quick native test-native test-clients test-ray style page-tools chromium licences bench docs clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -72,6 +72,12 @@ test-clients: .venv/installed-dev
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
 	$(PYTEST) -n 1 tests/serve/test_clients.py
+
+# The server on a Ray cluster of two nodes, on this machine.
+test-ray:
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest
+	.venv-ray/bin/python -m pytest tests/serve/test_ray.py
 
 # Every dependency and its licence.
 licences: .venv/installed-dev
