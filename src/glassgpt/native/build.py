@@ -37,7 +37,7 @@ FLAGS += [
     "-Wno-uninitialized",
     "-Wno-unknown-warning-option",
 ]  # gcc 12's own headers
-# Kernels with the address sanitizer alone: with the other, each of their hundred instances takes minutes to compile.
+# Kernels with the address sanitizer alone: with the other their hundred instances take minutes to compile.
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-fsanitize=address"]
 UNDEFINED = ["-fsanitize=undefined"]
 
