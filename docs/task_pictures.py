@@ -21,7 +21,9 @@ ROWS = (
 )
 COLOURS = {"role": "#ffbe5c", "source": "#9bb8d9", "target": "#5fd4c4"}
 LEFT, TOP, STEP, TALL, SIGN = 128, 34, 74, 26, 8.4
-STYLE = "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
+STYLE = (
+    "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
+)
 
 
 def cells(task: Task, direction: str | None, source: str, target: str) -> list[tuple[str, str, bool]]:
@@ -48,7 +50,7 @@ def draw() -> str:
         for text, kind, is_target in cells(task, direction, source, target):
             wide = SIGN * len(text) + 10
             parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" rx="4" fill="{COLOURS[kind]}"/>'
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" fill="{COLOURS[kind]}"/>'
                 f'<text x="{x + 5:.1f}" y="{y + 18}" xml:space="preserve">{escape(text)}</text>'
             )
             if is_target:

@@ -92,11 +92,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A stand-in for the hub, with an empty cache."""
-    from glassgpt.weights import hub, registry
+    from glassgpt.weights import hub
 
     with Running() as running:
         fetch = functools.partial(hub.fetch, endpoint=running.url, cache=tmp_path / "hub-cache")
-        monkeypatch.setattr(registry, "fetch", fetch)
+        monkeypatch.setattr(hub, "fetch", fetch)
         yield running
 
 

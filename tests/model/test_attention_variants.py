@@ -28,6 +28,7 @@ from glassgpt.model.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SMALL: dict[str, Any] = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4}
 NEAR = {"atol": 5e-5, "rtol": 0}  # some float32 roundings of logits of order 10, three blocks deep
 CAUSAL: dict[str, dict[str, Any]] = {
@@ -401,6 +402,7 @@ def test_a_bidirectional_model_continues_nothing() -> None:
 
 
 @pytest.mark.gpu
+@needs_cuda
 @pytest.mark.parametrize("R", [64, 256])
 def test_the_fused_kernel_equals_skewing(R: int) -> None:
     from glassgpt.model.relative_kernel import relative_attention
@@ -424,6 +426,7 @@ def test_the_fused_kernel_equals_skewing(R: int) -> None:
 
 
 @pytest.mark.gpu
+@needs_cuda
 def test_every_variant_on_a_gpu_is_what_it_is_on_a_cpu(any_model: GPT2) -> None:
     ids = torch.arange(5, 45)[None]
     expected = any_model(ids)

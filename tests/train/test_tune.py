@@ -450,7 +450,7 @@ def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
     assert result.sample_after.startswith("At 3")
     tuned = result.load(device="cpu", dtype="float32")
     (run,) = seen.plans
-    loss = measure_loss(tuned.backend.model, run.eval_windows, run.settings)
+    loss = measure_loss(tuned.torch_model, run.eval_windows, run.settings)
     assert math.exp(loss) == pytest.approx(result.perplexity_after, rel=1e-6)
     with pytest.raises(SettingError, match="already exists"):
         tune(text, model=model, out=tmp_path / "out", device="cpu")

@@ -83,7 +83,7 @@ COMMANDS = {
     "classify": Command(
         "classify a text with a tuned model, or zero-shot",
         (
-            'glassgpt classify "A charming and often affecting journey." --labels good,bad',
+            'glassgpt classify "A charming journey." --labels good,bad',
             'glassgpt classify "Dull." --model reviews-tuned',
             "glassgpt classify --file reviews.tsv --model reviews-tuned --json",
         ),

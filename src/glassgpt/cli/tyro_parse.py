@@ -58,6 +58,20 @@ def optional_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | 
     )
 
 
+@REGISTRY.primitive_rule
+def optional_text(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`--regex TEXT`, of which --help says `none` where tyro would say `None`."""
+    if set(typing.get_args(info.type)) != {str, NoneType}:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="TEXT",
+        instance_from_str=lambda args: args[0],
+        is_instance=lambda value: value is None or isinstance(value, str),
+        str_from_instance=lambda value: ["none" if value is None else value],
+    )
+
+
 def convert_annotation(hint: Any) -> Any:
     """An annotation of options.py as tyro has them."""
     if typing.get_origin(hint) is not Annotated:

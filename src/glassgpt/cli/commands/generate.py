@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 class Options(Settings):
     """How to choose the next token, how often, and when to stop."""
 
-    # What is read from a file is an option of the command itself.
-    schema: Any = dataclasses.field(default=None, init=False)
-    grammar: str | None = dataclasses.field(default=None, init=False)
+    schema: Any = dataclasses.field(default=None, init=False)  # --json-schema
+    grammar: str | None = None  # write text of the grammar in this file, Lark or GBNF
 
 
 MAX_GRAMMAR_BYTES = 2**24
@@ -61,9 +60,6 @@ def command(
     json_schema: Annotated[
         str | None, flag("write JSON that the JSON schema in this file describes", "FILE", default="")
     ] = None,
-    grammar: Annotated[
-        str | None, flag("write text of the grammar in this file, Lark or GBNF", "FILE", default="")
-    ] = None,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
@@ -79,7 +75,7 @@ def command(
 ) -> int:
     """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
     go to stderr."""
-    files = {"schema": json_schema, "grammar": grammar}
+    files = {"schema": json_schema, "grammar": settings.grammar}
     given: dict[str, Any] = {name: getattr(settings, name) for name in FIELDS}
     given |= {name: read_text(path, MAX_GRAMMAR_BYTES) for name, path in files.items() if path is not None}
     chosen = Settings(**given)
