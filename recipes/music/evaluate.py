@@ -103,6 +103,27 @@ def continue_openings(
     return rows
 
 
+def judge_continuations(
+    gpt: glassgpt.gpt.GPT, songs: Sequence[Performance], path: Path, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Ten openings continued, and the melody of a song (in the file `path`) accompanied."""
+    rows = continue_openings(gpt, songs, rng)
+    result: dict[str, Any] = {"continuations": rows}
+    result["continuations in key more often than others"] = sum(row["key beats others"] > 0.5 for row in rows)
+    result["continuations in rhythm more often than others"] = sum(
+        row["rhythm beats others"] > 0.5 for row in rows
+    )
+    melody = read_melody(path, "MELODY")[0].crop(0, 40)
+    (accompanied,) = accompany(gpt, melody, seed=1)
+    key = estimate_key(melody)
+    result["accompaniment"] = {
+        "in the melody's key": round(share_in_key(accompanied.performance, key), 3),
+        "its rhythm's likeness": round(rhythm_likeness(accompanied.performance, melody), 3),
+        "notes": len(accompanied.performance), "seconds": accompanied.seconds,
+    }  # fmt: skip
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -111,6 +132,7 @@ def main() -> None:
     parser.add_argument("--songs", type=Path, required=True, help="the folder POP909")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=16)
+    parser.add_argument("--no-continuations", dest="continuations", action="store_false")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
@@ -139,21 +161,10 @@ def main() -> None:
         "random notes": [random_notes(performance, rng) for performance in held_out[: args.samples]],
     }  # fmt: skip
     result["sets"] = compare_sets(sets, held_out, songs["train"])
-    rows = result["continuations"] = continue_openings(gpt, songs["val"], rng)
-    result["continuations in key more often than others"] = sum(row["key beats others"] > 0.5 for row in rows)
-    result["continuations in rhythm more often than others"] = sum(
-        row["rhythm beats others"] > 0.5 for row in rows
-    )
-    path = next(p.path for p in pieces if p.split == "val")
-    melody = read_melody(path, "MELODY")[0].crop(0, 40)
-    (accompanied,) = accompany(gpt, melody, seed=1)
-    write_midi(accompanied.performance.merge(melody), args.out / "accompanied.mid", accompanied.seconds)
-    key = estimate_key(melody)
-    result["accompaniment"] = {
-        "in the melody's key": round(share_in_key(accompanied.performance, key), 3),
-        "its rhythm's likeness": round(rhythm_likeness(accompanied.performance, melody), 3),
-        "notes": len(accompanied.performance), "seconds": accompanied.seconds,
-    }  # fmt: skip
+    if args.continuations:
+        result |= judge_continuations(
+            gpt, songs["val"], next(p.path for p in pieces if p.split == "val"), rng
+        )
     (args.out / "results.json").write_text(json.dumps(result, indent=1))
     draw(gpt, made[0], args.out)
 

@@ -46,6 +46,16 @@ def test_music_has_exactly_the_length_asked_for(gpt: GPT) -> None:
         assert take.performance.seconds <= seconds + 1e-9
 
 
+def test_music_begins_with_a_note_and_no_note_sounds_forever(gpt: GPT) -> None:
+    (take,) = sample(gpt, 25, seed=3)
+    assert take.performance.start[0] == 0
+    lengths = take.performance.end - take.performance.start
+    assert lengths.max() == pytest.approx(10)  # such a model forgets to end many
+    held = Performance.from_notes([0.0], [30.0], [60], [64])
+    (take,) = continue_primer(gpt, held, 20, cut=15, seed=2)
+    assert 15 <= take.performance.end[0] <= 25
+
+
 def test_takes_differ_and_seeds_repeat(gpt: GPT) -> None:
     one, two = sample(gpt, 0.5, takes=2, seed=1)
     assert one.ids != two.ids

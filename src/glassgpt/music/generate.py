@@ -6,7 +6,8 @@
 
 All of it is `gpt.generate` with a rule (`PlayRule`) that knows what time it is in the music: it ends the
 music exactly where asked, and keeps out events that cannot follow. A key that is struck while it sounds ends
-its former note: a model now and then forgets a NOTE_OFF, and the note would sound forever.
+its former note, and none sounds longer than ten seconds: a model now and then forgets a NOTE_OFF, and the
+note would sound forever. Music from nothing begins with a note, not with the rests before many a song's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from glassgpt.tokenizer.events import ACCOMPANIMENT, MAX_SHIFT, MELODY, STEPS_PE
 
 MAX_SECONDS = 3600.0
 MAX_TAKES = 64
+LONGEST = 10.0  # seconds of a note: a piano's string has faded by then
 BAN, FORCE = (1.0, -math.inf), (1.0, 1e6)  # changes of a logit
 
 Advance = Callable[[int], None]
@@ -58,9 +60,9 @@ class PlayRule:
 
     Until the time `end` the music does not end, and no TIME_SHIFT leads beyond it; then nothing but `finish`
     may follow. Before `begin` nothing happens: a primer is cut in the middle of a pause, and the model says
-    how long the pause is, given that it is not over yet. With `mask`, what `encode` never writes is left
-    out: the end of a note that does not sound, VELOCITY before anything but a NOTE_ON, and a pause after a
-    pause that was not a whole second.
+    how long the pause is, given that it is not over yet. `at_once` begins with a note. With `mask`, what
+    `encode` never writes is left out: the end of a note that does not sound, VELOCITY before anything but a
+    NOTE_ON, and a pause after a pause that was not a whole second.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class PlayRule:
         begin: int = 0,
         mask: bool = True,
         may_finish: bool = False,
+        at_once: bool = False,
         advance: Advance = lambda steps: None,
     ) -> None:
         events = tokenizer.events
         self.events, self.player, self.end, self.finish, self.begin = events, player, end, finish, begin
         self.mask, self.advance = mask, advance
+        self.waiting = at_once  # for the first note
         self.last = -1
         special = range(events.size, tokenizer.vocab_size)
         self.never = {id: BAN for id in special if id != finish or not may_finish}
@@ -92,6 +96,7 @@ class PlayRule:
             before = self.player.now
             self.player.push(token)
             self.last = token
+            self.waiting = self.waiting and not self.player.sounding
             self.advance(self.player.now - before)
 
     def changes(self) -> dict[int, tuple[float, float]]:
@@ -99,6 +104,8 @@ class PlayRule:
         if left <= 0:
             return {self.finish: FORCE}
         banned = dict(self.never)
+        if self.waiting:
+            banned |= dict.fromkeys((*self.note_offs, *self.shifts), BAN)
         banned |= dict.fromkeys(self.shifts[left:], BAN)
         wait = self.begin - self.player.now
         if wait > 0:
@@ -233,18 +240,26 @@ def generate(
             players.append(primer.player(codec))
             return PlayRule(
                 tokenizer, players[-1], end, tokenizer.eot_id, begin=primer.cut,
-                mask=not sampling.allow_impossible, advance=advance,
+                mask=not sampling.allow_impossible, at_once=primer.cut == 0, advance=advance,
             )  # fmt: skip
 
         settings = sampling.settings(seconds, seed=seed, samples=takes)
         found = gpt.generate([tokenizer.eot_id, *prompt], settings=settings, rule=rule).samples
     return [
         Take(
-            primer.join(player.performance()), end / STEPS_PER_SECOND, generation.tokens, seed,
+            primer.join(fade(player.performance(), primer.cut)), end / STEPS_PER_SECOND, generation.tokens,
+            seed,
             primer.cut / STEPS_PER_SECOND, [*generation.notes, *unfinished(player, end)],
         )
         for generation, player in zip(found, players, strict=True)
     ]  # fmt: skip
+
+
+def fade(performance: Performance, begin: int = 0) -> Performance:
+    """No note longer than LONGEST, counted from `begin` (in steps) if it sounds by then."""
+    since = performance.start.clip(min=begin / STEPS_PER_SECOND)
+    end = np.minimum(performance.end, since + LONGEST)
+    return Performance(performance.start, end, performance.pitch, performance.velocity)
 
 
 def unfinished(player: Player, end: int) -> list[str]:
@@ -316,7 +331,7 @@ def accompany_once(
         advance(until - player.now)
     player.now = end
     ids = [id for stretch in history for id in stretch]
-    return Take(player.performance(), end / STEPS_PER_SECOND, ids, seed)
+    return Take(fade(player.performance()), end / STEPS_PER_SECOND, ids, seed)
 
 
 def same(rule: PlayRule) -> PlayRule:

@@ -29,6 +29,7 @@ CONVERTERS = (
     ("magick", "-density", "192", "{svg}", "png:{out}"),
 )
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_BOTTOM, MARGIN_TOP = 44, 16, 26, 12
+LEGEND = 14  # above the roll, if there are arcs
 COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -64,14 +65,15 @@ def draw_roll(
     """The piano roll as an SVG document. Notes before `primer_seconds` were given, not composed: grey."""
     low, high = pitch_range(performance)
     seconds = max(performance.seconds, 0.1)
-    inner_width, inner_height = width - MARGIN_LEFT - MARGIN_RIGHT, height - MARGIN_TOP - MARGIN_BOTTOM
+    above = MARGIN_TOP + (LEGEND if arcs else 0)
+    inner_width, inner_height = width - MARGIN_LEFT - MARGIN_RIGHT, height - above - MARGIN_BOTTOM
     row = inner_height / (high - low + 1)
 
     def x(time: float) -> float:
         return MARGIN_LEFT + time / seconds * inner_width
 
     def y(pitch: float) -> float:
-        return MARGIN_TOP + (high - pitch) * row
+        return above + (high - pitch) * row
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -92,7 +94,7 @@ def draw_roll(
             )
     for time in tick_times(seconds):
         parts.append(
-            f'<line x1="{x(time):.1f}" x2="{x(time):.1f}" y1="{MARGIN_TOP}" y2="{MARGIN_TOP + inner_height}" '
+            f'<line x1="{x(time):.1f}" x2="{x(time):.1f}" y1="{above}" y2="{above + inner_height}" '
             f'stroke="#ddd"/><text x="{x(time):.1f}" y="{height - 8}" text-anchor="middle" fill="#555">'
             f"{time:g} s</text>"
         )
@@ -109,18 +111,18 @@ def draw_roll(
     for arc in arcs:
         x1, y1 = x(arc.from_seconds), y(arc.from_pitch) + row / 2
         x2, y2 = x(arc.to_seconds), y(arc.to_pitch) + row / 2
-        peak = max(MARGIN_TOP, min(y1, y2) - 12 - abs(x1 - x2) / 6)
+        peak = max(above, min(y1, y2) - 12 - abs(x1 - x2) / 6)
         parts.append(
             f'<path d="M {x1:.1f} {y1:.1f} Q {(x1 + x2) / 2:.1f} {peak:.1f} {x2:.1f} {y2:.1f}" fill="none" '
             f'stroke="{COLOURS[arc.head % len(COLOURS)]}" stroke-width="{0.5 + 5 * arc.weight:.2f}" '
             f'stroke-opacity="0.75"/>'
         )
-    parts += draw_heads(arcs, x, y, row, width)
+    parts += draw_heads(arcs, x, y, row)
     return "".join([*parts, "</svg>\n"])
 
 
 def draw_heads(
-    arcs: Sequence[Arc], x: Callable[[float], float], y: Callable[[float], float], row: float, width: int
+    arcs: Sequence[Arc], x: Callable[[float], float], y: Callable[[float], float], row: float
 ) -> Iterator[str]:
     """A dot where the arcs begin, and which colour is which head."""
     if arcs:
@@ -129,7 +131,7 @@ def draw_heads(
             'fill="#000"/>'
         )
     for place, head in enumerate(sorted({arc.head for arc in arcs})):
-        left, top = width - MARGIN_RIGHT - 58, MARGIN_TOP + 14 + 15 * place
+        left, top = MARGIN_LEFT + 70 * place, 16
         yield (
             f'<line x1="{left}" x2="{left + 16}" y1="{top - 4}" y2="{top - 4}" stroke-width="3" '
             f'stroke="{COLOURS[head % len(COLOURS)]}"/>'

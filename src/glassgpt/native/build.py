@@ -7,7 +7,9 @@ before they run.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import ctypes
 import hashlib
 import os
 import sys
@@ -140,8 +142,33 @@ def run(command: list[str]) -> None:
         raise BuildError(f"{command[0]} failed: {first}")
 
 
-if __name__ == "__main__":
+def is_current() -> bool:
+    """Whether the library is there, and made of these sources."""
     try:
-        print(build())
+        source = ctypes.CDLL(str(LIBRARY)).glassgpt_source
+    except (OSError, AttributeError):
+        return False
+    source.restype = ctypes.c_char_p
+    return bool(source().decode() == source_hash())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--if-stale", action="store_true", help="do nothing if it is made of these sources")
+    parser.add_argument("--sanitize", type=Path, metavar="FILE", help="with sanitizers, as FILE")
+    args = parser.parse_args()
+    try:
+        if args.sanitize:
+            args.sanitize.parent.mkdir(parents=True, exist_ok=True)
+            print(build(args.sanitize, sanitize=True))
+        elif not (args.if_stale and is_current()):
+            print(build())
     except BuildError as problem:
-        sys.exit(f"the native engine was not built: {problem}.")
+        message = f"the native engine was not built: {problem}."
+        if not args.if_stale:
+            sys.exit(message)
+        print(f"{message} GlassGPT runs without it, slower.")
+
+
+if __name__ == "__main__":
+    main()

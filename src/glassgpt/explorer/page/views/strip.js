@@ -1,6 +1,7 @@
 // View 1: the text as tokens, coloured by loss; on hover, the BPE merges of each.
 
 import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw.js";
+import { PianoRoll } from "../piano-roll.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
 import { GlassView } from "../view.js";
@@ -17,6 +18,7 @@ class GlassStrip extends GlassView {
   #field = el("textarea", { id: "text", rows: 1, spellcheck: "false", autocomplete: "off", maxlength: 20000 });
   #summary = el("p", { class: "quiet small" });
   #box = el("div", { class: "chips", role: "group", "aria-label": "Tokens" });
+  #roll = new PianoRoll(); // of a model of music; else hidden
   #card = el("div", { class: "card", id: "token-card", role: "tooltip", hidden: true });
   /** @type {HTMLButtonElement[]} */ #chips = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
@@ -25,7 +27,8 @@ class GlassStrip extends GlassView {
 
   build() {
     const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
-    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#box, this.#card);
+    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll, this.#box, this.#card);
+    this.#roll.addEventListener("pick", (event) => store.set({ token: /** @type {CustomEvent} */ (event).detail }));
     const stop = store.subscribe(() => {
       if (store.trace) stop();
       else if (document.activeElement !== this.#field) {
@@ -114,6 +117,7 @@ class GlassStrip extends GlassView {
       return el("button", { type: "button", class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
     });
     put(this.#box, this.#chips);
+    this.#roll.show(trace.tokens);
     const known = trace.token_loss.filter((loss) => loss !== null);
     const mean = known.reduce((sum, { p }) => sum + bits(p), 0) / known.length;
     const { length } = trace.tokens;
@@ -129,6 +133,7 @@ class GlassStrip extends GlassView {
     const { scrollTop, clientHeight } = this.#box;
     const [top, high] = [chip?.offsetTop ?? 0, chip?.offsetHeight ?? 0];
     this.#at = token;
+    this.#roll.mark(token);
     if (before) {
       before.removeAttribute("aria-current");
       before.tabIndex = -1;
