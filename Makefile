@@ -1,7 +1,7 @@
 # make run   installs the light package, without PyTorch, into .venv and generates text with the shipped model
 # make full  installs PyTorch too: for training, tuning, GPUs and attribution by gradients
 # make test  installs everything: style, types and all tests
-# Also: `make quick` (without the slow tests), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
+# Also: `make quick` (without the slow tests), `make test-native` (the C++ engine with sanitizers), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,17 +16,17 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: test-clients run full test quick style page-tools chromium licences bench docs clean
+.PHONY: run full test quick native test-native test-clients test-ray style page-tools chromium licences bench docs clean
 
-run: .venv/installed
+run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
 
 full: .venv/installed-full
 
-test: style chromium
+test: style chromium native
 	$(PYTEST)
 
-quick: style chromium
+quick: style chromium native
 	$(PYTEST) -m "not slow"
 
 style: .venv/installed-dev page-tools
@@ -36,6 +36,18 @@ style: .venv/installed-dev page-tools
 	$(BIN)/lint-imports --no-logo --no-cache
 	@if [ -d node_modules/typescript ]; then npm run --silent check; \
 	else echo "SKIPPED: types and style of the Explorer's page (tsc, eslint), because npm or its registry is not available"; fi
+
+# The C++ engine. Installing the package builds it; this builds it again after a change, or says why it cannot.
+native: .venv/installed
+	@$(BIN)/python src/glassgpt/native/build.py --if-stale
+
+# Its tests with the address and undefined-behaviour sanitizers.
+SANITIZED := build/engine-sanitized.so
+SANITIZER := $(shell c++ -print-file-name=libasan.so 2>/dev/null) $(shell c++ -print-file-name=libstdc++.so.6 2>/dev/null)
+test-native: .venv/installed-dev
+	$(BIN)/python src/glassgpt/native/build.py --sanitize $(SANITIZED)
+	GLASSGPT_NATIVE=$(CURDIR)/$(SANITIZED) LD_PRELOAD="$(SANITIZER)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=2 \
+	  $(BIN)/python -m pytest tests/native tests/test_backend.py -k "native or Native" -p no:cacheprovider
 
 # Tools that check the page and are not part of it. npm ci installs exactly what package-lock.json locks by hash.
 page-tools:
@@ -60,6 +72,12 @@ test-clients: .venv/installed-dev
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
 	$(PYTEST) -n 1 tests/serve/test_clients.py
+
+# The server on a Ray cluster of two nodes, on this machine.
+test-ray:
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest
+	.venv-ray/bin/python -m pytest tests/serve/test_ray.py
 
 # Every dependency and its licence.
 licences: .venv/installed-dev

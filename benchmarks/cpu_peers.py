@@ -7,9 +7,9 @@
 
 Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process
 of its own that loads its model once and then waits; in each round each of them runs each task: 128 tokens
-after a prompt of 32, a prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts of
-32. All decode greedily and take the largest logit with numpy. Medians, and ratios to GlassGPT of the same round
-with their spread; then one line of JSON. A peer that is not installed is left out, and named.
+after a prompt of 32, a prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts
+of 32. All decode greedily and take the largest logit with numpy. Medians, and ratios to GlassGPT of the same
+round with their spread; then one line of JSON. A peer that is not installed is left out, and named.
 """
 
 from __future__ import annotations
@@ -131,9 +131,8 @@ def openvino(folder: Path, kind: str, threads: int) -> Reset:
     if not (path / "openvino_model.xml").exists():
         from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 
-        config = OVWeightQuantizationConfig(
-            bits=8 if kind == "int8" else 4, group_size=-1 if kind == "int8" else 64
-        )
+        bits, group = (8, -1) if kind == "int8" else (4, 64)
+        config = OVWeightQuantizationConfig(bits=bits, group_size=group)
         OVModelForCausalLM.from_pretrained(
             folder / "hf", export=True, quantization_config=config
         ).save_pretrained(path)
@@ -161,7 +160,7 @@ def openvino(folder: Path, kind: str, threads: int) -> Reset:
 
 
 def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
-    """It has no step of its own: `generate_batch` runs the whole loop, and is timed as such (see `run_task`)."""
+    """It has no step of its own: `generate_batch` runs the whole loop, and is timed so by `run_task`."""
     import ctranslate2 as ct
 
     path = folder / f"ctranslate2-{kind}"

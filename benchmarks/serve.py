@@ -169,13 +169,14 @@ def peers(args: argparse.Namespace) -> dict[str, Any]:
         other = Server(theirs, 8767)
         speeds: dict[str, list[float]] = {"glassgpt": [], "transformers": []}
         try:
-            with serving() as server:
+            with serving(*(["--dtype", args.dtype] if args.dtype else [])) as server:
                 for number in range(args.rounds + 1):
                     for name, port, model in (
                         ("glassgpt", server.port, "default"),
                         ("transformers", other.port, folder),
                     ):
-                        speed = asyncio.run(streams(port, 16, args.tokens if number else 4, model=model))
+                        many = (16, args.tokens) if number else (1, 4)  # to warm up
+                        speed = asyncio.run(streams(port, *many, model=model))
                         if number:
                             speeds[name].append(speed)
         finally:
@@ -342,6 +343,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000, help="of overload")
     parser.add_argument("--max-queue", type=int, default=4, help="of overload")
     parser.add_argument("--model", default="default", help="of all parts but throughput and peers")
+    parser.add_argument(
+        "--dtype", help="ours in peers; theirs is float32, the shipped model is stored in int8"
+    )
     parser.add_argument("--peer-batching", action="store_true", help="transformers with continuous batching")
     args = parser.parse_args()
     found = {}

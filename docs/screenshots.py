@@ -1,9 +1,10 @@
-"""Take screenshots of every view of the Explorer, light and dark, into docs/explorer/.
+"""Take screenshots of every view of the Explorer, light, dark and on a phone, into docs/explorer/, and a
+short animated picture of the block playing.
 
     python docs/screenshots.py [NAME ...]
 
-Needs Chromium and playwright (`make test` installs both). Text and model are fixed, so a screenshot changes
-only when the page does. Each file is below 150 KB.
+Needs Chromium and playwright (`make test` installs both) and Pillow. Text and model are fixed: a screenshot
+changes only when the page does. Each file is below 150 KB, the animation below 3 MB.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import torch
 
@@ -25,46 +27,99 @@ from tests.explorer.browser import NoBrowser, Visit, launched, served
 OUT = Path(__file__).with_name("explorer")
 TEXT = "A robot must obey the orders given it"
 MAX_BYTES = 150_000
+LAPTOP = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 # The page's state for each screenshot.
 SCREENSHOTS: dict[str, dict[str, Any]] = {
-    "block": {"view": "block", "layer": 2, "head": 1, "token": 7},
-    "heads": {"view": "heads", "layer": 1, "head": 2},
+    "tower": {"view": "block", "layer": 8, "head": 2, "pin": 369},
+    "block": {"view": "block", "layer": 6, "head": 5},
+    "play": {"view": "block", "layer": 6, "head": 5, "play": 19},
+    "pairs": {"view": "block", "layer": 6, "head": 5, "part": "pairs"},
+    "mlp": {"view": "block", "layer": 6, "head": 5, "part": "mlp"},
+    "embedding": {"view": "block", "layer": -1},
+    "heads": {"view": "heads", "layer": 6, "head": 5},
+    "overlay": {"view": "heads", "layer": 6, "head": 5, "overlay": '["5.3","11.2"]', "skipFirst": "true"},
     "edits": {
-        "view": "heads",
-        "layer": 3,
-        "head": 4,
-        "edits": '[{"kind":"ablate_head","layer":3,"head":4,"how":"zero"}]',
+        "view": "next",
+        "layer": 8,
+        "head": 2,
+        "edits": '[{"kind":"ablate_head","layer":8,"head":2,"how":"zero"}]',
     },
     "next": {"view": "next", "temperature": 0.8, "topP": 0.9},
+    "why": {"view": "why", "layer": 6, "head": 5},
     "cache": {"view": "cache", "step": 4},
     "tally": {"view": "tally"},
     "compare": {"view": "compare"},
-    "tour": {"view": "block", "tour": 4},
-    "strip": {"view": "block"},
-    "phone": {"view": "next"},
+    "family": {"view": "family"},
+    "tour": {"tour": 4},
+    "strip": {"view": "block", "layer": 6, "head": 5},
 }
+PHONE_VIEWS = ("tower", "block", "heads", "next", "why", "cache", "tally", "compare", "family", "tour")
+ANIMATION = "playing.png"
+ANIMATION_BYTES = 3_000_000
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(SCREENSHOTS)
+    names = sys.argv[1:] or [*SCREENSHOTS, "playing"]
     gpt = glassgpt.load("default", device="cpu", dtype="float32")
     OUT.mkdir(exist_ok=True)
     with served(make_app(gpt, perturb(gpt))) as url, launched() as browser:
-        for name in names:
-            for theme in ("light", "dark"):
-                options = PHONE if name == "phone" else {"viewport": {"width": 1280, "height": 800}}
-                page = Visit(browser, url, reduced_motion="reduce", **options)
-                page.open(TEXT, theme=theme, **SCREENSHOTS[name])
-                if name == "strip":
-                    page.page.locator("glass-strip [role=group] button").nth(2).hover()
-                page.page.wait_for_timeout(500)
-                file = OUT / f"{name}-{theme}.png"
-                page.page.screenshot(path=file, full_page=name == "phone")
-                size = compress(file)
-                print(f"{file.name:20} {size:8,} bytes" + ("   TOO LARGE" if size > MAX_BYTES else ""))
-                page.close()
+        for kind in ("light", "dark", "phone"):
+            options = PHONE if kind == "phone" else LAPTOP
+            page = Visit(browser, url, reduced_motion="reduce", **options)
+            for name in names:
+                if name in SCREENSHOTS and (kind != "phone" or name in PHONE_VIEWS):
+                    take(page, name, kind)
+            page.close()
+        if "playing" in names:
+            animate(browser, url)
+
+
+def take(page: Visit, name: str, kind: str) -> None:
+    state = {"text": TEXT, "theme": "dark" if kind == "dark" else "light", "welcome": "false"} | SCREENSHOTS[
+        name
+    ]
+    if name == "tower" and kind == "phone":
+        state["view"] = "tower"  # there it is a view of its own
+    page.page.goto(
+        page.url + "#" + urlencode(state)
+    )  # the same page: what it has loaded is not asked for again
+    if name == "strip":
+        page.page.locator("glass-strip [role=group] button").nth(2).hover()
+    page.ready().page.wait_for_timeout(900)
+    file = OUT / f"{name}-{kind}.png"
+    page.painted().page.screenshot(path=file)
+    size = compress(file)
+    print(f"{file.name:20} {size:8,} bytes" + ("   TOO LARGE" if size > MAX_BYTES else ""), flush=True)
+
+
+def animate(browser: Any, url: str) -> None:
+    """The block playing, as an APNG: two pictures of each new step, one of each repetition."""
+    import io
+
+    from PIL import Image
+
+    page = Visit(browser, url, viewport={"width": 1100, "height": 800})
+    page.open(TEXT, view="block", layer=6, head=5, welcome="false", play=0, wide="true")
+    frames = page.js("import('/player.js').then(({ framesOf }) => framesOf(store.trace.tokens.length))")
+    area = page.page.locator("#sheet").bounding_box()
+    pictures, lasts = [], []
+    for number, frame in enumerate(frames):
+        repeats = number > 0 and frames[number - 1]["stage"] == frame["stage"]
+        page.js("store.set({ play: given })", number)
+        page.js("document.querySelector('glass-block .now')?.scrollIntoView({ block: 'nearest' })")
+        for wait, shown in ((350, 250),) if repeats else ((250, 250), (900, 1300)):
+            page.page.wait_for_timeout(wait)
+            shot = Image.open(io.BytesIO(page.page.screenshot(clip=area))).convert("RGB")
+            pictures.append(shot.quantize(64, dither=Image.Dither.NONE).convert("RGB"))
+            lasts.append(shown)
+    page.close()
+    file = OUT / ANIMATION
+    first, *rest = pictures
+    first.save(file, save_all=True, append_images=rest, duration=lasts, loop=0, optimize=True)
+    size = file.stat().st_size
+    print(f"{file.name:20} {size:8,} bytes, {len(pictures)} frames" + " TOO LARGE" * (size > ANIMATION_BYTES))
 
 
 def perturb(gpt: GPT) -> GPT:

@@ -50,7 +50,7 @@ def draw() -> str:
         for text, kind, is_target in cells(task, direction, source, target):
             wide = SIGN * len(text) + 10
             parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" rx="4" fill="{COLOURS[kind]}"/>'
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" fill="{COLOURS[kind]}"/>'
                 f'<text x="{x + 5:.1f}" y="{y + 18}" xml:space="preserve">{escape(text)}</text>'
             )
             if is_target:

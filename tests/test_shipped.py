@@ -31,7 +31,7 @@ def test_size_card_and_figures(name: str, most: int) -> None:
 
 
 def test_they_have_one_vocabulary_and_say_whose_texts_they_learned() -> None:
-    assert shipped_names() == ["default", "tiny"]
+    assert {"default", "tiny"} <= set(shipped_names())
     assert load_tokenizer("default").hash == load_tokenizer("tiny").hash
     assert load_tokenizer("default").vocab_size == 16_384
     listed = gzip.decompress((DATA / "default" / "ATTRIBUTION.txt.gz").read_bytes()).decode()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt.native import is_available
+
 ROOT = Path(__file__).resolve().parents[1]
 TOUR = Path(__file__).resolve().parent / "tour_without_torch.py"
 
@@ -22,12 +24,33 @@ def take_tour(python: Path | str, *options: str | Path, **environment: str) -> N
     assert "all of the tour works without torch" in done.stdout
 
 
-def test_the_tour_where_torch_cannot_be_imported(tmp_path: Path) -> None:
-    take_tour(sys.executable, "--block", tmp_path, PYTHONPATH=str(ROOT / "src"), OMP_NUM_THREADS="1")
+SCRIPT = """
+import sys
+from glassgpt.cli import main
+for words in (["generate", "Once"], ["next", "Once", "--json"], ["tokens", "Once"], ["info", "tiny"]):
+    assert main([*words, *([] if "info" in words else ["--model", "tiny"])]) == 0
+    late = {"torch", "tyro", "huggingface_hub", "array_api_compat", "fastapi"} & set(sys.modules)
+    assert not late, f"{words[0]} imports {late}"
+"""
+
+
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built here")
+def test_short_commands_import_nothing_that_takes_long() -> None:
+    """Although it is installed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_the_explorer_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+def test_the_tour_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     options = ("--block", "--explore", tmp_path)
     take_tour(sys.executable, *options, PYTHONPATH=str(ROOT / "src"), OMP_NUM_THREADS="1")
 

@@ -19,7 +19,9 @@ HERE = Path(__file__).parent
 LEFT, TOP, WIDTH, HEIGHT = 60, 40, 440, 260
 COLOURS = {False: "#1b6ca8", True: "#b3541e"}
 NAMES = {False: "pre-trained, then tuned", True: "from scratch"}
-STYLE = "text{font:13px system-ui,sans-serif;fill:#555}path{fill:none}.grid{stroke:#8884}.line{stroke-width:1.8}"
+STYLE = (
+    "text{font:13px system-ui,sans-serif;fill:#555}path{fill:none}.grid{stroke:#8884}.line{stroke-width:1.8}"
+)
 
 Point = tuple[float, float, float]  # fraction of the data, mean, standard deviation
 
@@ -93,8 +95,8 @@ def main() -> None:
         texts = (given.run / str(row["file"])).read_text("utf-8").splitlines()
         row["rougeL"] = rouge(texts, references[: len(texts)], ("rougeL",))["rougeL"]
     for name, rows, key, title, chance in (
-        ("classification", labelled, "accuracy", "SST-2 dev accuracy (%) over the share of the training data", 50.0),
-        ("summarisation", emails, "rougeL", "email subjects, ROUGE-L over the share of the training data", None),
+        ("classification", labelled, "accuracy", "SST-2 dev accuracy (%) over the share of the data", 50.0),
+        ("summarisation", emails, "rougeL", "email subjects, ROUGE-L over the share of the data", None),
     ):  # fmt: skip
         if not rows:
             continue

@@ -370,9 +370,11 @@ def test_no_json_breaks_the_server(client: Client, path: str, body: Any) -> None
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    part=st.sampled_from(["head", "mlp", "patterns", "next", "nothing"]),
+    part=st.sampled_from(
+        "head mlp patterns next lens scores neurons final embedding telling nothing".split()
+    ),
     query=st.dictionaries(
-        st.sampled_from(["layer", "head", "position", "x"]),
+        st.sampled_from(["layer", "head", "position", "token", "x"]),
         st.integers() | st.floats() | st.text(max_size=9),
         max_size=4,
     ),

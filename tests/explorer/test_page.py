@@ -256,7 +256,7 @@ def test_texts_stay_text(visit: Begin) -> None:
     for start in range(0, len(XSS), 5):
         text = "\n".join(XSS[start : start + 5])
         page.js("store.set({ text: given, ids: null, second: given, token: -1 })", text)
-        for view in ("block", "heads", "next"):
+        for view in ("block", "heads", "next", "why"):
             page.js("store.set({ view: given })", view)
             page.ready()
         strange = page.js(

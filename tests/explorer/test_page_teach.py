@@ -150,11 +150,11 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     titles = page.texts("glass-tour select option")
     for step in (8, 4, 12, 0, 6, 3, 9, 7, 5, 2, 13):  # in any order
         page.page.locator("glass-tour select").select_option(str(step))
-        page.until("store.get().tour === given && document.querySelector('.lit:not(.pane)')", step)
+        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
         page.page.wait_for_timeout(450)
         page.ready()
         box = page.js(
-            "(() => { const { top, bottom, height } = document.querySelector('.lit:not(.pane)')"
+            "(() => { const { top, bottom, height } = document.querySelector('.lit-part')"
             ".getBoundingClientRect(); return { top, bottom, height }; })()"
         )
         assert -1 <= box["top"] < 860, titles[step]  # scrolled to
@@ -183,19 +183,19 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     assert page.ready().state() == before
     # And a link leads to a step.
     other = visit(**LAPTOP).open(TEXT, tour=7)
-    other.until("store.get().view === 'heads' && document.querySelector('.large.lit')")
-    assert page.js("document.querySelectorAll('.lit').length") == 0
+    other.until("store.get().view === 'heads' && document.querySelector('.large.lit-part')")
+    assert page.js("document.querySelectorAll('.lit-part, .pane.lit').length") == 0
 
 
 def test_the_tour_on_a_phone_stays_in_sight(visit: Begin) -> None:
     page = visit(**PHONE).open(TEXT, tour=0)
     for step in (8, 9, 10, 11, 12, 3):
         page.js("store.set({ tour: given })", step)
-        page.until("store.get().tour === given && document.querySelector('.lit:not(.pane)')", step)
+        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
         page.page.wait_for_timeout(450)
         page.ready()
         top, card = page.js(
-            "[document.querySelector('.lit:not(.pane)').getBoundingClientRect().top,"
+            "[document.querySelector('.lit-part').getBoundingClientRect().top,"
             " document.querySelector('glass-tour').getBoundingClientRect().top]"
         )
         assert 0 <= top < card, step
@@ -456,6 +456,42 @@ def test_small_screens_and_bytes(visit: Begin) -> None:
     texts = page.js("store.trace.tokens.map((t) => t.text)")
     assert not any("\ufffd" in text for text in texts)
     assert "\ufffd" not in page.js("api.get('/vocabulary?model=0').then(({ texts }) => texts.join(''))")
+
+
+def test_lenses_of_different_depths_end_together(visit: Begin, gpt: GPT) -> None:
+    import dataclasses
+
+    import torch
+
+    from glassgpt.model import GPT2, TorchBackend
+
+    torch.manual_seed(3)
+    model = GPT2(dataclasses.replace(gpt.config, n_layer=2)).requires_grad_(False)
+    shallow = GPT(TorchBackend(model), gpt.tokenizer, name="shallow")
+    with served(make_app(gpt, shallow)) as url:
+        page = visit(url).open(TEXT, view="compare", token=4)
+        page.until("document.querySelector('glass-compare svg')")
+        rows = page.texts("glass-compare tbody tr")
+        assert len(rows) == gpt.config.n_layer + 1
+        for row, trace, column in (
+            (0, gpt.trace(TEXT), 0),
+            (0, shallow.trace(TEXT), 1),
+            (2, shallow.trace(TEXT), 1),
+        ):
+            words = page.js(
+                "[...document.querySelectorAll('glass-compare tbody tr')][given].querySelectorAll('code')"
+                "[Symbol.iterator]().map((c) => c.textContent).toArray()",
+                row,
+            )
+            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "·").replace("\n", "↵")
+        # And a long text's saving is a number that can be read.
+        set_state(page, view="cache", text="a b " * 150, ids=None)
+        page.until("document.querySelectorAll('glass-cache tbody tr').length === 5")
+        assert "e+" not in page.texts("glass-cache table")[0]
+        page.page.emulate_media(media="print")  # on paper: no buttons, nothing cut off
+        assert not page.page.locator("#tools").is_visible()
+        assert page.js("getComputedStyle(document.querySelector('#sheet')).overflowY") == "visible"
+        page.painted().close()
 
 
 def test_the_exported_tower_has_labels_and_cursor(visit: Begin, gpt: GPT) -> None:

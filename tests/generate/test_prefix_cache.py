@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+import glassgpt
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.generate import Engine, Settings
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.model import GPT2, TorchBackend
+from glassgpt.native.backend import is_available
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend, finished, run
 
@@ -154,6 +156,7 @@ class TestSharedBeginnings:
         assert first.notes
         assert texts_of(engine, [prompt], settings)[0].tokens == first.tokens
 
+    @pytest.mark.slow
     def test_any_order_of_coming_and_going(self, device):
         """Random requests with common beginnings, samples, cancellations: always the text it gets alone."""
         rng = random.Random(3)
@@ -214,15 +217,16 @@ def small():
 
 
 def test_alone_in_a_batch_and_with_prefix_hits(small):
-    prompts = prompts_with_stems(40, 97, (70, 128, 150))
+    prompts = prompts_with_stems(20, 97, (70, 128, 150))
     invariance(TorchBackend(small, rows=8), prompts, Settings(temperature=0, max_new_tokens=6))
 
 
 @pytest.mark.slow
-def test_200_prompts_alone_in_a_batch_and_with_prefix_hits():
-    import glassgpt
-
-    gpt = glassgpt.load(SHIPPED, dtype="float32", device="cpu", backend="torch")
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_200_prompts_alone_in_a_batch_and_with_prefix_hits(backend):
+    if backend == "native" and not is_available():
+        pytest.skip("the native engine was not built")
+    gpt = glassgpt.load(SHIPPED, dtype="float32", device="cpu", backend=backend)
     prompts = prompts_with_stems(200, 16_000, (64, 100, 128, 200))
     invariance(gpt.backend.with_rows(16), prompts, Settings(temperature=0, max_new_tokens=12))
 

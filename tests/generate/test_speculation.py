@@ -22,7 +22,7 @@ from tests.generate.tiny import TINY, LetterTokenizer, TinyBackend, finished, ru
 WIDE = dataclasses.replace(TINY, n_positions=40)
 
 
-@pytest.fixture(params=[False, True], ids=["host", "device"])
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["host", "device"])
 def device(request):
     return request.param
 
@@ -107,8 +107,15 @@ def all_texts(engine, speculate):
     return finished(run(engine))
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("kind", ["lookup", "draft"])
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("lookup", 1),
+        ("draft", 3),
+        pytest.param("lookup", 3, marks=pytest.mark.slow),
+        pytest.param("draft", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_text_for_the_same_seed(eager, device, rows, kind):
     draft = TinyBackend(config=WIDE, seed=0 if kind == "draft" else 1) if kind == "draft" else None
     engine = engine_of(rows, device, draft=draft)
@@ -127,6 +134,7 @@ def test_the_same_text_for_the_same_seed(eager, device, rows, kind):
     assert sorted(engine._rows.free) == list(range(rows))
 
 
+@pytest.mark.slow
 def test_a_draft_model_that_is_another_one(eager):
     engine = engine_of(2, draft=TinyBackend(config=WIDE, seed=9))
     guessed = all_texts(engine, "draft")
@@ -210,8 +218,8 @@ class TestMistakes:
 
 
 def test_a_loaded_draft_model():
-    plain = glassgpt.load(SHIPPED, backend="torch", device="cpu")
-    drafted = glassgpt.load(SHIPPED, backend="torch", device="cpu", draft=SHIPPED)
+    plain = glassgpt.load(SHIPPED, device="cpu")
+    drafted = glassgpt.load(SHIPPED, device="cpu", draft=SHIPPED)
     settings = Settings(temperature=0, max_new_tokens=24)
     prompt = "The sea was calm, and the sea was"
     expected = plain.generate(prompt, settings=dataclasses.replace(settings, speculate="off"))

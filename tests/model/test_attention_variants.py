@@ -16,7 +16,9 @@ from glassgpt.backend import ScoreRequest
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
+from glassgpt.inspect.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
+from glassgpt.inspect.verify import verify
 from glassgpt.model import GPT2, TorchBackend, load_model
 from glassgpt.model.compressed import compress, visible_slots
 from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
@@ -75,6 +77,7 @@ def influence(model: GPT2, length: int) -> np.ndarray:
 def test_the_config_lists_its_tensors(any_model: GPT2) -> None:
     state = {name: tuple(value.shape) for name, value in any_model.state_dict().items()}
     assert state == any_model.config.shapes()
+    assert all(line.meaning for line in tally(any_model.config).lines)
 
 
 def test_no_token_sees_a_later_one(causal: GPT2) -> None:
@@ -138,6 +141,16 @@ def test_packed_holds_it_and_no_other_program_is_given_it(any_model: GPT2, tmp_p
         with pytest.raises(ConfigError, match=f"no attention '{any_model.config.attention}'") as caught:
             save_checkpoint(checkpoint, tmp_path / name / target, format=name)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_every_mode_of_running_it_agrees_with_the_reference(causal: GPT2) -> None:
+    """Prefill in chunks, the engine's unequal lengths, ragged batches, scores, padding: as for GPT-2's."""
+    tensors = {name: value.numpy() for name, value in causal.state_dict().items()}
+    checkpoint = Checkpoint(causal.config, tensors, None, source="here")
+    checks = list(verify(checkpoint, [("torch", "cpu", "float32")]))
+    assert len(checks) > 8
+    assert all(check.ok for check in checks), [check for check in checks if not check.ok]
 
 
 def test_settings_of_another_attention_are_refused() -> None:

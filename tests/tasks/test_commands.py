@@ -180,3 +180,12 @@ def test_a_head_reads_the_extract_token(glassgpt: Run, classifier: Path, lines: 
     ):
         assert said in made.err
     assert made.out.count("\n") == 3
+
+
+def test_without_shipped_weights_there_is_a_next_step(
+    glassgpt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glassgpt.weights.registry.shipped_names", lambda: ["default"])
+    monkeypatch.setattr("glassgpt.weights.shipped_names", lambda: ["default"])
+    made = glassgpt("translate", "Hi", "--to", "fr")
+    assert made.is_one_line_error("en-fr is not part of this installation", "recipes/translation", "--model")

@@ -75,3 +75,10 @@ def test_a_token_in_a_users_text_is_text(translator: Path) -> None:
     assert gpt.task is not None
     ids = make_encoder(gpt, gpt.task, "fr").prompt(TEXTS[2]).ids
     assert ids.count(gpt.encode("<to-fr>", allow_special=True)[0]) == 1
+
+
+def test_what_a_format_cannot_hold_is_said(classifier: Path, tmp_path: Path) -> None:
+    found = convert(classifier, tmp_path / "a.gguf")
+    assert any("no place for a classifier's head" in note for note in found.notes)
+    assert any("no place for the task" in note for note in found.notes)
+    assert not convert(classifier, tmp_path / "packed", "packed").notes

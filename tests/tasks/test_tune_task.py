@@ -16,7 +16,6 @@ from glassgpt.train import finetune, finetune_task
 from glassgpt.train.finetune import Silent, tune
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
-from tests.conftest import SHIPPED
 from tests.tasks.conftest import PAIRS, Lines, make_model
 
 SHORT = """
@@ -52,11 +51,7 @@ def pairs(lines: Lines) -> Path:
 
 
 @pytest.mark.slow
-def test_it_learns_a_translation(
-    pairs: Path, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finetune_task, "MIN_STEPS_PER_EPOCH", 4)
-    monkeypatch.setattr(finetune_task, "MIN_STEPS", 48)
+def test_it_learns_from_pairs(base: Path, pairs: Path, lines: Lines, tmp_path: Path) -> None:
     task = lines("mine.toml", *SHORT.splitlines())
     said: list[str] = []
 
@@ -64,7 +59,7 @@ def test_it_learns_a_translation(
         def on_problem(self, line: str) -> None:
             said.append(line)
 
-    result = tune(pairs, model=SHIPPED, task=task, out=tmp_path / "out", minutes=5, callback=Listening())
+    result = tune(pairs, model=str(base), task=task, out=tmp_path / "out", minutes=5, callback=Listening())
     assert said == [
         "record 97: is not JSON: 'broken'; skipped",
         "record 98: has no field 'fr' (it has 'en'); skipped",
@@ -75,8 +70,9 @@ def test_it_learns_a_translation(
     gpt = result.load()
     assert gpt.task is not None
     assert gpt.task.tokens == ("<to-fr>",)
-    right = sum(gpt.summarize(en) == fr for en, fr in PAIRS)
-    assert right > len(PAIRS) / 2, [gpt.summarize(en) for en, _ in PAIRS]
+    found = [gpt.summarize(en) for en, _ in PAIRS]
+    learned = [text for text in found if text.startswith("Le ") and "dort" in text]
+    assert len(learned) > 0.8 * len(found), found
 
 
 @pytest.mark.slow

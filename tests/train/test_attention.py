@@ -96,6 +96,9 @@ def test_it_learns_and_its_settings_are_kept(shards: Path, tmp_path: Path, varia
         glassgpt.train(shards, run.path, resume=True, attention="causal")
     with pytest.raises(SettingError, match=f"differs from {config.attention} of .* or --init-from"):
         glassgpt.train(shards, tmp_path / "new", steps=1, init_from=run.path, attention="causal")
+    with pytest.raises(SettingError, match="Train on instead: glassgpt train --init-from") as caught:
+        glassgpt.tune(shards.parent / "text.txt", model=str(run.path), out=tmp_path / "tuned")
+    assert "\n" not in str(caught.value)
     again = glassgpt.train(
         shards, tmp_path / "again", steps=1, init_from=run.path, **{**SIZES, "shape": None}
     )
@@ -327,8 +330,8 @@ def test_a_bidirectional_model_fills_blanks(filler: Path, capsys: pytest.Capture
     out, error = capsys.readouterr()
     assert out == "a robot. a\n"
     assert error.startswith("blank 1: 'b' ")
-    for words in ["generate", "a"], ["next", "a", "-k", "3"]:
-        assert main([*words, "--model", str(filler), "--device", "cpu"]) == 2
+    for words in ["generate", "a", "--model"], ["next", "a", "-k", "3", "--model"], ["verify"]:
+        assert main([*words, str(filler), "--device", "cpu"]) == 2
         error = capsys.readouterr().err
         assert "sees the whole text at once and cannot continue one" in error
         assert error.count("\n") == 1

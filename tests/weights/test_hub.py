@@ -16,7 +16,7 @@ import pytest
 
 from glassgpt.cli import terminal
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
-from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer, registry
+from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer
 from tests.weights import standin_hub
 from tests.weights.conftest import assert_same, random_checkpoint, write_shards
 from tests.weights.standin_hub import COMMIT, Hub, Running

@@ -24,6 +24,7 @@ from glassgpt.generate.text import Tokenizer
 
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 MAX_COMPILED = 64  # grammars of an engine that are kept
+MAX_ENCODED = 10_000  # texts
 
 
 class Constraint:
@@ -130,6 +131,7 @@ class _Vocabulary:
 
     def __init__(self, tokenizer: Any, vocab_size: int, eos: Sequence[int]) -> None:
         self._tokenizer = tokenizer
+        self._encoded: dict[str, list[int]] = {}  # what a grammar forces comes again and again
         self.eos_token_id = eos[0] if eos else vocab_size
         known = getattr(getattr(tokenizer, "data", None), "special", {}).values()
         special = {token for token in (*eos, *known) if token < vocab_size}
@@ -139,10 +141,14 @@ class _Vocabulary:
             self.tokens[token] = b"<|%d|>" % token  # a name; it stands for no text
 
     def __call__(self, text: str) -> list[int]:
-        try:
-            return list(self._tokenizer.encode(text))
-        except SettingError:  # a character-level vocabulary without one of these
-            return []
+        if text not in self._encoded:
+            if len(self._encoded) >= MAX_ENCODED:
+                self._encoded.clear()
+            try:
+                self._encoded[text] = list(self._tokenizer.encode(text))
+            except SettingError:  # a character-level vocabulary without one of these
+                self._encoded[text] = []
+        return self._encoded[text]
 
 
 def _explain(name: str, value: Any, message: str) -> str:

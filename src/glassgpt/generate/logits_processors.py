@@ -83,18 +83,20 @@ class LogitsProcessor:
         penalties = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.no_repeat_ngram)
         # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
         # for every token.
-        self.fixed = (
-            not self._longer
-            and constraint is None
-            and rule is None
-            and self._until <= len(prompt)
-            and all(setting is None for setting in penalties)
+        changing = (
+            rule is not None
+            or bool(self._longer)
+            or self._until > len(prompt)
+            or any(setting is not None for setting in penalties)
         )
-        self.any = bool(self._fixed) or not self.fixed
+        self.fixed = not changing and constraint is None
+        self.any = bool(self._fixed) or changing
 
     def push(self, token: int) -> None:
         if self.constraint is not None:
             self.constraint.push(token)
+        if not self.any:
+            return
         if self._rule is not None:
             self._rule.push(token)
         self._text.append(token)

@@ -109,8 +109,7 @@ class Sample:
             self.logprobs.append(logprob)
         if alternatives is not None:
             self.alternatives.append(alternatives)
-        if self.logits_processor.any:
-            self.logits_processor.push(token)
+        self.logits_processor.push(token)
         text, self._stopped = self._out.push(token)
         return text, self._stopped or self._constraint_complete
 

@@ -29,10 +29,10 @@ class NeuronTokens(NamedTuple):
 def parameter(gpt: GPT, name: str) -> Array:
     """A tensor of the model by OpenAI's name, such as `h.0.mlp.c_fc.weight`, in float32."""
     model: Any = gpt.model
-    weights = model.weights if isinstance(model, NumpyGPT2) else model.state_dict()
-    if name not in weights:
-        raise UserError(f"{gpt.name} has no tensor {name}: this part of it is not GPT-2's.")
-    return to_numpy(weights[name])
+    try:
+        return to_numpy(model.weights[name] if isinstance(model, NumpyGPT2) else model.get_parameter(name))
+    except (KeyError, AttributeError):
+        raise UserError(f"{gpt.name} has no tensor {name}: this part of it is not GPT-2's.") from None
 
 
 def head_weight(gpt: GPT) -> Array:
@@ -66,13 +66,22 @@ class LensColumn:
 def lens_column(gpt: GPT, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] = ()) -> LensColumn:
     """The lens at a position, cell by cell, with the way of its tokens through the layers."""
     logits = lens_logits_at(gpt, trace, position)
-    k = min(k, logits.shape[1])
-    ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    ids = top_ids(logits, k)
     p = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
     p = (p / p.sum(axis=1, keepdims=True)).astype(np.float32)
     every = list(dict.fromkeys([*ids.ravel().tolist(), *tokens]))
-    ranks = np.stack([(logits > logits[:, token, None]).sum(axis=1) + 1 for token in every])
+    ordered = np.sort(logits, axis=1)
+    above = [np.searchsorted(row, own[every], "right") for row, own in zip(ordered, logits, strict=True)]
+    ranks = logits.shape[1] - np.stack(above, axis=1) + 1  # one more than there are larger ones
     return LensColumn(ids, np.take_along_axis(p, ids, axis=1), every, ranks)
+
+
+def top_ids(scores: Array, k: int) -> Array:
+    """The k largest of each row, largest first: without sorting all of them."""
+    k = min(k, scores.shape[1])
+    found = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(scores, found, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(found, order, axis=1)
 
 
 def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5) -> NeuronTokens:
@@ -91,5 +100,4 @@ def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k
     # LayerNorm subtracts the mean of its input, so that the mean of a direction is never seen.
     reads = (read - read.mean(axis=1, keepdims=True)) @ parameter(gpt, "wte.weight").T  # (n, V)
     writes = write @ head_weight(gpt).T
-    top = [np.argsort(-scores[:, :n_tokens], axis=1, kind="stable")[:, :k] for scores in (reads, writes)]
-    return NeuronTokens(*top)
+    return NeuronTokens(top_ids(reads[:, :n_tokens], k), top_ids(writes[:, :n_tokens], k))

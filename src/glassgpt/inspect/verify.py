@@ -25,9 +25,11 @@ from glassgpt.backend import (
     BACKENDS,
     Backend,
     ScoreRequest,
+    check_can_continue,
     is_torch_installed,
     load_backend,
 )
+from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.inspect.arrays import log_softmax, to_float64
 from glassgpt.model.numpy_backend import load_numpy_model
@@ -123,7 +125,9 @@ def verify(
     checkpoint: Checkpoint, planned: Sequence[Plan] | None = None, texts: Texts | None = None
 ) -> Iterator[Check]:
     """Run all checks that are planned, by default all there are; each result as soon as it is known."""
-    planned = list(plan(backends(), devices(), list(EPS))) if planned is None else planned
+    check_can_continue(checkpoint.config)
+    if planned is None:
+        planned = computable(checkpoint.config, list(plan(backends(), devices(), list(EPS))))
     if texts is None:
         on_cuda = any(device.startswith("cuda") for _, device, _ in planned)
         texts = sample_texts(checkpoint, CUDA_LENGTH if on_cuda else LENGTH)
@@ -144,6 +148,13 @@ def plan(wanted: Sequence[str], names: Sequence[str], dtypes: Sequence[str]) -> 
             for dtype in dtypes:
                 if (backend == "torch" or device == "cpu") and dtype in DTYPES[backend]:
                     yield backend, device, dtype
+
+
+def computable(config: Config, planned: Sequence[Plan]) -> Sequence[Plan]:
+    """Without backends that have only the published attention, where the model's is another."""
+    return (
+        planned if config.attention == Config.attention else [each for each in planned if each[0] == "torch"]
+    )
 
 
 def checks_of(backend: str) -> list[str]:

@@ -71,8 +71,8 @@ def why_not(config: Config, device: str | None = None, dtype: str | None = None)
 class NativeBackend:
     """Implements `glassgpt.backend.Backend` on CPUs."""
 
-    # What reading several tokens at once takes, as `generate.speculation.Cost` says it. Measured with the shipped
-    # model on two cores: 1.15 steps for 4 tokens, 1.3 for 6, 1.7 for 8, 4 for 16.
+    # What reading several tokens at once takes, as `generate.speculation.Cost` says it. Measured with the
+    # shipped model on two cores: 1.15 steps for 4 tokens, 1.3 for 6, 1.7 for 8, 4 for 16.
     verify_cost = (0.8, 0.1, 3, 7, 0.08, 0.2)
 
     def __init__(self, weights: Weights, rows: int = 1, context: int | None = None) -> None:
@@ -213,20 +213,24 @@ class Weights:
         if not self.handle:
             raise UserError(f"the native engine: {self.library.error().decode()}")
         weakref.finalize(self, self.library.delete, self.handle)
+        self._checkpoint = checkpoint
         for name in config.shapes():
             self._set(name, checkpoint)
         self.library.check_result(self.library.check(self.handle))
-        self._checkpoint = checkpoint
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of the weights, computed when it is asked for: it takes as long as loading them."""
+        """A hash of what is computed with these weights. Reads the file once more: it is seldom asked for."""
         hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
         for name in self.config.shapes():
-            packed = self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
-            for values in (self._checkpoint.tensors[name],) if packed is None else packed:
+            packed = self._packed(name)
+            for values in [self._checkpoint.tensors[name]] if packed is None else packed:
                 hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return hasher.hexdigest()[:32]
+
+    def _packed(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """The integers and scales of a matrix, where the file has them and they are computed with."""
+        return self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
 
     @property
     def n_bytes(self) -> int:
@@ -257,7 +261,7 @@ class Weights:
     def _set_matrix(
         self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None
     ) -> None:
-        packed = checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+        packed = self._packed(name)
         scale = None
         if packed is not None:  # (out, in)
             values, scale = np.ascontiguousarray(packed[0]), np.ascontiguousarray(packed[1], np.float32)
@@ -304,7 +308,8 @@ class _Cache:
         weights.library.check_result(
             weights.library.forward(
                 weights.handle, self.handle, len(counts),
-                *map(ints_at, (ints(rows), ints(starts), counts, ids)), _WANTED[wanted], floats_at(out), self.padded,
+                *map(ints_at, (ints(rows), ints(starts), counts, ids)),
+                _WANTED[wanted], floats_at(out), self.padded,
             )
         )  # fmt: skip
         return None if wanted == "none" else out[:, : weights.config.vocab_size]

@@ -20,16 +20,25 @@ from glassgpt.serve.settings import ServerSettings
 from glassgpt.serve.state import ServerState
 
 
-def make_app(pool: ModelPool, settings: ServerSettings | None = None) -> FastAPI:
-    """The server of a pool's models. They are loaded when it starts; until then /health is 503."""
+def make_app(
+    pool: ModelPool, settings: ServerSettings | None = None, wait_for_models: bool = False
+) -> FastAPI:
+    """The server of a pool's models. They are loaded while it starts; until then /health is 503.
+
+    With `wait_for_models` it starts with them loaded, and fails where one cannot be.
+    """
     settings = ServerSettings() if settings is None else settings
     state = ServerState(pool, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(state.load_models(pool.load_all))
-        yield
-        loading.cancel()
+        if wait_for_models:
+            await pool.load_all()
+            yield
+        else:
+            loading = asyncio.create_task(state.load_models(pool.load_all))
+            yield
+            loading.cancel()
         pool.close()
 
     app = FastAPI(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
 from glassgpt.model import GPT2, load_model
@@ -193,6 +194,7 @@ def plan_tune(
     if definition is None:
         find_sources(inputs)  # a missing file is noticed before a model is downloaded
     checkpoint = load_checkpoint(model)
+    check_attention(checkpoint.config, model)
     with callback.stage("reading the text, timing a few steps, measuring the validation loss"):
         if definition is None:
             run = prepare_run(
@@ -207,6 +209,14 @@ def plan_tune(
         run.adapter_for = model if not Path(model).exists() else str(Path(model).resolve())
     callback.on_plan(run)
     return run, target
+
+
+def check_attention(config: Config, model: str) -> None:
+    if config.attention != Config.attention:
+        raise SettingError(
+            f"tune writes a model for transformers, which has no attention {config.attention!r}. "
+            f"Train on instead: glassgpt train --init-from {model}"
+        )
 
 
 def run_tune(

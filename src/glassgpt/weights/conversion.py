@@ -81,6 +81,10 @@ def convert(
     written: Checkpoint = module.load(target)
     if checkpoint.tokenizer is not None:
         notes += _write_tokenizer_beside(checkpoint.tokenizer, written.tokenizer, target, format)
+    if checkpoint.score is not None and written.score is None:
+        notes.append(f"{format} files have no place for a classifier's head; it was left out")
+    if checkpoint.task is not None and written.task is None:
+        notes.append(f"{format} files have no place for the task; without task.toml it only generates text")
     tensors = [_compare_tensor(checkpoint, written, name) for name in checkpoint.config.shapes()]
     return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
 

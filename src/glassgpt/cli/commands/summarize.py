@@ -21,6 +21,9 @@ from glassgpt.cli.task_records import (
 )
 from glassgpt.errors import SettingError
 from glassgpt.tasks.records import TABLES, TEXT_FIELD, Problems, kind_of, read_records, source_of
+from glassgpt.weights import shipped_names
+
+SHIPPED = "summarize"
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +43,13 @@ def command(
     ],
     *,
     model: Annotated[
-        str, flag("a model made for summaries, or any other (zero-shot)", "MODEL")
-    ] = "summarize",
+        str | None,
+        flag(
+            "a model made for summaries, or any other (zero-shot)",
+            "MODEL",
+            default="summarize, if it is installed, else default",
+        ),
+    ] = None,
     zero_shot: Annotated[
         bool, flag("the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences", default="")
     ] = False,
@@ -54,8 +62,8 @@ def command(
     dtype: Dtype = None,
     json: Json = False,
 ) -> int:
-    """Summarize texts, offline, with the shipped model and its adapter. Of a text that is longer than the
-    model can read, it says which part the summary is of."""
+    """Summarize texts, offline. Of a text that is longer than the model can read, it says which part the
+    summary is of."""
     from glassgpt.tasks.summarize import summary_task
 
     if not files:
@@ -63,6 +71,8 @@ def command(
     for name in files:
         check_file(name)
     problems = make_problems()
+    if model is None:
+        model = SHIPPED if SHIPPED in shipped_names() else "default"
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = summary_task(gpt, zero_shot)
     given = {"beams": beams, "max_new_tokens": max_new_tokens, "seed": seed}

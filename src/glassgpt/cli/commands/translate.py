@@ -13,6 +13,7 @@ from glassgpt.cli.task_records import (
     Beams,
     File,
     Json,
+    default_model,
     finish,
     in_batches,
     make_problems,
@@ -36,7 +37,9 @@ def command(
     *,
     to: Annotated[str, flag("the language to translate into: fr or en", "LANGUAGE")],
     file: File = None,
-    model: Annotated[str, flag("a model made for translation", "MODEL")] = "en-fr",
+    model: Annotated[
+        str | None, flag("a model made for translation", "MODEL", default="en-fr, if it is installed")
+    ] = None,
     beams: Beams = None,
     whole_lines: Annotated[
         bool, flag("do not cut lines into sentences: the model learned single sentences", default="")
@@ -45,12 +48,13 @@ def command(
     dtype: Dtype = None,
     json: Json = False,
 ) -> int:
-    """Translate English into French or French into English, offline, with the model that comes along. The
-    translation is streamed to stdout; remarks go to stderr. A file gives a line for each of its records."""
+    """Translate English into French or French into English, offline. The translation is streamed to stdout;
+    remarks go to stderr. A file gives a line for each of its records."""
     from glassgpt.tasks.translate import translation_task
 
     problems = make_problems()
     records = read_inputs(text, file, "translate --to fr", problems)
+    model = default_model("en-fr", "recipes/translation") if model is None else model
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = translation_task(gpt, to)
     decoding: dict[str, Any] = {} if beams is None else {"beams": beams}

@@ -65,6 +65,7 @@ def command(
             "Leave out --dtype or --device."
         )
     checkpoint = load_checkpoint(model, progress=terminal.progress)
+    planned = planned if backend else list(verify.computable(checkpoint.config, planned))
     checks: list[Check] = []
     total = sum(len(verify.checks_of(each[0])) for each in planned)
     with terminal.progress(f"verifying {model}", total) as advance:

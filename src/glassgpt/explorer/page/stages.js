@@ -6,7 +6,7 @@ import { math } from "./math.js";
 import { GlassVector, limitOf } from "./vector.js";
 import { Drawn } from "./view.js";
 
-/** @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][], tokens: Token[], token: number, mask: boolean, scale: string}} Stages */
+/** @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][], tokens: Token[], token: number, mask: boolean, scale: string, name: string}} Stages */
 
 const TITLES = ["q · k", "÷ √d, mask", "softmax"];
 const NAME = 58;
@@ -59,7 +59,7 @@ export class GlassStages extends Drawn {
   show(shown) {
     this.#shown = shown;
     const { weights, tokens, token } = shown;
-    const subject = `${tokens.map(({ id }) => id).join()} ${token}`;
+    const subject = `${tokens.map(({ id }) => id).join()} ${token} ${shown.name}`;
     if (subject !== this.#subject) this.#at = [token, weights[token].indexOf(Math.max(...weights[token]))];
     this.#subject = subject;
     this.draw();

@@ -110,7 +110,7 @@ export const FIGURES = {
   tally: ({ tally, config }) => {
     const sum = (/** @type {(name: string) => boolean} */ of) => tally.rows.filter(({ name }) => of(name)).reduce((total, row) => total + row.count, 0);
     const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "hot"], ["attention", sum((name) => name.includes(".attn.")), "cool"], ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "mixed"], ["positions", sum((name) => name.startsWith("wpe")), "plain"]]);
-    return parts.flatMap(([name, count, kind], i) => [text(4, 27 + i * 26, name), box(82, 16 + i * 26, (150 * count) / parts[0][1], 15, kind), text(318, 28 + i * 26, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
+    return parts.flatMap(([name, count, kind], i) => [text(4, 19 + i * 24, name), box(82, 8 + i * 24, (150 * count) / parts[0][1], 15, kind), text(318, 20 + i * 24, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
   },
   why: (facts) => FIGURES.attention(facts),
   family: () => [...["encoder", "decoder"].flatMap((kind, i) => [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, kind, "middle")]), ...arrow(60, 54, 66, 54),

@@ -166,9 +166,11 @@ def patterns_json(cached: CachedTrace, layer: int | None) -> dict[str, Any]:
 
 def embedding_json(cached: CachedTrace, position: int) -> dict[str, Any]:
     """The rows of both tables at a position, and their sum, which enters block 0."""
-    found = cached.trace.read(*EMBEDDING_STEPS)
     position = cached.check_position(position)
-    return {step: np.ascontiguousarray(found[step][position]) for step in EMBEDDING_STEPS}
+    steps = [step for step in EMBEDDING_STEPS if step != "wpe" or cached.gpt.config.has_wpe]
+    found = cached.trace.read(*steps)
+    rows = {step: np.ascontiguousarray(found[step][position]) for step in steps}
+    return {"wpe": np.zeros_like(rows["wte"])} | rows
 
 
 def lens_column_json(cached: CachedTrace, position: int, token: int | None) -> dict[str, Any]:

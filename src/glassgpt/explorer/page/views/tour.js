@@ -135,9 +135,10 @@ class GlassTour extends HTMLElement {
     const view = step ? document.querySelector(`glass-${step.look}`) : null;
     const pane = view?.closest(".pane") ?? null;
     const part = (step?.at && [...(view?.querySelectorAll(step.at) ?? [])].find((found) => found.getClientRects().length > 0)) || null;
-    for (const other of document.querySelectorAll(".lit")) if (other !== pane && other !== part) other.classList.remove("lit");
+    for (const other of document.querySelectorAll(".pane.lit")) if (other !== pane) other.classList.remove("lit");
+    for (const other of document.querySelectorAll(".lit-part")) if (other !== part) other.classList.remove("lit-part");
     pane?.classList.add("lit");
-    part?.classList.add("lit");
+    part?.classList.add("lit-part");
     if (!pane) return;
     this.dataset.side = pane.classList.contains("panel") ? "left" : "right";
     bringIntoSight(/** @type {HTMLElement} */ (part ?? pane), small.matches ? innerHeight - this.offsetHeight : innerHeight);

@@ -1,6 +1,6 @@
 // Why this word? What a next token's logit is owed to: the tokens of the text, and the parts of the model. And steering.
 
-import { api } from "../api.js";
+import { api, isAbort, messageOf } from "../api.js";
 import { diverging, el, exchange, format, percent, put, short, svg, visible, colour } from "../draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../sampling.js";
@@ -63,15 +63,21 @@ class GlassWhy extends Panel {
         const id = target !== null && target < sampler.size ? target : sampler.order[0];
         this.#words = texts;
         this.#showTitle(trace, token, id, sampler);
-        const known = METHODS.some(([name]) => name === method) ? method : METHODS[0][0];
         const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
-        // What cannot be had (gradients need torch, and a text that is not too long) is said in its own place.
-        const direct = await ask("direct_logit_attribution");
-        this.#showParts(direct, id);
-        return { trace, token, id, found: await ask(known) };
+        void this.#askTokens(trace, token, ask(METHODS.some(([name]) => name === method) ? method : METHODS[0][0]));
+        return { id, found: await ask("direct_logit_attribution") };
       }),
-      ({ found }) => this.#showTokens(trace, token, found.scores ?? []),
+      ({ id, found }) => this.#showParts(found, id),
     );
+  }
+
+  /** What cannot be had (gradients need torch, and not too long a text) is said in its own place. @param {Trace} trace @param {number} token @param {Promise<Attribution>} asked */
+  async #askTokens(trace, token, asked) {
+    try {
+      this.#showTokens(trace, token, (await asked).scores ?? []);
+    } catch (error) {
+      if (!isAbort(error)) put(this.#tokens, el("p", { class: "problem", role: "alert" }, messageOf(error)));
+    }
   }
 
   /** @param {Trace} trace @param {number} token @param {number} id @param {Sampler} sampler */

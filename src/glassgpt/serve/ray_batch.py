@@ -1,0 +1,184 @@
+"""Completions or scores for large files, as a Ray Data pipeline that can be stopped and started again.
+
+    python -m glassgpt.serve.ray_batch prompts.jsonl out/ --model gpt2 --max-new-tokens 64 --workers 8
+    python -m glassgpt.serve.ray_batch corpus.parquet out/ --column text --score
+
+The input, .jsonl or .parquet, has a column of texts. It is divided into parts of `--rows` rows. A worker (an
+actor with the model, on any machine of the cluster) takes a part, computes it, and writes
+out/part-NNNNNN.jsonl, under a temporary name first: what exists is finished. Started again, only missing
+parts are computed, and since the seed of a row follows from its number, the result is the same. All machines
+must see both folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgpt.errors import SettingError
+from glassgpt.files import atomic_write
+
+ROWS = 256
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of the input: where they begin, and where the result goes."""
+
+    source: str
+    target: str
+    first: int  # the number of its first row
+    offset: int  # of jsonl, in bytes
+    rows: int
+
+
+def find_parts(source: Path, out: Path, rows: int) -> list[Part]:
+    """The input in parts, whether they are finished or not."""
+
+    def part(number: int, offset: int) -> Part:
+        return Part(str(source), str(out / f"part-{number:06}.jsonl"), number * rows, offset, rows)
+
+    if source.suffix == ".parquet":
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+        total = pq.ParquetFile(source).metadata.num_rows
+        return [part(number, 0) for number in range(-(-total // rows))]
+    if source.suffix != ".jsonl":
+        raise SettingError(f"{source.name} is neither .jsonl nor .parquet. Convert it first.")
+    parts, offset = [], 0
+    with source.open("rb") as lines:
+        for number, line in enumerate(lines):
+            if number % rows == 0:
+                parts.append(part(number // rows, offset))
+            offset += len(line)
+    return parts
+
+
+def read_part(part: Part, column: str) -> list[str]:
+    """The texts of a part."""
+    texts = list(islice(_read_texts(part, column), part.rows))
+    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise SettingError(
+            f"row {part.first + wrong:,} of {part.source} has no text in {column!r}. See --column."
+        )
+    return texts
+
+
+def _read_texts(part: Part, column: str) -> Iterator[Any]:
+    if part.source.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(part.source, columns=[column])
+        yield from table.slice(part.first, part.rows)[column].to_pylist()
+        return
+    with open(part.source, "rb") as lines:
+        lines.seek(part.offset)
+        for line in lines:
+            row = json.loads(line)
+            yield row.get(column) if isinstance(row, dict) else None
+
+
+class Worker:
+    """A model on some machine of the cluster, which computes parts."""
+
+    def __init__(self, model: str, column: str, score: bool, settings: dict[str, Any], seed: int) -> None:
+        import glassgpt
+
+        self.gpt = glassgpt.load(model)
+        self.column = column
+        self.score = score
+        self.settings = settings
+        self.seed = seed
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        part = Part(**row)
+        texts = read_part(part, self.column)
+        found = self.score_texts(texts) if self.score else self.complete(texts, part.first)
+        lines = [json.dumps({"row": part.first + i, **each}) for i, each in enumerate(found)]
+        with atomic_write(part.target) as path:
+            path.write_text("".join(line + "\n" for line in lines), "utf-8")
+        return {"rows": len(texts)}
+
+    def complete(self, texts: list[str], first: int) -> list[dict[str, Any]]:
+        found = []
+        for number, text in enumerate(texts):
+            one = self.gpt.generate(text, seed=self.seed + first + number, **self.settings)
+            found.append({"text": one.text, "tokens": one.tokens, "finish_reason": one.finish_reason})
+        return found
+
+    def score_texts(self, texts: list[str]) -> list[dict[str, Any]]:
+        found = []
+        for text in texts:
+            ids = self.gpt.encode(text)[: self.gpt.backend.context]
+            one = self.gpt.generate(ids, max_new_tokens=0, prompt_logprobs=0)
+            known = [value for value in one.prompt_logprobs or [] if value is not None]
+            found.append({"logprob": float(np.sum(known)), "tokens": len(ids)})
+        return found
+
+
+def run(
+    source: Path,
+    out: Path,
+    *,
+    model: str = "default",
+    column: str = "prompt",
+    score: bool = False,
+    rows: int = ROWS,
+    workers: int = 1,
+    cpus: float = 1,
+    gpus: float = 0,
+    seed: int = 0,
+    **settings: Any,
+) -> tuple[int, int]:
+    """Compute what is missing; the number of rows computed now, and of parts that were there already."""
+    import ray
+
+    out.mkdir(parents=True, exist_ok=True)
+    parts = find_parts(source, out, rows)
+    missing = [part for part in parts if not Path(part.target).exists()]
+    if not missing:
+        return 0, len(parts)
+    data = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
+    done = data.map(
+        Worker,
+        fn_constructor_args=(model, column, score, settings, seed),
+        concurrency=min(workers, len(missing)),
+        num_cpus=cpus,
+        num_gpus=gpus,
+    )
+    return int(done.sum("rows") or 0), len(parts) - len(missing)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--column", default="prompt", help="of the texts")
+    parser.add_argument("--score", action="store_true", help="log-probabilities of the texts, no completions")
+    parser.add_argument("--rows", type=int, default=ROWS, help="of a part")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--cpus", type=float, default=1, help="of a worker")
+    parser.add_argument("--gpus", type=float, default=0, help="of a worker")
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=0)
+    args = vars(parser.parse_args())
+    if args["score"]:
+        del args["max_new_tokens"], args["temperature"]
+    rows, there = run(args.pop("source").resolve(), args.pop("out").resolve(), **args)
+    print(f"{rows} rows computed; {there} parts were there already")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""A little of tests/serve/attack.py: random requests never get a 5xx, nor anything undocumented."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.serve.attack import attack
+from tests.serve.conftest import ServerProcess
+
+pytest.importorskip("schemathesis")
+
+
+@pytest.mark.slow
+def test_random_requests_get_documented_answers(server: ServerProcess) -> None:
+    ended = attack(server.root, 10, "--phases", "fuzzing", "--generation-deterministic")
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    assert "10 passed" in ended.stdout
