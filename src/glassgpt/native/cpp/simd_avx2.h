@@ -4,9 +4,13 @@
 
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int TILE_TOKENS = 2, TILE_VECTORS = 1, GROUP_TOKENS = 2, ATTEND_QUERIES = 2, ATTEND_VECTORS = 1;
+#else
 constexpr int TILE_TOKENS = 4, TILE_VECTORS = 1;
 constexpr int GROUP_TOKENS = 2;
 constexpr int ATTEND_QUERIES = 4, ATTEND_VECTORS = 1;
+#endif
 
 struct F { __m256 a, b; };
 struct I { __m256i a, b; };

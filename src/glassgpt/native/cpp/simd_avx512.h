@@ -4,9 +4,13 @@
 
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)  // few instances, which compile in seconds
+constexpr int TILE_TOKENS = 2, TILE_VECTORS = 4, GROUP_TOKENS = 2, ATTEND_QUERIES = 2, ATTEND_VECTORS = 4;
+#else
 constexpr int TILE_TOKENS = 6, TILE_VECTORS = 4;        // 24 sums in 32 registers
 constexpr int GROUP_TOKENS = 3;                         // int4: two sums for each
 constexpr int ATTEND_QUERIES = 6, ATTEND_VECTORS = 4;
+#endif
 
 struct F { __m512 v; };
 struct I { __m512i v; };
