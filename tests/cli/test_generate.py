@@ -90,7 +90,9 @@ def test_samples_are_separated(glassgpt, tiny):
 
 
 def test_without_a_prompt_a_new_document_starts(glassgpt, tiny):
-    found = json.loads(glassgpt("generate", "--model", tiny, "--max-new-tokens", "3", "--json").out)
+    found = json.loads(
+        glassgpt("generate", "--model", tiny, "--max-new-tokens", "3", "--ignore-eot", "--json").out
+    )
     assert found["prompt"] is None
     assert len(found["tokens"]) == 3
 

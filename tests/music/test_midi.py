@@ -190,6 +190,8 @@ def test_messages_mean_what_a_second_reader_says(data: st.DataObject) -> None:
         path = midi(Path(folder) / "a.mid", *tracks)
         found, wanted = read_midi(path), read_with_mido(path)
     assert found.pitch.tolist() == wanted.pitch.tolist()
-    assert found.velocity.tolist() == wanted.velocity.tolist()
     assert np.allclose(found.start, wanted.start)
     assert np.allclose(found.end, wanted.end)
+    # Two strokes of one key at one moment (on two channels) have no order: the files do not say it.
+    notes = [sorted(zip(p.start.round(6), p.pitch, p.velocity, strict=True)) for p in (found, wanted)]
+    assert notes[0] == notes[1]

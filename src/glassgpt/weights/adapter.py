@@ -37,11 +37,14 @@ def detect(path: str | Path) -> bool:
 
 def load(path: str | Path) -> Checkpoint:
     """The model that the adapter is for, with its changes; computed at every access."""
-    from glassgpt.weights.registry import load_checkpoint
+    from glassgpt.weights.registry import load_checkpoint, resolve_model
 
     folder = Path(path)
     config = read_config(folder / "config.json")
-    base = load_checkpoint(read_base(folder))
+    base_path, _ = resolve_model(read_base(folder))
+    if detect(base_path):  # they could name each other endlessly
+        raise FileFormatError(f"{folder / ABOUT} names {base_path}, another adapter. Name a whole model.")
+    base = load_checkpoint(base_path)
     entries, _ = safetensors_file.open_tensors(folder / FILE)
     _check_entries(config, base, entries, folder)
     tensors = LazyTensors(
