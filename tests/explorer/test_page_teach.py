@@ -174,7 +174,7 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     state = page.state()
     assert (state["layer"], state["head"]) == where
     words_shown = page.texts(".tour-words")[0]
-    assert f"head {where[0]}.{where[1]}" in words_shown
+    assert f"block {where[0]}, head {where[1]}" in words_shown
     assert f"{100 * best:.0f}%" in words_shown
     # Closed, it gives everything back.
     page.press("1")

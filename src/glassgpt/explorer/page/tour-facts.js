@@ -60,5 +60,5 @@ export function lookedAt({ telling, trace }) {
   const { best } = telling;
   if (!best) return null;
   const word = trace.tokens.slice(best.first, best.last + 1).map(({ text }) => text).join("").trim();
-  return { word, share: best.share, from: trace.tokens[telling.position].text.trim() };
+  return { word, pieces: best.last + 1 - best.first, share: best.share, from: trace.tokens[telling.position].text.trim() };
 }

@@ -56,8 +56,8 @@ export const STEPS = [
   {
     title: "Up the tower",
     text: ({ config }) => [
-      `Each token has a column, and its list of numbers climbs it. On the way stand ${config.n_layer} blocks, all built alike, each with numbers of its own. A block never replaces what comes up: it reads it and adds something. What climbs is therefore called the residual stream.`,
-      "What would the model say if it had to answer half way? Each cell shows that guess. Low down it is vague; block by block it becomes the answer at the top.",
+      `Each token has a column, and its list of numbers climbs it. On the way stand ${config.n_layer} blocks, all built alike, each with numbers of its own. A block never replaces what comes up: it reads it, brought to a common scale (LayerNorm), and adds something. What climbs, carrying all that was added, is called the residual stream.`,
+      "What would the model say if it had to answer half way? Each cell shows that guess. The lowest row is the token itself; above it the guess is vague at first, and by and by it becomes the answer at the top.",
     ],
     go: () => "Walk up the last column with the arrow keys and see where the guess settles. Below the tower are the five best guesses of the cell; pin one to follow its rank.",
     state: (facts) => ({ view: "tower", layer: facts.config.n_layer - 1, head: facts.head }),
@@ -70,11 +70,11 @@ export const STEPS = [
     text: (facts) => {
       const seen = lookedAt(facts);
       return [
-        `What a word means depends on words before it. Attention is the one place where columns meet: here a token may fetch something from the tokens to its left. ${seen ? `In head ${facts.layer}.${facts.head}, “${seen.from}” looks back at “${seen.word}” with ${percent(seen.share)} of its attention.` : ""}`,
-        "Think of a meeting. Whoever needs to know something puts a question (the query, q). Everyone who spoke before holds up a card saying what they know about (the key, k). The better a card fits the question, the louder its holder is heard, and what is then said is the value (v). Query, key and value are three short lists; each token makes its own from its stream, with three matrices.",
+        `What a word means depends on words before it. Attention is the one place where columns meet: here a token may fetch something from the tokens to its left, and from itself. ${seen ? `In block ${facts.layer}, head ${facts.head}, “${seen.from}” looks back at “${seen.word}” with ${percent(seen.share)} of its attention${seen.pieces > 1 ? `, its ${seen.pieces} tokens together` : ""}.` : ""}`,
+        "Think of a meeting. Whoever needs to know something puts a question (the query, q). Everyone who spoke so far holds up a card saying what they know about (the key, k). The better a card fits the question, the louder its holder is heard, and what is then said is the value (v). Query, key and value are three short lists; each token makes its own from its stream, with three tables of learned numbers (matrices).",
       ];
     },
-    go: () => "The row “softmax” is how much the lit token listens to each of the others. Choose another token, and see whom it listens to.",
+    go: () => "The last row of numbers is how much the underlined token listens to each of the others and to itself. Choose another token, and see whom it listens to.",
     state: (facts) => ({ view: "block", part: "scores", ...here(facts) }),
     look: "block",
     at: "glass-scores",
@@ -95,8 +95,8 @@ export const STEPS = [
   {
     title: "Why there is a mask",
     text: () => [
-      "The model is trained to guess each next word of a text, at all places at once. If a token could look to the right, it would simply read the answer, and learn nothing. So everything to the right is struck out before the softmax: half of the square is empty.",
-      "When the model writes, the future is not there anyway. And because nobody looks to the right, what was computed for earlier words never changes when a new one is added. That will save a lot of work later. A model that only reads, such as BERT, has no mask: there every token sees all others.",
+      "The model is trained to guess each next word of a text, at all places at once. If a token could look to the right, it would simply read the answer, and learn nothing. So everything to the right is struck out before the softmax: nearly half of the square is empty.",
+      "When the model writes, the future is not there anyway, but the mask stays, as it was in training. And because nobody looks to the right, what was computed for earlier words never changes when a new one is added. That will save a lot of work later. A model that only reads, such as BERT, has no mask: there every token sees all others.",
     ],
     go: () => "Point at cells of the three squares: products, scaled and masked, weights. Then switch the causal mask off (above the table) and see the triangle become a square.",
     state: (facts) => ({ view: "block", part: "pairs", ...here(facts) }),
@@ -119,7 +119,7 @@ export const STEPS = [
   {
     title: "Then each token thinks for itself",
     text: (facts) => [
-      `After the meeting everyone goes back to their desk. The second half of a block, the MLP, works on each column alone: it makes the list four times as wide (${facts.config.n_embd} → ${count(facts.config.d_mlp)}), lets a bend called GELU hold back whatever is negative, and presses it down again to the old width.`,
+      `After the meeting everyone goes back to their desk. The second half of a block, the MLP, works on each column alone: it makes the list four times as wide (${facts.config.n_embd} → ${count(facts.config.d_mlp)}), holds back whatever is negative (a curve called GELU does this), and presses it down again to the old width.`,
       `Two thirds of a block’s numbers are here. Much of what the model seems to know about the world is stored in these rows: a certain pattern in, a certain nudge out.`,
     ],
     go: () => "The strongest of the inner numbers, the neurons, are listed: the words each one reads and writes, and where in the text it fires.",
@@ -131,7 +131,7 @@ export const STEPS = [
   {
     title: "Out at the top: a score for every word",
     text: ({ next, config }) => [
-      `The stream has passed the last block and is normalised once more. Now it is compared with each of the ${count(config.vocab_size)} rows of the token table, the same table it came from: the product with a row is that token’s score, its logit. “${next[0].text.trim()}” scores ${next[0].logit.toFixed(1)}.`,
+      `The stream has passed the last block and is brought to a common scale once more. Now it is compared with each of the ${count(config.vocab_size)} rows of the token table, the same table it came from: the product with a row is that token’s score, its logit. “${next[0].text.trim()}” scores ${next[0].logit.toFixed(1)}.`,
       "A softmax turns all the scores into probabilities. Only the last column matters for the next word; the others have predicted words that we can already read, which is how the model is marked in training.",
     ],
     go: () => "The table goes from product to probability. Choose a row to see the products themselves.",
@@ -143,7 +143,7 @@ export const STEPS = [
   {
     title: "Choosing one",
     text: () => [
-      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is sampled at random, and a few parameters shape the odds.",
+      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is sampled at random, and a few settings shape the odds.",
       "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a probability of p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
     ],
     go: () => "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then sample.",
@@ -156,7 +156,7 @@ export const STEPS = [
     title: "One word at a time, and a good memory",
     text: ({ trace }) => [
       "The chosen word joins the text, and all begins again for the one after it. To climb the whole tower anew for every old word would be a waste: since nobody may look to the right, the old columns cannot change.",
-      `So the keys and values of old tokens are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. For the last of these ${trace.tokens.length} tokens that is one column instead of ${trace.tokens.length}. The cache costs memory, and saves computing every earlier column again at each step.`,
+      `So the keys and values of old tokens are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. For the last of these ${trace.tokens.length} tokens that is one column instead of ${trace.tokens.length}. (Their queries are not needed again: a query is asked once, by its own column.) The cache costs memory, and saves computing every earlier column again at each step.`,
     ],
     go: () => "Press Play: the lit column is computed, the grey ones are cached. Compare the multiplications with and without.",
     state: (facts) => ({ view: "cache", ...here(facts) }),
@@ -167,10 +167,10 @@ export const STEPS = [
   {
     title: "What was learned",
     text: (facts) => [
-      `That is the whole machine. All of its skill lies in the numbers of its matrices, and they can be counted: ${count(facts.tally.total)}. Most of them, ${percent(share(facts, (name) => name.includes(".mlp.")))}, are in the MLPs of the blocks; ${percent(share(facts, (name) => name.includes(".attn.")))} are in attention, and ${percent(share(facts, (name) => name.startsWith("wte") || name.startsWith("lm_head")))} in the token table.`,
+      `That is the whole machine. All of its skill lies in the numbers of its matrices, its parameters, and they can be counted: ${count(facts.tally.total)}. The largest part, ${percent(share(facts, (name) => name.includes(".mlp.")))}, is in the MLPs of the blocks; ${percent(share(facts, (name) => name.includes(".attn.")))} are in attention, and ${percent(share(facts, (name) => name.startsWith("wte") || name.startsWith("lm_head")))} in the token table.`,
       "Nobody wrote these numbers. They began as noise and were moved a little, again and again, so that the true next word became a little likelier.",
     ],
-    go: () => "Every matrix is drawn to scale. Below it stands a well-known article’s own sum for GPT-2 small, and why it is 29,184 short.",
+    go: () => "Every matrix is drawn to scale. The three matrices for q, k and v are stored side by side, as c_attn. Below stands the sum for GPT-2 small from The Illustrated GPT-2, and why it is 29,184 short.",
     state: (facts) => ({ view: "tally", ...here(facts) }),
     look: "tally",
     at: "figure",
