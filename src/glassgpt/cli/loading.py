@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import glassgpt
 from glassgpt.cli import terminal
 from glassgpt.cli.options import flag
+from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -44,3 +45,14 @@ def waiting_for(model: str, what: str) -> AbstractContextManager[None]:
 
     local = model in shipped_names() or Path(model).exists()
     return terminal.spinner(what) if local else nullcontext()
+
+
+def default_model(name: str, recipe: str) -> str:
+    """A shipped model, if this installation has it."""
+    from glassgpt.weights import shipped_names
+
+    if name not in shipped_names():
+        raise UserError(
+            f"the model {name} is not part of this installation. Make it ({recipe}), or give --model."
+        )
+    return name

@@ -50,17 +50,6 @@ def read_inputs(text: str | None, file: str | None, command: str, problems: Prob
     return iter([Record(1, {TEXT_FIELD: text})])
 
 
-def default_model(name: str, recipe: str) -> str:
-    """A shipped model, if this installation has it."""
-    from glassgpt.weights import shipped_names
-
-    if name not in shipped_names():
-        raise UserError(
-            f"the model {name} is not part of this installation. Make it ({recipe}), or give --model."
-        )
-    return name
-
-
 def check_file(name: str) -> None:
     if name != "-" and not Path(name).exists():
         raise UserError(f"{name} does not exist. Check the path.")

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from glassgpt.cli import Command, terminal
-from glassgpt.cli.loading import Device, load
+from glassgpt.cli.loading import Device, default_model, load
 from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
 from glassgpt.errors import SettingError
 from glassgpt.music.sampling import Sampling
 
 if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
     from glassgpt.music.generate import Take
     from glassgpt.music.performance import Performance
 
+DEFAULT_MODEL = "music"
 MusicModel = Annotated[str, flag("a model of performances: a name, a folder or a file", "MODEL")]
 Midi = Annotated[Positional[str], flag("a MIDI file", "FILE", default="")]
 Out = Annotated[str, flag("the MIDI file to write; several takes are numbered", "FILE", short="-o")]
@@ -30,6 +32,12 @@ Training = Annotated[
 Json = Annotated[bool, flag("print what was made as JSON, one object per take", default="")]
 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
+
+
+def load_music(model: str, device: str | None, dtype: str | None = None, takes: int = 1) -> GPT:
+    if model == DEFAULT_MODEL and not Path(model).exists():
+        default_model(DEFAULT_MODEL, "recipes/music")
+    return load(model, device, dtype, takes)
 
 
 def command(
@@ -51,7 +59,7 @@ def sample(
     takes: Takes = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008  (frozen)
-    model: MusicModel = "music",
+    model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
     json: Json = False,
@@ -60,7 +68,7 @@ def sample(
     from glassgpt.music import generate
 
     check_midi_name(out)
-    gpt = load(model, device, None, takes)
+    gpt = load_music(model, device, None, takes)
     began = time.perf_counter()
     made = generate.sample(
         gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
@@ -78,7 +86,7 @@ def continue_(
     takes: Takes = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
-    model: MusicModel = "music",
+    model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
     json: Json = False,
@@ -90,7 +98,7 @@ def continue_(
 
     check_midi_name(out)
     primer = read_midi(midi)
-    gpt = load(model, device, None, takes)
+    gpt = load_music(model, device, None, takes)
     began = time.perf_counter()
     made = generate.continue_primer(
         gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
@@ -110,7 +118,7 @@ def accompany(
     takes: Takes = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
-    model: MusicModel = "music",
+    model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
     json: Json = False,
@@ -121,7 +129,7 @@ def accompany(
 
     check_midi_name(out)
     melody = read_midi(midi, None if track is None else [track])
-    gpt = load(model, device, None)
+    gpt = load_music(model, device, None)
     began = time.perf_counter()
     made = generate.accompany(
         gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
@@ -190,7 +198,7 @@ def roll(
     event: Annotated[int, flag("the event that attends; -1 is the last", "N")] = -1,
     layer: Annotated[int, flag("the layer whose heads are drawn; -1 is the last", "N")] = -1,
     head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
-    model: MusicModel = "music",
+    model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
 ) -> int:
     """Draw the piano roll of a MIDI file: time to the right, pitch upwards, loud notes dark. With
@@ -206,7 +214,7 @@ def roll(
         performance = performance.crop(0, seconds)
     arcs = []
     if attention:
-        gpt = load(model, device, None)
+        gpt = load_music(model, device, None)
         ids = PerformanceTokenizer(tokenizer_of(gpt).events.name).encode(performance).tolist()
         arcs = attention_arcs(gpt, ids, event, layer, head if head else None)
     write_roll(draw_roll(performance, Path(midi).name, arcs=arcs), out)
@@ -280,7 +288,7 @@ def evaluate(
     """Score the pieces of a split: the negative log-likelihood per event, in nats, as papers report it."""
     from glassgpt.music.evaluate import evaluate, read_pieces
 
-    gpt = load(model, device, "float32", 8)
+    gpt = load_music(model, device, "float32", 8)
     found = evaluate(
         gpt.torch_model, list(read_pieces(data, split)), stride=stride, progress=terminal.progress
     )

@@ -6,14 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.loading import Device, Dtype, load
+from glassgpt.cli.loading import Device, Dtype, default_model, load
 from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.task_records import (
     BATCH,
     Beams,
     File,
     Json,
-    default_model,
     finish,
     in_batches,
     make_problems,
