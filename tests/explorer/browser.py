@@ -120,9 +120,12 @@ class Visit:
     def ready(self) -> Visit:
         """Wait until the page has the trace of its text, and has drawn it."""
         self.page.wait_for_selector("#status[data-is=ready]", state="attached")
-        view = self.page.locator("#sheet > *").evaluate("(view) => view.localName")
-        if view in DRAWN and self.js("store.cursor.layer >= 0"):
-            self.page.wait_for_selector(DRAWN[view], state="attached")
+        self.until(
+            "(() => { const view = document.querySelector('#sheet > *')?.localName;"
+            " const waits = view in given && store.cursor.layer >= 0;"
+            " return !waits || document.querySelector(given[view]) !== null; })()",  # asked anew each time: the tour may turn to another view meanwhile
+            DRAWN,
+        )
         return self.painted()
 
     def painted(self) -> Visit:

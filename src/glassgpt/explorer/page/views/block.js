@@ -129,14 +129,16 @@ class GlassBlock extends GlassView {
       api.get(`/trace/${trace.id}/mlp?${at}&position=${token}`, { slot: "block-mlp" }),
       wide ? null : api.get(`/trace/${trace.id}/scores?${at}&head=${head}`, { slot: "block-scores" }),
     ];
-    void this.load(Promise.all(requests), ([attention, mlp, matrices]) => {
+    const all = Promise.all(requests);
+    void this.load(all, ([attention, mlp, matrices]) => {
       if (store.trace !== trace) return;
       [this.#head, this.#mlp, this.#matrices] = [attention, mlp, matrices];
       this.#showAll(layer);
       this.#showFrame();
       if (store.get().part !== this.#part) this.#goTo(store.get().part);
     });
-    void api.get(`/trace/${trace.id}/neurons?${at}&position=${token}`, { slot: "block-neurons" }).then(({ neurons }) => store.trace === trace && this.#showNeurons(neurons, layer), () => {});
+    const strongest = api.get(`/trace/${trace.id}/neurons?${at}&position=${token}`, { slot: "block-neurons" });
+    Promise.all([strongest, all]).then(([{ neurons }, [, mlp]]) => store.trace === trace && this.#showNeurons(neurons, mlp, layer), () => {});
   }
 
   /** @param {Record<string, number[]>} found */
@@ -252,11 +254,10 @@ class GlassBlock extends GlassView {
     return `${store.trace?.id} ${layer} ${store.cursor.token}`;
   }
 
-  /** @param {Neuron[]} neurons @param {number} layer */
-  #showNeurons(neurons, layer) {
-    const { trace } = store;
-    const [found, { token }] = [this.#mlp, store.cursor];
-    if (!trace || !found) return;
+  /** @param {Neuron[]} neurons @param {MlpSteps} found @param {number} layer */
+  #showNeurons(neurons, found, layer) {
+    const { trace, cursor: { token } } = store;
+    if (!trace) return;
     const grown = this.#neurons.dataset.of !== this.#subject(layer);
     this.#neurons.dataset.of = this.#subject(layer);
     const tokens = (/** @type {string[]} */ texts) => texts.map((text) => el("span", { class: "said" }, short(text, 12)));
