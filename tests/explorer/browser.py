@@ -120,10 +120,11 @@ class Visit:
     def ready(self) -> Visit:
         """Wait until the page has the trace of its text, and has drawn it."""
         self.page.wait_for_selector("#status[data-is=ready]", state="attached")
+        # Asked anew each time: the tour may turn to another view meanwhile.
         self.until(
             "(() => { const view = document.querySelector('#sheet > *')?.localName;"
             " const waits = view in given && store.cursor.layer >= 0;"
-            " return !waits || document.querySelector(given[view]) !== null; })()",  # asked anew each time: the tour may turn to another view meanwhile
+            " return !waits || document.querySelector(given[view]) !== null; })()",
             DRAWN,
         )
         return self.painted()
