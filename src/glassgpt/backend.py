@@ -138,6 +138,19 @@ class Backend(Protocol):
         ...
 
 
+class HostArrays:
+    """The part of a backend that is nothing to do where logits are numpy arrays in the host's memory."""
+
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def array(self, values: np.ndarray) -> Array:
+        return values
+
+    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
+        return lambda: values
+
+
 # Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
 BACKENDS = {
     "native": "glassgpt.native.backend:NativeBackend",

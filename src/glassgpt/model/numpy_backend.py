@@ -6,12 +6,12 @@ Every sequence is computed by itself, so what it gets does not depend on the oth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import Array, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
+from glassgpt.backend import Array, HostArrays, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
 
@@ -22,7 +22,7 @@ DTYPES = {"float32": np.float32, "float64": np.float64}
 CHUNK = 128  # tokens whose logits are held at a time where tokens are scored
 
 
-class NumpyBackend:
+class NumpyBackend(HostArrays):
     """Implements `glassgpt.backend.Backend` in numpy."""
 
     def __init__(self, model: NumpyGPT2, rows: int = 1, context: int | None = None) -> None:
@@ -100,15 +100,6 @@ class NumpyBackend:
         for row, ids in zip(out, batch, strict=True):
             row[: len(ids)] = self.model(np.array([ids]))[0]
         return out
-
-    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function
-
-    def array(self, values: np.ndarray) -> Array:
-        return values
-
-    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
-        return lambda: values
 
     def fingerprint(self) -> str:
         hasher = hashlib.sha256(repr(self.config).encode())

@@ -6,12 +6,12 @@ import functools
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassgpt.backend import Array, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
+from glassgpt.backend import Array, HostArrays, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.native.library import doubles_at, floats_at, ints, ints_at, load_library
@@ -68,7 +68,7 @@ def why_not(config: Config, device: str | None = None, dtype: str | None = None)
     return None
 
 
-class NativeBackend:
+class NativeBackend(HostArrays):
     """Implements `glassgpt.backend.Backend` on CPUs."""
 
     # What reading several tokens at once takes, as `generate.speculation.Cost` says it. Measured with the
@@ -156,15 +156,6 @@ class NativeBackend:
         for out, ids in zip(found, batch, strict=True):
             out[: len(ids)] = cache.forward([0], [0], [ids], "all")
         return found
-
-    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function
-
-    def array(self, values: np.ndarray) -> Array:
-        return values
-
-    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
-        return lambda: values
 
     def fingerprint(self) -> str:
         return self.weights.fingerprint

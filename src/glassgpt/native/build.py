@@ -45,7 +45,6 @@ X86_FLAGS = {
     "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],
     "kernels_avx512.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c".split(),
 }
-ARM_FLAGS = {"kernels_neon.cpp": ["-march=armv8.2-a+dotprod+fp16"]}
 
 
 class BuildError(Exception):
@@ -82,13 +81,13 @@ def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | 
     if sys.platform != "win32":
         flags += ["-fPIC", "-pthread"]
     machine = machine_of(compiler)
-    special = X86_FLAGS if machine.startswith("x86_64") else ARM_FLAGS if machine.startswith("a") else {}
+    special = X86_FLAGS if machine.startswith("x86_64") else {}
     with tempfile.TemporaryDirectory() as scratch:
 
         def compile_one(source: Path) -> str:
             out = str(Path(scratch) / f"{source.stem}.o")
             command = [*compiler, *flags, *special.get(source.name, []), "-c", str(source), "-o", out]
-            if sanitize and source.name not in (*X86_FLAGS, *ARM_FLAGS):
+            if sanitize and source.name not in X86_FLAGS:
                 command += UNDEFINED
             if source.name in special and not succeeds(
                 command

@@ -6,11 +6,9 @@ import dataclasses
 import json as jsonlib
 from typing import Annotated
 
-from tyro.conf import Positional
-
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.parse import flag
+from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import read_prompt
 
 

@@ -29,6 +29,10 @@ Training = Annotated[
     str | None,
     flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR", default=""),
 ]
+Synthesizer = Annotated[
+    Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
+]
+Soundfont = Annotated[str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
 Json = Annotated[bool, flag("print what was made as JSON, one object per take", default="")]
 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
@@ -143,12 +147,8 @@ def render(
     midi: Midi,
     *,
     out: Annotated[str, flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
-    synthesizer: Annotated[
-        Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
-    ] = "auto",
-    soundfont: Annotated[
-        str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")
-    ] = None,
+    synthesizer: Synthesizer = "auto",
+    soundfont: Soundfont = None,
 ) -> int:
     """Write the sound of a MIDI file. FluidSynth plays it if it is installed, else a small built-in piano."""
     from glassgpt.music.midi import read_midi
@@ -164,12 +164,8 @@ def render(
 def play(
     midi: Midi,
     *,
-    synthesizer: Annotated[
-        Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
-    ] = "auto",
-    soundfont: Annotated[
-        str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")
-    ] = None,
+    synthesizer: Synthesizer = "auto",
+    soundfont: Soundfont = None,
 ) -> int:
     """Play a MIDI file aloud, with the first player that this machine has."""
     import tempfile

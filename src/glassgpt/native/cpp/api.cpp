@@ -44,8 +44,6 @@ std::vector<const Kernels*> available() {
                         __builtin_cpu_supports("avx512vnni");
     if (avx2 && avx2_kernels()) found.push_back(avx2_kernels());
     if (avx512 && avx512_kernels()) found.push_back(avx512_kernels());
-#else
-    if (neon_kernels()) found.push_back(neon_kernels());
 #endif
     return found;
 }

@@ -71,7 +71,6 @@ struct Kernels {
 const Kernels* portable_kernels();
 const Kernels* avx2_kernels();     // nullptr where they were not compiled or the CPU has no such instructions
 const Kernels* avx512_kernels();
-const Kernels* neon_kernels();
 
 // float16 <-> float32 without hardware for it, rounding to nearest even.
 inline float half_to_float(uint16_t h) {

@@ -1,3 +1,0 @@
-#include "kernels.h"
-
-const glassgpt::Kernels* glassgpt::neon_kernels() { return nullptr; }
