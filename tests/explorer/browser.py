@@ -143,14 +143,29 @@ class Visit:
 
     def js(self, expression: str, argument: Any = None) -> Any:
         """A value of the page; `store` and `api` are the page's own modules."""
-        get = "Promise.all([import('/store.js'), import('/api.js')])"
-        if self.page.url.startswith("file:"):
-            get = "Promise.all([import('glass/store.js'), import('glass/api.js')])"
+        self._modules()
         return self.page.evaluate(
-            f"async (given) => {{ const [{{ store }}, {{ api }}] = await {get};"
+            "async (given) => { const { store, api } = globalThis.modules;"
             f"return await ({expression}); }}",
             argument,
         )
+
+    def _modules(self) -> None:
+        """Put the page's modules where `js` finds them. Chromium may collect the promise of an `import()`
+        that nobody else waits for; asking again is harmless here, where nothing has been done yet."""
+        from playwright.sync_api import Error
+
+        where = "glass" if self.page.url.startswith("file:") else ""
+        for attempt in range(5):
+            try:
+                self.page.evaluate(
+                    f"async () => {{ globalThis.modules ??= {{"
+                    f" ...await import('{where}/store.js'), ...await import('{where}/api.js') }}; }}"
+                )
+                return
+            except Error as error:
+                if attempt == 4 or "garbage collected" not in str(error):
+                    raise
 
     def until(self, expression: str, argument: Any = None) -> Any:
         """The first value that is something. (Playwright's own waiting uses eval, which the page forbids.)"""
