@@ -6,6 +6,9 @@ import asyncio
 import base64
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,8 +20,10 @@ import glassgpt
 from glassgpt.errors import ModelNotFoundError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
+from glassgpt.serve.app import make_app
 from glassgpt.serve.models import ModelPool, ModelSpec, find_models
 from glassgpt.serve.recent import RecentRequests
+from glassgpt.serve.settings import ServerSettings
 from tests.conftest import SHIPPED
 from tests.serve.conftest import app_client, complete, refused
 
@@ -195,10 +200,25 @@ def loader(gpt: GPT) -> Loaded:
 def make_pool(loader: Any, names: str, models: float | None) -> ModelPool:
     """A pool with memory for so many models."""
     specs = [ModelSpec(name, Path(name)) for name in names]
-    size = loader.gpt.config.n_parameters * 4 + 2 * loader.gpt.config.n_layer * 1024 * 128 * 4
     return ModelPool(
-        specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size)
+        specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size(loader.gpt))
     )
+
+
+def size(gpt: GPT) -> int:
+    return gpt.config.n_parameters * 4 + 2 * gpt.config.n_layer * 1024 * 128 * 4
+
+
+@contextmanager
+def pool_client(gpts: dict[str, GPT], models: float, **settings: Any) -> Iterator[TestClient]:
+    """A client of an app with several models, and memory for so many of them."""
+    specs = [ModelSpec(name, Path(str(i))) for i, name in enumerate(gpts)]
+    loaded = list(gpts.values())
+    memory = int(models * size(loaded[0]))
+    pool = ModelPool(specs, lambda path: loaded[int(path.name)], max_batch_size=1, max_memory=memory)
+    app = make_app(pool, ServerSettings(**settings), wait_for_models=True)
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        yield client
 
 
 def test_models_are_unloaded_least_recently_used_first(loader: Loaded) -> None:
@@ -243,6 +263,20 @@ def test_names_of_models() -> None:
         find_models(["mine=./not/there"])
 
 
+def test_recent_requests_are_bounded_in_tokens() -> None:
+    recent = RecentRequests(keep_minutes=10, max_tokens=10)
+    recent.begin("a", "tiny", [[1] * 4])
+    recent.begin("b", "tiny", [[1] * 4])
+    recent.append("b", 0, 0, 7)
+    assert [request.id for request in recent.latest()] == ["b", "a"]
+    recent.begin("c", "tiny", [[1] * 2])
+    assert [request.id for request in recent.latest()] == ["c", "b"]
+    recent.begin("d", "tiny", [[1] * 11])
+    assert recent.latest() == []
+    recent.begin("e", "tiny", [[1] * 10])
+    assert [request.id for request in recent.latest()] == ["e"]
+
+
 def test_recent_requests_are_bounded() -> None:
     recent = RecentRequests(keep_minutes=10, max_requests=2)
     for name in "abc":
@@ -275,16 +309,55 @@ def test_a_request_opens_in_the_explorer(gpt: GPT) -> None:
         page = client.get("/").text
         assert found["id"] in page
         assert "The &lt;b&gt;king&lt;/b&gt;" in page
-        response = client.get(f"/open/{found['id']}", follow_redirects=False)
-        assert response.status_code == 303
-        target, _, fragment = response.headers["location"].partition("#ids=")
-        ids = json.loads(unquote(fragment))
+        target, ids = follow(client, f"/open/{found['id']}")
         assert ids == gpt.encode("The <b>king</b>") + found["choices"][0]["token_ids"]
         assert "main.js" in client.get(target).text
         assert client.get(f"{target}main.js").status_code == 200
-        trace = client.post("/api/v1/trace", json={"ids": ids}).json()
+        trace = client.post(f"{target}api/v1/trace", json={"ids": ids}).json()
         assert [token["id"] for token in trace["tokens"]] == ids
-        assert client.get("/open/cmpl-unknown").status_code == 404
+        for path in ("/open/cmpl-unknown", f"/open/{found['id']}?prompt=1", f"/open/{found['id']}?sample=1",
+                     "/explorer/2/", "/explorer/x", "/explorer/1/../../x"):  # fmt: skip
+            assert client.get(path).status_code == 404, path
+        assert client.get("/explorer", follow_redirects=False).headers["location"] == target
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert client.get(f"{target}api/v1/model", headers=foreign).status_code == 403
         del client.headers["authorization"]
-        for path in ("/", target, "/api/v1/model", f"/open/{found['id']}"):
+        for path in ("/", target, f"{target}api/v1/model", f"/open/{found['id']}"):
             assert client.get(path).status_code == 401
+
+
+def follow(client: TestClient, path: str) -> tuple[str, list[int]]:
+    """Where a request opens: the address of an Explorer, and the ids that it gets."""
+    response = client.get(path, follow_redirects=False)
+    assert response.status_code == 303
+    target, _, fragment = response.headers["location"].partition("#ids=")
+    return target, json.loads(unquote(fragment))
+
+
+@pytest.mark.slow
+def test_requests_to_every_model_open_in_its_own_explorer(gpt: GPT) -> None:
+    """Also when the model was unloaded meanwhile, and whatever its name is."""
+    other = GPT(gpt.backend, gpt.tokenizer, "other", gpt._checkpoint)
+    names = ["first", "../b ä?#", "1"]
+    gpts = dict(zip(names, (gpt, other, gpt), strict=True))
+    with pool_client(gpts, models=1.5, explorer=True) as client:
+        pool = client.app.state.server.pool
+        targets = []
+        for name in names:
+            found = complete(client, model=name, prompt=["The king", "A"], n=2, max_tokens=2, seed=1,
+                             return_token_ids=True)  # fmt: skip
+            assert list(pool.loaded) == [name]
+            page = client.get("/").text
+            for index, choice in enumerate(found["choices"]):
+                prompt, sample = divmod(index, 2)
+                link = f"/open/{found['id']}" + (f"?prompt={prompt}&sample={sample}" if index else "")
+                assert f'"{escape(link)}"' in page
+                target, ids = follow(client, link)
+                assert ids == choice["prompt_token_ids"] + choice["token_ids"]
+            targets.append(target)
+        assert len(set(targets)) == 3
+        for target, name in zip(targets, names, strict=True):
+            (model,) = client.get(f"{target}api/v1/model").json()["models"]
+            assert model["name"] == gpts[name].name
+            assert client.post(f"{target}api/v1/trace", json={"ids": ids}).status_code == 200
+            assert list(pool.loaded) == [name]  # in use only as long as it is asked

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glassgpt.http.errors import ErrorFormat, error_response, field_error
 
-API = "/api/"
+API = "/api/"  # in a path, below whatever the app is mounted at
 
 # The page loads its own files only, has no inline scripts or styles, makes no HTML from strings (trusted
 # types without a policy), submits no forms and cannot be framed. Its images are blobs.
@@ -100,11 +100,14 @@ class SecurityMiddleware:
                 403,
                 f"Requests from the origin {origin[:100]!r} are not allowed: only this server's own page.",
             )
-        if scope["path"].startswith(API) and headers.get("sec-fetch-site", "none") not in (
+        if API in scope["path"] and headers.get("sec-fetch-site", "none") not in (
             "same-origin",
             "none",
         ):
             return 403, "Requests from another site's page are not allowed."
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Which of the two counts? Where a proxy and a server disagree, one request becomes two.
+            return 400, "A request has either Content-Length or Transfer-Encoding, not both."
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return 400, "Content-Length is not a number."
@@ -154,7 +157,7 @@ def add_headers(scope: Scope, send: Send) -> Send:
             headers = MutableHeaders(raw=message.setdefault("headers", []))
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store" if scope["path"].startswith(API) else "no-cache")
+            headers.setdefault("cache-control", "no-store" if API in scope["path"] else "no-cache")
         await send(message)
 
     return send_with_headers
