@@ -14,15 +14,18 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
 import glassgpt
 from glassgpt.errors import ModelNotFoundError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
+from glassgpt.serve import schemas
 from glassgpt.serve.app import make_app
 from glassgpt.serve.models import ModelPool, ModelSpec, find_models
 from glassgpt.serve.recent import RecentRequests
+from glassgpt.serve.schemas import CompletionRequest, DetokenizeRequest
 from glassgpt.serve.settings import ServerSettings
 from tests.conftest import SHIPPED
 from tests.serve.conftest import app_client, complete, refused
@@ -361,3 +364,90 @@ def test_requests_to_every_model_open_in_its_own_explorer(gpt: GPT) -> None:
             assert model["name"] == gpts[name].name
             assert client.post(f"{target}api/v1/trace", json={"ids": ids}).status_code == 200
             assert list(pool.loaded) == [name]  # in use only as long as it is asked
+
+
+# Errors of every route.
+
+
+def routes(client: TestClient) -> list[tuple[str, str]]:
+    """Every path of the document with the method it takes."""
+    paths = client.get("/openapi.json").json()["paths"]
+    return [(path.replace("{name}", "x"), method.upper()) for path, methods in paths.items() for method in methods]
+
+
+def assert_error(response: Any, status: int) -> None:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+
+
+def test_every_route_has_errors_of_one_shape(client: TestClient) -> None:
+    for path, method in routes(client):
+        other = "GET" if method == "POST" else "POST"
+        for wrong in (other, "PUT", "DELETE", "OPTIONS", "TRACE", "NONSENSE"):
+            response = client.request(wrong, path)
+            assert_error(response, 405)
+            assert response.headers["allow"] == method
+        assert_error(client.request(method, f"{path}/../nowhere/x"), 404)
+        assert_error(client.request(method, path, headers={"host": "evil.example"}), 403)
+        if method == "POST":
+            for body in (b"", b"[]", b"null", b"3", b'"a"', b"{", b'{"no_such_field": 1}'):
+                assert_error(client.post(path, content=body, headers={"content-type": "application/json"}), 400)
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+                response = client.post(path, content=b'{"prompt": "A"}', headers={"content-type": kind})
+                assert_error(response, 400)  # a form of another site cannot send JSON
+                assert "application/json" in response.json()["error"]["message"]
+    assert_error(client.get("/nowhere"), 404)
+    assert_error(client.get("/tokenizer_info?model=gpt-4"), 404)
+
+
+def test_chat_is_told_where_to_go(client: TestClient) -> None:
+    response = client.post("/v1/chat/completions", json={"model": SHIPPED, "messages": []})
+    assert_error(response, 404)
+    assert "/v1/completions" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "given"),
+    [
+        (CompletionRequest, {f"a{i}": 1 for i in range(1000)}),
+        (DetokenizeRequest, {"tokens": [-1] * 1000}),
+        (schemas.Ids, [-1] * 1000),
+        (schemas.Ids, [[]] * 1000),
+        (schemas.Prompt, {"a": 1}),
+    ],
+)
+def test_a_thousand_mistakes_are_one_error(schema: Any, given: Any) -> None:
+    """Four megabytes of them, an error each, took four seconds of the event loop."""
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(schema).validate_python(given)
+    assert error.value.error_count() == 1
+
+
+def test_one_request_has_bounds(client: TestClient) -> None:
+    """A few bytes cannot ask for a quarter of a million texts, nor for gigabytes of log-probabilities."""
+    error = refused(client, 400, prompt=["a"] * 2048, n=3, max_tokens=0)
+    assert error["param"] == "n"
+    assert refused(client, 400, prompt=["a"] * 50, best_of=128, max_tokens=1)["param"] == "n"
+    error = refused(client, 400, prompt="a", n=50, max_tokens=1000, logprobs=20)
+    assert error["param"] == "logprobs"
+    assert "1,050,000" in error["message"]
+    many = [[1] * 1000] * 50
+    assert refused(client, 400, prompt=many, logprobs=20, echo=True, max_tokens=0)["param"] == "logprobs"
+    assert refused(client, 400, prompt=many, prompt_logprobs=20, max_tokens=0)["param"] == "logprobs"
+
+
+def test_browsers_of_a_named_origin_may_send_openai_s_headers(gpt: GPT) -> None:
+    good = "https://good.example"
+    with app_client(gpt, cors_origins=(good,)) as client:
+        asked = {"origin": good, "access-control-request-method": "POST",
+                 "access-control-request-headers": "authorization,content-type,x-stainless-os"}  # fmt: skip
+        response = client.options("/v1/completions", headers=asked)
+        assert response.status_code == 200
+        assert "x-stainless-os" in response.headers["access-control-allow-headers"]
+        for foreign in ("https://evil.example", "null", "https://good.example.evil.example", "http://good.example"):
+            response = client.options("/v1/completions", headers={**asked, "origin": foreign})
+            assert response.status_code == 403
+            assert "access-control-allow-origin" not in response.headers

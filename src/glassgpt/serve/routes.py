@@ -48,6 +48,7 @@ COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
     403: {"model": ErrorResponse, "description": "The Host or the Origin is not allowed."},
     413: {"model": ErrorResponse, "description": "The body is too large."},
+    431: {"model": ErrorResponse, "description": "The headers are too large."},
     503: {"model": ErrorResponse, "description": "A model is being loaded, or the server is shutting down."},
 }
 MODEL_ERRORS: dict[int | str, dict[str, Any]] = {
