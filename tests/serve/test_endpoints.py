@@ -372,7 +372,9 @@ def test_requests_to_every_model_open_in_its_own_explorer(gpt: GPT) -> None:
 def routes(client: TestClient) -> list[tuple[str, str]]:
     """Every path of the document with the method it takes."""
     paths = client.get("/openapi.json").json()["paths"]
-    return [(path.replace("{name}", "x"), method.upper()) for path, methods in paths.items() for method in methods]
+    return [
+        (path.replace("{name}", "x"), method.upper()) for path, methods in paths.items() for method in methods
+    ]
 
 
 def assert_error(response: Any, status: int) -> None:
@@ -383,6 +385,7 @@ def assert_error(response: Any, status: int) -> None:
     assert error["message"]
 
 
+@pytest.mark.slow
 def test_every_route_has_errors_of_one_shape(client: TestClient) -> None:
     for path, method in routes(client):
         other = "GET" if method == "POST" else "POST"
@@ -394,8 +397,14 @@ def test_every_route_has_errors_of_one_shape(client: TestClient) -> None:
         assert_error(client.request(method, path, headers={"host": "evil.example"}), 403)
         if method == "POST":
             for body in (b"", b"[]", b"null", b"3", b'"a"', b"{", b'{"no_such_field": 1}'):
-                assert_error(client.post(path, content=body, headers={"content-type": "application/json"}), 400)
-            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+                assert_error(
+                    client.post(path, content=body, headers={"content-type": "application/json"}), 400
+                )
+            for kind in (
+                "text/plain",
+                "application/x-www-form-urlencoded",
+                "multipart/form-data; boundary=x",
+            ):
                 response = client.post(path, content=b'{"prompt": "A"}', headers={"content-type": kind})
                 assert_error(response, 400)  # a form of another site cannot send JSON
                 assert "application/json" in response.json()["error"]["message"]
@@ -439,6 +448,7 @@ def test_one_request_has_bounds(client: TestClient) -> None:
     assert refused(client, 400, prompt=many, prompt_logprobs=20, max_tokens=0)["param"] == "logprobs"
 
 
+@pytest.mark.slow
 def test_browsers_of_a_named_origin_may_send_openai_s_headers(gpt: GPT) -> None:
     good = "https://good.example"
     with app_client(gpt, cors_origins=(good,)) as client:
@@ -447,7 +457,12 @@ def test_browsers_of_a_named_origin_may_send_openai_s_headers(gpt: GPT) -> None:
         response = client.options("/v1/completions", headers=asked)
         assert response.status_code == 200
         assert "x-stainless-os" in response.headers["access-control-allow-headers"]
-        for foreign in ("https://evil.example", "null", "https://good.example.evil.example", "http://good.example"):
+        for foreign in (
+            "https://evil.example",
+            "null",
+            "https://good.example.evil.example",
+            "http://good.example",
+        ):
             response = client.options("/v1/completions", headers={**asked, "origin": foreign})
             assert response.status_code == 403
             assert "access-control-allow-origin" not in response.headers

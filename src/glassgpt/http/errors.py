@@ -112,7 +112,10 @@ def explain(problems: Sequence[Any]) -> tuple[str, str | None]:
     if first["type"] == "json_invalid":
         return "The body is not JSON.", None
     if first["type"] in ("model_attributes_type", "model_type") and not location:
-        return "The body is not a JSON object. Send one, with the header Content-Type: application/json.", None
+        return (
+            "The body is not a JSON object. Send one, with the header Content-Type: application/json.",
+            None,
+        )
     field = ".".join(location) if location else None
     reason = str(first["msg"]).removeprefix("Value error, ")
     return f"{field if field is not None else 'The body'}: {reason[:1].lower()}{reason[1:][:300]}", field

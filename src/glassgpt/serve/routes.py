@@ -19,9 +19,6 @@ from glassgpt.serve.completions import ClientDisconnected, Completion, check_fie
 from glassgpt.serve.metrics import CONTENT_TYPE
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import (
-    Completion as CompletionSchema,
-)
-from glassgpt.serve.schemas import (
     MAX_RESPONSE_LOGPROBS,
     MAX_SEQUENCES,
     CompletionRequest,
@@ -35,6 +32,9 @@ from glassgpt.serve.schemas import (
     TokenizeResponse,
     TokenizerInfo,
     Version,
+)
+from glassgpt.serve.schemas import (
+    Completion as CompletionSchema,
 )
 from glassgpt.serve.state import ServerState, StateDep
 

@@ -79,7 +79,7 @@ class Schema(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def keep_one_unknown(cls, given: Any) -> Any:
-        """One field that is not known is enough to refuse a body; an error for each of 300,000 takes seconds."""
+        """One unknown field is enough to refuse a body: an error for each of 300,000 takes seconds."""
         if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
             return given
         known = {field.alias or name for name, field in cls.model_fields.items()}
