@@ -9,6 +9,7 @@
 | throughput | tokens/s of 16 concurrent streams, and of one |
 | peers | the same against `transformers serve` on the same weights, alternating |
 | overload | ten times as many clients as rows: 429s, the queue, memory, and the time to the first token |
+| memory | resident memory after every thousand of 10,000 requests of all kinds |
 | loris | the latency of /health beside 500 sockets that send half a request |
 | invariance | 200 prompts: alone = in a batch = with a prefix in the cache, greedy |
 | kills | 200 clients that vanish at random moments: rows and memory afterwards |
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -227,6 +229,48 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def memory(args: argparse.Namespace) -> dict[str, Any]:
+    """Requests of all kinds: wrong ones, ones that nobody waits for, and one in four with a new schema."""
+    rng, kinds = random.Random(4), Counter[int]()
+
+    def fields(number: int) -> dict[str, Any]:
+        made = {"prompt": prompt(rng), "max_tokens": 4, "stream": rng.random() < 0.5}
+        more: list[dict[str, Any]] = [
+            {"echo": True, "logprobs": 5, "n": 2},
+            {"guided_json": {"enum": [f"{number}", number]}, "max_tokens": 8},
+            {"temperature": -number - 1},  # a 400
+            {"prompt": prompt(rng, 200)},
+        ]
+        return {**made, **rng.choice(more)}
+
+    async def one(port: int, number: int) -> None:
+        patience = rng.random() / 10 if rng.random() < 0.1 else 600
+        try:
+            kinds[(await asyncio.wait_for(ask(port, **fields(number)), patience)).status] += 1
+        except TimeoutError:
+            kinds[0] += 1
+
+    async def thousand(port: int, first: int) -> None:
+        numbers = iter(range(first, first + 1000))
+
+        async def client() -> None:
+            for number in numbers:
+                await one(port, number)
+
+        await asyncio.gather(*(client() for _ in range(16)))
+
+    with serving("--explorer", model=args.model) as server:
+        marks = [server.memory()]
+        for first in range(0, args.requests, 1000):
+            asyncio.run(thousand(server.port, first))
+            marks.append(server.memory())
+        left = server.metric("requests_running") + server.metric("requests_waiting")
+    return {
+        "answered": kinds[200], "refused": kinds[400], "abandoned": kinds[0], "rows_left": left,
+        "memory_mb": [round(mark) for mark in marks],
+    }  # fmt: skip
+
+
 def loris(args: argparse.Namespace) -> dict[str, Any]:
     import socket
 
@@ -342,7 +386,7 @@ def sigterm(args: argparse.Namespace) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "throughput": throughput, "peers": peers, "overload": overload, "loris": loris,
+    "throughput": throughput, "peers": peers, "overload": overload, "memory": memory, "loris": loris,
     "invariance": invariance, "kills": kills, "sigterm": sigterm,
 }  # fmt: skip
 
@@ -355,7 +399,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=64, help="of a stream")
     parser.add_argument("--short", type=int, default=16, help="tokens of a request in overload")
-    parser.add_argument("--requests", type=int, default=10_000, help="of overload")
+    parser.add_argument("--requests", type=int, default=10_000, help="of overload and memory")
     parser.add_argument("--max-queue", type=int, default=4, help="of overload")
     parser.add_argument("--model", default="default", help="of all parts but throughput and peers")
     parser.add_argument(
