@@ -80,7 +80,7 @@ test-clients: .venv/installed-dev
 # The server on a Ray cluster of two nodes, on this machine.
 test-ray:
 	$(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest httpx
 	.venv-ray/bin/python -m pytest -rs tests/serve/test_ray.py
 
 # Every dependency and its licence.
