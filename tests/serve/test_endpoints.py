@@ -322,6 +322,8 @@ def test_a_request_opens_in_the_explorer(gpt: GPT) -> None:
                      "/explorer/2/", "/explorer/x", "/explorer/1/../../x"):  # fmt: skip
             assert client.get(path).status_code == 404, path
         assert client.get("/explorer", follow_redirects=False).headers["location"] == target
+        long = client.post(f"{target}api/v1/trace", json={"text": "a" * 300_000})
+        assert long.status_code == 413
         foreign = {"sec-fetch-site": "cross-site"}
         assert client.get(f"{target}api/v1/model", headers=foreign).status_code == 403
         del client.headers["authorization"]

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import glassgpt
 from glassgpt.http.errors import ApiError, error_response, openai_error
+from glassgpt.http.middleware import LimitedBody, SecurityMiddleware
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.recent import RecentRequest
 from glassgpt.serve.state import ServerState, StateDep
@@ -25,6 +26,7 @@ from glassgpt.serve.state import ServerState, StateDep
 router = APIRouter(include_in_schema=False)
 
 MAX_LINKS = 16  # texts of one request
+MAX_BODY_BYTES = 256_000  # to the Explorer, as it has it by itself
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -136,7 +138,7 @@ class ExplorerMiddleware:
             # In use until the answer is sent; between two requests, the model may be unloaded.
             async with self.state.pool.use(name) as model:
                 inside = {**scope, "path": f"/{inner}", "raw_path": quote(f"/{inner}").encode()}
-                await self._get_explorer(model)(inside, receive, send)
+                await self._get_explorer(model)(inside, LimitedBody(receive, MAX_BODY_BYTES), send)
         except ApiError as error:
             response = error_response(
                 error.status_code, error.message, error.field, error.headers, code=error.code,
@@ -162,7 +164,6 @@ class ExplorerMiddleware:
 
 def make_explorer(model: LoadedModel) -> FastAPI:
     from glassgpt.explorer.app import make_app
-    from glassgpt.http.middleware import SecurityMiddleware
 
     app = make_app(model.gpt)
     # The server's own has checked the Host and the Origin, under the names that it was given.
