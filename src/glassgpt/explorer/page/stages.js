@@ -11,7 +11,7 @@ import { Drawn } from "./view.js";
 const TITLES = ["q · k", "÷ √d, mask", "softmax"];
 const NAME = 58; // room for the names of rows
 const TOP = 48; // and of columns
-const PHONE = 480; // below this width the matrices stand one below the other
+const PHONE = 400; // below this width the matrices stand one below the other
 
 /** The rows of a matrix. @param {Floats} array @returns {number[][]} */
 export function rowsOf({ shape: [rows, columns], data }) {

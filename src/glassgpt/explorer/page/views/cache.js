@@ -39,7 +39,7 @@ class GlassCache extends Panel {
 
   parts = [
     el("h2", {}, "Generation with a KV cache"),
-    el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
+    el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
       el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
@@ -148,7 +148,7 @@ class GlassCache extends Panel {
     const height = 58 + rows * (CELL.height + CELL.gap);
     const [ink, grey, accent, accentInk] = ["ink", "line-strong", "accent", "accent-ink"].map(colour);
     /** @type {SVGElement[]} */
-    const made = [label(0, 13, title, { "font-size": 13, fill: ink }), label(LEFT - 8, 13 + 24 + rows * (CELL.height + CELL.gap) - 17, "block", { "text-anchor": "end", "font-size": 9 })];
+    const made = [label(0, 13, title, { "font-size": 13, fill: ink })];
     const at = (/** @type {number} */ column) => LEFT + (column - first) * (cell + CELL.gap);
     for (let layer = 0; layer < rows; layer++) {
       const y = 24 + (rows - 1 - layer) * (CELL.height + CELL.gap);

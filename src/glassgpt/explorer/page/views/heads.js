@@ -90,7 +90,7 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "Each square is the attention of one head: rows look, columns are looked at. Point at a head to preview it, click to keep it; Shift-click ablates it, Ctrl-click draws several together."),
+      el("p", { class: "says" }, "Each square is one head: rows look, columns are looked at. Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
       el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
