@@ -314,10 +314,10 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     assert grid["right"] <= large["left"]  # side by side
     thumb = page.page.locator("glass-heads .thumb[data-layer='2'][data-head='3']")
     thumb.hover()
-    assert page.texts("glass-heads .large h3")[0].startswith("Head 2.3")
+    assert page.texts("glass-heads .large h2")[0].startswith("Head 2.3")
     assert page.state()["head"] == 0  # only a preview
     page.page.locator("h1").hover()
-    assert page.painted().texts("glass-heads .large h3")[0].startswith("Head 0.0")
+    assert page.painted().texts("glass-heads .large h2")[0].startswith("Head 0.0")
     thumb.click()
     assert (page.state()["layer"], page.state()["head"]) == (2, 3)
     rests = np.stack([trace.attention[layer] for layer in range(gpt.config.n_layer)])[:, :, 2:, 0].mean(

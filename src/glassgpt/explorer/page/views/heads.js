@@ -25,7 +25,7 @@ class GlassHeads extends GlassView {
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
   #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
-  #title = el("h3");
+  #title = el("h2");
   #edits = el("div", { class: "edits" });
   #together = el("div", { class: "choice together", role: "group", "aria-label": "Heads drawn together" });
   #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
