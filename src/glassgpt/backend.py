@@ -60,8 +60,14 @@ ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 
 
 class Backend(Protocol):
-    """A backend may also say `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at
-    least (64 otherwise). Prompts are cut at multiples of it, and begin alike only in whole chunks."""
+    """A backend may also have
+
+    - `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at least (64 otherwise).
+      Prompts are cut at multiples of it, and begin alike only in whole chunks.
+    - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed` as
+      bits, 32 tokens in each int32, the lowest first.
+    - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    """
 
     config: Config
     rows: int  # how many sequences the cache holds side by side

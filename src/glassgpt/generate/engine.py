@@ -41,9 +41,9 @@ from glassgpt.generate.sampling import (
     NOTHING,
     LogitEdits,
     SamplingParams,
-    draw_tokens,
     score_tokens,
     stack_params,
+    token_drawer,
 )  # fmt: skip
 from glassgpt.generate.settings import CONSTRAINTS, Settings
 from glassgpt.generate.speculation import Cost, DraftModel, Guess, Speculator, check_draft, guess_ahead
@@ -130,7 +130,7 @@ class Engine:
         self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
         self._sampling: SamplingState | None = None
-        self._draw_tokens = backend.capture(draw_tokens)
+        self._draw_tokens = token_drawer(backend)
 
     @property
     def busy(self) -> bool:
@@ -510,7 +510,7 @@ class Engine:
             state.params,
             state.random[:, state.used],
             state.edits,
-            None if allowed is None else self.backend.array(allowed),
+            allowed,
         )
         state.used += 1
         in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))

@@ -130,6 +130,28 @@ struct Step {
     void plan_tiles(int queries);
 };
 
+// Rows of logits of which each gives a token (sampling.cpp). The settings are those of generate/sampling.py.
+struct Draws {
+    struct Row {
+        double temperature, typical_p, top_p, min_p;  // infinity, infinity and 0 where a filter is off
+        double uniform;                               // in [0, 1)
+        int top_k;                                    // 1 to vocab_size
+    };
+    int n, vocab_size;
+    const float* logits;  // [row][ld]
+    int64_t ld;
+    const Row* rows;
+    int n_edits;              // changes of single logits in each row: l -> (l > 0 ? l / scale : l * scale) + shift
+    const int64_t* edit_ids;  // [row][n_edits]
+    const float *edit_scale, *edit_shift;
+    const uint32_t* allowed;  // [row][ld_allowed], a bit for each token, the lowest first; or null
+    int64_t ld_allowed;
+    int alternatives;  // how many of the likeliest tokens are reported, -1 for no log-probabilities at all
+    int64_t* tokens;   // [row]
+    double* report;    // [row][ld_report()]: the token, or -1 if no logit is finite; its log-probability; ids; theirs
+    int ld_report() const { return alternatives < 0 ? 1 : 2 + 2 * alternatives; }
+};
+
 class Engine {
 public:
     Engine(const Kernels* kernels, int n_threads);
@@ -146,6 +168,7 @@ public:
         int32_t* likeliest_allowed;
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
+    void draw(const Draws& draws);
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
 
     const Kernels* kernels;

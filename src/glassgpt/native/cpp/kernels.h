@@ -66,6 +66,8 @@ struct Kernels {
     void (*activate)(float* x, int n, int activation);
     // max over x, the index of the first that is as large, and sum(exp(x - max)), in float64.
     void (*softmax_sum)(const float* x, int n, float* best, int* argbest, double* sum);
+    // sum(exp((x - best) / temperature)), all in float64.
+    double (*weight_sum)(const float* x, int n, float best, double temperature);
 };
 
 const Kernels* portable_kernels();
