@@ -33,8 +33,8 @@ TASKS = ("one text", "prompt of 1,023", "16 texts", "64 texts")
 STEPS_IN_BATCH = 32
 OURS = ("glassgpt int8", "glassgpt int4")
 PEERS = (
-    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8",
-    "transformers bfloat16",
+    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "onnxruntime int8",
+    "ctranslate2 int8", "transformers bfloat16",
 )  # fmt: skip
 
 Step = Callable[[Any, int], Any]  # (ids (B, T), how many came before) -> the likeliest next tokens (B,)
@@ -170,9 +170,19 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
     """It has no step of its own: `generate_batch` runs the whole loop, and is timed so by `run_task`."""
     import ctranslate2 as ct
 
+    class Vocabulary:  # all that its converter asks of a tokenizer
+        bos_token = eos_token = unk_token = "t50256"
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"t{i}": i for i in range(50257)}
+
+    class Converter(ct.converters.TransformersConverter):  # type: ignore[misc, name-defined]
+        def load_tokenizer(self, *_: Any, **__: Any) -> Vocabulary:
+            return Vocabulary()
+
     path = folder / f"ctranslate2-{kind}"
     if not path.exists():
-        ct.converters.TransformersConverter(str(folder / "hf")).convert(str(path), quantization=kind)
+        Converter(str(folder / "hf")).convert(str(path), quantization=kind)
     generator = ct.Generator(str(path), intra_threads=threads, compute_type=kind)
 
     def generate(ids: list[list[int]], new: int) -> None:
@@ -189,6 +199,88 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
     reset: Any = lambda rows: None  # noqa: E731
     reset.generate = generate
     return reset  # type: ignore[no-any-return]
+
+
+def onnx_graph(folder: Path) -> Any:
+    """GPT-2 as ONNX Runtime's own tools write it: its fused attention, norm and GELU, the head for the last token."""
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+    from safetensors.numpy import load_file
+
+    weights = {k.removeprefix("transformer."): v for k, v in load_file(folder / "hf" / "model.safetensors").items()}
+    weights["head"] = weights["wte.weight"].T.copy()
+    nodes, inputs, outputs = [], [], []
+
+    def add(op: str, given: list[str], out: str, more: tuple[str, ...] = (), **attributes: Any) -> str:
+        domain = "com.microsoft" if op in ("Attention", "FastGelu") else ""
+        nodes.append(helper.make_node(op, given, [out, *more], domain=domain, **attributes))
+        return out
+
+    def product(x: str, name: str, out: str) -> str:
+        return add("Add", [add("MatMul", [x, f"{name}.weight"], f"{out}_"), f"{name}.bias"], out)
+
+    def norm(x: str, name: str, out: str) -> str:
+        return add("LayerNormalization", [x, f"{name}.weight", f"{name}.bias"], out, epsilon=1e-5)
+
+    x = add("Add", [add("Gather", ["wte.weight", "ids"], "tok"), add("Gather", ["wpe.weight", "at"], "pos")], "x")
+    for i in range(12):
+        h = f"h.{i}"
+        past = ["batch" if n == 1 else "past" if n == 3 else size for n, size in enumerate((2, 0, 12, 0, 64))]
+        inputs.append(helper.make_tensor_value_info(f"past{i}", onnx.TensorProto.FLOAT, past))
+        outputs.append(helper.make_tensor_value_info(f"present{i}", onnx.TensorProto.FLOAT, None))
+        given = [norm(x, f"{h}.ln_1", f"n{i}"), f"{h}.attn.c_attn.weight", f"{h}.attn.c_attn.bias", "", f"past{i}"]
+        mixed = add("Attention", given, f"a{i}", (f"present{i}",), num_heads=12, unidirectional=1)
+        x = add("Add", [x, product(mixed, f"{h}.attn.c_proj", f"p{i}")], f"y{i}")
+        wide = add("MatMul", [norm(x, f"{h}.ln_2", f"m{i}"), f"{h}.mlp.c_fc.weight"], f"w{i}")
+        wide = add("FastGelu", [wide, f"{h}.mlp.c_fc.bias"], f"g{i}")
+        x = add("Add", [x, product(wide, f"{h}.mlp.c_proj", f"q{i}")], f"x{i}")
+    weights["last"] = np.array(-1)
+    add("MatMul", [norm(add("Gather", [x, "last"], "end", axis=1), "ln_f", "final"), "head"], "logits")
+    ids = [helper.make_tensor_value_info(n, onnx.TensorProto.INT64, ["batch", "length"]) for n in ("ids", "at")]
+    logits = helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", 50257])
+    used = {name for node in nodes for name in node.input}
+    tensors = [numpy_helper.from_array(v, k) for k, v in weights.items() if k in used]
+    graph = helper.make_graph(nodes, "gpt2", [*ids, *inputs], [logits, *outputs], tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def onnxruntime(folder: Path, kind: str, threads: int) -> Reset:
+    import numpy as np
+    import onnxruntime as ort
+
+    path = folder / f"{kind}.onnx"
+    if not path.exists():
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        onnx.save(onnx_graph(folder), folder / "f32.onnx")
+        quantize_dynamic(
+            folder / "f32.onnx", path, per_channel=True, weight_type=QuantType.QInt8,
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )  # fmt: skip
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [out.name for out in session.get_outputs()]
+    value = ort.OrtValue.ortvalue_from_numpy
+
+    def reset(rows: int) -> Step:
+        past = [value(np.zeros((2, rows, 12, 0, 64), np.float32)) for _ in names[1:]]
+
+        def step(ids: Any, before: int) -> Any:
+            nonlocal past
+            ids = np.asarray(ids, np.int64)
+            at = np.tile(np.arange(before, before + ids.shape[1]), (rows, 1))
+            feeds = {"ids": value(np.ascontiguousarray(ids)), "at": value(at)}
+            feeds |= {f"past{i}": one for i, one in enumerate(past)}
+            logits, *past = session.run_with_ort_values(names, feeds)
+            return logits.numpy().argmax(axis=1)
+
+        return step
+
+    return reset
 
 
 def transformers(folder: Path, kind: str, threads: int) -> Reset:
@@ -214,8 +306,8 @@ def transformers(folder: Path, kind: str, threads: int) -> Reset:
 
 
 CONTESTANTS = {
-    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2,
-    "transformers": transformers,
+    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "onnxruntime": onnxruntime,
+    "ctranslate2": ctranslate2, "transformers": transformers,
 }  # fmt: skip
 
 
