@@ -161,8 +161,10 @@ def _explain(name: str, value: Any, message: str) -> str:
 
 
 def collect_masks(constraints: Sequence[Constraint | None], vocab_size: int) -> np.ndarray | None:
-    """Which tokens each sequence may draw, (B, V / 32) int32 with a bit for each token, the lowest first; None
-    if all may draw all."""
+    """Which tokens each sequence may draw, a bit for each, the lowest first: (B, V // 32 + 1) int32.
+
+    None if all may draw all.
+    """
     if all(constraint is None for constraint in constraints):
         return None
     bits = np.full((len(constraints), vocab_size // 32 + 1), -1, np.int32)

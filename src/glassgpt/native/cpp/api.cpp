@@ -174,9 +174,10 @@ API int glassgpt_check(void* handle) {
 
 API int64_t glassgpt_bytes(void* handle) { return int64_t(static_cast<Handle*>(handle)->model.n_bytes()); }
 
-API void* glassgpt_new_cache(void* handle, int rows, int context, int half) {
+// dtype: FLOAT32, FLOAT16 or INT8
+API void* glassgpt_new_cache(void* handle, int rows, int context, int dtype) {
     Cache* cache = nullptr;
-    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, half != 0); });
+    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, dtype); });
     return cache;
 }
 
@@ -210,6 +211,17 @@ API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, co
         h.check();
         h.engine.score(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
                        {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
+    });
+}
+
+// limits: bytes a second read from memory, products and sums of bytes a second.
+API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        limits[0] = h.engine.read_bandwidth(size_t(std::max<int64_t>(n_bytes, 0)));
+        limits[1] = h.engine.int8_peak();
     });
 }
 

@@ -92,13 +92,13 @@ struct Model {
 };
 
 struct Cache {
-    Cache(const Model& model, int rows, int context, bool half);
+    Cache(const Model& model, int rows, int context, int dtype);
     HeadCache head(int layer, int row, int head) const;
     void copy(int source, int target, int length);
     int rows, context, blocks;  // blocks of 16 positions
-    bool half;
+    int dtype, element;  // element: bytes of one number
     int n_layer, n_head, d_head, d_padded;
-    size_t key_bytes, value_bytes, head_bytes;  // of one head of one row
+    size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head of one row
     Memory memory;
 };
 
@@ -169,6 +169,8 @@ public:
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
     void draw(const Draws& draws);
+    double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
+    double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
 
     const Kernels* kernels;
