@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import glassgpt as package
-from glassgpt import gpt as gpt_room
 from glassgpt.errors import SettingError
+from glassgpt.generate import engine_pool
 from glassgpt.generate.settings import Settings
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.vocabulary import learn_vocabulary
@@ -98,7 +98,7 @@ def test_ranges_in_python(tiny, tmp_path):
 
 def test_more_beams_than_fit_in_memory(tiny, monkeypatch):
     gpt = package.load(tiny)
-    monkeypatch.setattr(gpt_room, "BEAM_BYTES", 5 * 2 * 2 * 32 * 16 * 4)  # five sequences of this model
+    monkeypatch.setattr(engine_pool, "BEAM_BYTES", 5 * 2 * 2 * 32 * 16 * 4)  # five sequences of this model
     assert gpt.generate("a", beams=5, max_new_tokens=2).tokens
     with pytest.raises(SettingError, match=r"beams is 6; write a whole number from 1 to 5 \(what memory"):
         gpt.generate("a", beams=6, max_new_tokens=2)

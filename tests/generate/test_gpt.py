@@ -119,12 +119,12 @@ class TestStream:
         assert list(closed) == []
         gpt.stream("a", **forever)  # never even begun
         assert gpt.generate("a", seed=1, max_new_tokens=5).text
-        assert not any(engine.busy for engine in gpt._idle.values())
+        assert not any(engine.busy for engine in gpt._engines.idle.values())
 
     def test_memory_is_kept_for_two_sizes_only(self, gpt):
         for count in (1, 3, 17, 2, 1, 9):
             gpt.generate(["a"] * count, seed=1, max_new_tokens=2)
-        assert sorted(gpt._idle) == [1, 16]
+        assert sorted(gpt._engines.idle) == [1, 16]
 
     def test_ctrl_c_leaves_a_working_model(self, gpt, monkeypatch):
         expected = gpt.generate("a", seed=1, max_new_tokens=8).text
@@ -138,7 +138,7 @@ class TestStream:
                 gpt.generate("a", max_new_tokens=50)
         assert list(stream) == []
         assert gpt.generate("a", seed=1, max_new_tokens=8).text == expected
-        assert not any(engine.busy for engine in gpt._idle.values())
+        assert not any(engine.busy for engine in gpt._engines.idle.values())
 
     def test_what_cannot_be_streamed(self, gpt):
         for wrong in ({"samples": 2}, {"best_of": 2}, {"beams": 2}):
@@ -180,7 +180,7 @@ class TestInterrupted:
                 assert (one.tokens, one.finish_reason) == (all_of_it.tokens, all_of_it.finish_reason)
         assert max(len(one.tokens) for one in found[0]) >= 6
         assert any(one.finish_reason == "cancelled" for one in found[0])
-        assert not any(engine.busy for engine in gpt._idle.values())
+        assert not any(engine.busy for engine in gpt._engines.idle.values())
         assert gpt.generate("ab", **settings).samples[3].tokens == full[0][3].tokens
 
     def test_the_best_beams_so_far(self, gpt, monkeypatch):
@@ -354,7 +354,7 @@ def test_mistakes_leave_nothing_behind(gpt):
     everything = dict.fromkeys(range(VOCAB), float("-inf"))
     with pytest.raises(SettingError, match="Ban fewer"):
         gpt.generate(["a", "b", "c"], logit_bias=everything)
-    assert not any(engine.busy for engine in gpt._idle.values())
+    assert not any(engine.busy for engine in gpt._engines.idle.values())
     assert gpt.generate("a", seed=1, max_new_tokens=3).tokens
 
 

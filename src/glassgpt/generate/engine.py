@@ -34,19 +34,27 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
+from glassgpt.generate.prefill import Prefill, PromptReader
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
-from glassgpt.generate.request import Prefill, Request, Sample, unpack_scores
+from glassgpt.generate.request import Request, Sample
 from glassgpt.generate.sampling import (
     NOTHING,
     LogitEdits,
     SamplingParams,
     draw_tokens,
-    score_tokens,
     stack_params,
 )  # fmt: skip
-from glassgpt.generate.settings import CONSTRAINTS, Settings
-from glassgpt.generate.speculation import Cost, DraftModel, Guess, Speculator, check_draft, guess_ahead
+from glassgpt.generate.settings import Settings
+from glassgpt.generate.speculation import (
+    Cost,
+    DraftModel,
+    Guess,
+    Speculator,
+    check_draft,
+    guess_ahead,
+    verify,
+)
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
 
@@ -110,10 +118,9 @@ class Engine:
         self.tokenizer = tokenizer
         self.vocab_size = usable_vocab_size(backend, tokenizer)
         # In a cache for one sequence nobody waits and nothing can be shared: its prompt is read at once.
-        self.chunk = backend.context if backend.rows == 1 else getattr(backend, "prefill_chunk", CHUNK)
+        chunk = backend.context if backend.rows == 1 else getattr(backend, "prefill_chunk", CHUNK)
         if step_tokens is not None:
             check_whole("step_tokens", step_tokens, 1)
-        self.step_tokens = CHUNKS_PER_STEP * self.chunk if step_tokens is None else step_tokens
         if draft is not None:
             check_draft(draft, backend)
         self._draft = None if draft is None else DraftModel(draft.with_rows(backend.rows))
@@ -124,9 +131,10 @@ class Engine:
         self._last_request = 0
         self._step = 0
         self._waiting: deque[Sample] = deque()
-        self._reading: deque[Prefill] = deque()
         self._running: list[Sample] = []
-        self._rows = PrefixCache(backend.rows, self.chunk, prefix_cache)
+        self._rows = PrefixCache(backend.rows, chunk, prefix_cache)
+        step_tokens = CHUNKS_PER_STEP * chunk if step_tokens is None else step_tokens
+        self._reader = PromptReader(backend, self._rows, self.vocab_size, chunk, step_tokens)
         self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
         self._sampling: SamplingState | None = None
@@ -134,7 +142,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._reading or self._running or self._events)
+        return bool(self._waiting or self._reader or self._running or self._events)
 
     @property
     def running(self) -> int:
@@ -217,7 +225,7 @@ class Engine:
     def clear(self) -> None:
         """Drop every request, all pending events and what the prefix cache holds."""
         self._waiting.clear()
-        self._reading.clear()
+        self._reader.clear()
         self._running.clear()
         self._in_flight.clear()
         self._events.clear()
@@ -225,7 +233,7 @@ class Engine:
         self._rows.clear()
 
     def _samples_with_rows(self) -> list[Sample]:
-        return [*self._running, *(sample for prefill in self._reading for sample in prefill.samples)]
+        return [*self._running, *self._reader.samples]
 
     def step(self) -> list[Event]:
         """One token for every running sequence; the events that the host has learned of."""
@@ -259,7 +267,9 @@ class Engine:
         """One more token for every running sequence, or several that were guessed; whether there was any."""
         guesses = self._guess()
         if guesses:
-            self._verify(guesses)
+            verify(guesses, self.backend, self._draw_guessed)
+            self.stats.drafted_tokens += sum(len(guess.tokens) for guess in guesses)
+            self.stats.accepted_tokens += sum(guess.right for guess in guesses)
         due = [s for s in self._running if s.unfinished and s.step < self._step]
         return self._decode_one(due) if due else bool(guesses)
 
@@ -287,28 +297,12 @@ class Engine:
         due = [sample for sample in self._running if sample.unfinished]
         return guess_ahead(due, self.backend.context, self._draft)
 
-    def _verify(self, guesses: list[Guess]) -> None:
-        """Read the guesses together, then draw token after token as long as each is the one guessed."""
-        texts = [[guess.sample.history[-1], *guess.tokens] for guess in guesses]
-        logits = self.backend.extend(
-            [guess.sample.row for guess in guesses],
-            texts,
-            [guess.sample.length for guess in guesses],
-            "all",
-        )  # (N, V), one text after the other
-        starts = np.cumsum([0, *map(len, texts)]).tolist()
-        places = list(zip(guesses, starts, strict=False))  # the last of the starts is the end
-        while places:
-            now = self.backend.array(np.array([place + guess.right for guess, place in places]))
-            self._sample([guess.sample for guess, _ in places], logits[now])
-            for guess, _ in places:
-                guess.sample.length += 1
-            self._collect(self._step)
-            places = [(guess, place) for guess, place in places if guess.was_right()]
-        for guess in guesses:
-            guess.settle()
-            self.stats.drafted_tokens += len(guess.tokens)
-            self.stats.accepted_tokens += guess.right
+    def _draw_guessed(self, samples: list[Sample], logits: Array) -> None:
+        """One more token of texts that were guessed ahead, read at once: the next guess depends on it."""
+        self._sample(samples, logits)
+        for sample in samples:
+            sample.length += 1
+        self._collect(self._step)
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -329,7 +323,7 @@ class Engine:
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
         self._running.remove(sample)
-        self._reading.appendleft(Prefill([sample], text[-length:]))
+        self._reader.add_first(Prefill([sample], text[-length:]))
 
     def _admit(self) -> None:
         """Give waiting sequences a row; samples of one prompt share its prefill."""
@@ -348,12 +342,12 @@ class Engine:
             prefill = Prefill(group, ids)
             source = next((s for s in self._running if s.request is request and s.holds_prompt), None)
             if source is not None:  # another sample has read it
-                self._copy(source.row, group, ids)
+                self._reader.copy(source.row, group, len(ids))
                 prefill.done, prefill.logits = len(ids), request.logits
             elif request.settings.prompt_logprobs is not None and request.prompt_scores is None:
                 unseen = len(request.prompt) - len(ids) + 1
                 prefill.scores = request.prompt_scores = PromptLogprobs([None] * unseen, [None] * unseen)
-            self._reading.append(prefill)
+            self._reader.add(prefill)
 
     def _prompt_length(self, sample: Sample) -> int:
         """How much of a prompt is read; truncation is noted once."""
@@ -369,74 +363,16 @@ class Engine:
         return length
 
     def _read_prompts(self) -> bool:
-        """Read some chunks of the texts that wait for it; whether any was read to its end.
-
-        What another row holds of a text is copied. That is looked up before every chunk, so that of many
-        prompts that begin alike and come together, one reads and the others copy.
-        """
-        budget, ready = self.step_tokens, []
-        while self._reading and budget > 0:
-            prefill = self._reading[0]
-            self._reuse(prefill)
-            budget -= min(len(prefill.rest), self.chunk)
-            if len(prefill.rest) > self.chunk:
-                self._read_chunk(prefill)
-            else:
-                ready.append(self._reading.popleft())
+        """Read on in the texts that wait for it; whether any was read to its end."""
+        ready = self._reader.read()
         if ready:
             self._start(ready)
         return bool(ready)
 
-    def _reuse(self, prefill: Prefill) -> None:
-        """Copy what another row holds of a text, beyond what its own does."""
-        if prefill.scores is not None:  # all of its logits are wanted
-            return
-        row, length = self._rows.find(prefill.ids)
-        if length <= prefill.done:
-            return
-        if row != prefill.row:
-            self.backend.copy(row, [prefill.row], length)
-        self._rows.keep(prefill.row, prefill.ids[:length])
-        if not prefill.request.read:
-            prefill.request.cached_tokens += length - prefill.done
-        prefill.done = length
-
-    def _read_chunk(self, prefill: Prefill) -> None:
-        """Read one whole chunk, after which others may copy it."""
-        chunk = prefill.rest[: self.chunk]
-        if prefill.scores is None:
-            self.backend.extend([prefill.row], [chunk], [prefill.done], "none")
-            self._rows.keep(prefill.row, prefill.ids[: prefill.done + len(chunk)])
-        else:
-            self._score_chunk(prefill, chunk)
-        prefill.done += len(chunk)
-
-    def _score_chunk(self, prefill: Prefill, chunk: list[int]) -> Array:
-        """Read a chunk, and score the tokens that follow each of its own; the last logits, (V,)."""
-        wanted, scores = prefill.request.settings.prompt_logprobs, prefill.scores
-        assert wanted is not None
-        assert scores is not None
-        # The computation may not be that of other prefills (on a GPU): not for others to copy.
-        self._rows.keep(prefill.row, [])
-        logits = self.backend.extend([prefill.row], [chunk], [prefill.done], "all")  # (T, V)
-        targets = prefill.ids[prefill.done + 1 : prefill.done + 1 + len(chunk)]
-        if targets:
-            known = logits[: len(targets), : self.vocab_size]
-            tokens = self.backend.array(np.minimum(targets, self.vocab_size - 1))
-            report = self.backend.fetch(score_tokens(known, tokens, min(wanted, self.vocab_size)))()
-            for target, values in zip(targets, report.tolist(), strict=True):
-                logprob, alternatives = unpack_scores(values, wanted)
-                scores.logprobs.append(logprob if target < self.vocab_size else None)  # else: padding
-                scores.alternatives.append(alternatives)
-        return logits[len(chunk) - 1]
-
     def _start(self, ready: list[Prefill]) -> None:
-        """Read the last chunks, and draw the next token of every sample."""
-        self._read_last(ready)
+        """Let texts that were read go on: draw the next token of every sample."""
         for prefill in ready:
             request = prefill.request
-            if prefill.rest:
-                self._copy(prefill.row, prefill.samples[1:], prefill.ids)
             for sample in prefill.samples:
                 sample.length = len(prefill.ids)
                 sample.offset = len(sample.history) - len(prefill.ids)
@@ -460,26 +396,6 @@ class Engine:
         if drawing:
             samples, firsts = zip(*drawing, strict=True)
             self._sample(list(samples), array_namespace(firsts[0]).stack(firsts))
-
-    def _read_last(self, ready: list[Prefill]) -> None:
-        """Read what is left of each text, together: at most a chunk; nothing where all was copied."""
-        together = [prefill for prefill in ready if prefill.rest and prefill.scores is None]
-        if together:
-            logits = self.backend.extend(
-                [p.row for p in together], [p.rest for p in together], [p.done for p in together]
-            )  # (prefills, V)
-            for prefill, after in zip(together, logits, strict=True):
-                prefill.logits = after
-                self._rows.keep(prefill.row, prefill.ids)
-        for prefill in ready:
-            if prefill.rest and prefill.scores is not None:
-                prefill.logits = self._score_chunk(prefill, prefill.rest)
-
-    def _copy(self, source: int, samples: list[Sample], ids: list[int]) -> None:
-        if samples:
-            self.backend.copy(source, [sample.row for sample in samples], len(ids))
-            for sample in samples:
-                self._rows.keep_like(sample.row, source)
 
     def _latest_tokens(self, samples: list[Sample]) -> Array:
         """The last token of each sequence, (B,), without waiting for the device."""
@@ -555,7 +471,7 @@ class Engine:
         request = sample.request
         token = int(values[0])
         if token == NOTHING:
-            self._finish(sample, "error", error=_no_token_error(sample))
+            self._finish(sample, "error", error=sample.no_token_error())
             return
         logprob, alternatives = sample.unpack(values)
         if token in request.stop_tokens:
@@ -592,21 +508,4 @@ class Engine:
         if sample in self._running:
             self._running.remove(sample)
             return
-        for prefill in [prefill for prefill in self._reading if sample in prefill.samples]:
-            prefill.samples.remove(sample)  # all samples of a request are cancelled together
-            if not prefill.samples:
-                self._reading.remove(prefill)
-
-
-def _no_token_error(sample: Sample) -> UserError:
-    settings, constraint = sample.request.settings, sample.logits_processor.constraint
-    if constraint is not None and constraint.error is not None and settings.constraint is not None:
-        return SettingError(
-            f"the {CONSTRAINTS[settings.constraint]} cannot be followed after {sample.text!r}: no token of "
-            f"this vocabulary may come next ({constraint.error}). Change it, or take another model."
-        )
-    banning = ("logit_bias", "banned_words", "no_repeat_ngram", "min_new_tokens", *CONSTRAINTS)
-    used = [name for name in banning if getattr(settings, name) not in ({}, (), None, 0)]
-    if used:
-        return SettingError(f"{' and '.join(used)} left no token that may come next. Ban fewer.")
-    return UserError("the model's logits are not finite numbers. Try dtype float32; or the weights are bad.")
+        self._reader.remove(sample)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from glassgpt.backend import Array
+from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
 from glassgpt.generate.logits_processors import LogitsProcessor, TokenRule, WordBiases
@@ -125,6 +126,22 @@ class Sample:
             why = f"at max_new_tokens {self.limit}" if reason == "length" else "early"
             self.note(f"the text ended {why} and does not yet follow the {CONSTRAINTS[name]}")
 
+    def no_token_error(self) -> UserError:
+        """Why nothing may come next."""
+        settings, constraint = self.request.settings, self.logits_processor.constraint
+        if constraint is not None and constraint.error is not None and settings.constraint is not None:
+            return SettingError(
+                f"the {CONSTRAINTS[settings.constraint]} cannot be followed after {self.text!r}: no token of "
+                f"this vocabulary may come next ({constraint.error}). Change it, or take another model."
+            )
+        banning = ("logit_bias", "banned_words", "no_repeat_ngram", "min_new_tokens", *CONSTRAINTS)
+        used = [name for name in banning if getattr(settings, name) not in ({}, (), None, 0)]
+        if used:
+            return SettingError(f"{' and '.join(used)} left no token that may come next. Ban fewer.")
+        return UserError(
+            "the model's logits are not finite numbers. Try dtype float32; or the weights are bad."
+        )
+
     def close(self, reason: str) -> tuple[Generation, str]:
         """The result, and the text that had been held back."""
         if reason in ("length", "stop"):
@@ -158,29 +175,6 @@ class Sample:
             first_token_s=self.first_token - self.request.added if self.first_token else None,
         )
         return generation, rest
-
-
-@dataclass(eq=False)
-class Prefill:
-    """A text on its way into the cache, chunk by chunk: a prompt, or one whose context window slid."""
-
-    samples: list[Sample]  # the first one's row is read into; the others get a copy
-    ids: list[int]
-    done: int = 0  # positions that the row holds
-    logits: Array | None = None  # (V,) after the last token
-    scores: PromptLogprobs | None = None  # of the tokens read so far, if the request wants them
-
-    @property
-    def row(self) -> int:
-        return self.samples[0].row
-
-    @property
-    def rest(self) -> list[int]:
-        return self.ids[self.done :]
-
-    @property
-    def request(self) -> Request:
-        return self.samples[0].request
 
 
 def unpack_scores(values: list[float], wanted: int) -> tuple[float, Alternatives | None]:

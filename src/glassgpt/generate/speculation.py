@@ -17,13 +17,13 @@ Whether and how far to guess is decided by counting, not by the clock, so that i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from glassgpt.backend import Backend
+from glassgpt.backend import Array, Backend
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -196,6 +196,24 @@ def guess_ahead(samples: Sequence[Sample], context: int, draft: DraftModel | Non
         for (sample, length), tokens in zip(asked, found_by_model, strict=True):
             guesses.append(Guess(sample, tokens[:length], neighbours, by_model=True))
     return guesses
+
+
+def verify(guesses: Sequence[Guess], backend: Backend, draw: Callable[[list[Sample], Array], None]) -> None:
+    """Read the guesses together, then draw token after token as long as each is the one guessed.
+
+    `draw` appends to each sample the token drawn from its row of the logits.
+    """
+    texts = [[guess.sample.history[-1], *guess.tokens] for guess in guesses]
+    rows, starts = [guess.sample.row for guess in guesses], [guess.sample.length for guess in guesses]
+    logits = backend.extend(rows, texts, starts, "all")  # (N, V), one text after the other
+    firsts = np.cumsum([0, *map(len, texts)]).tolist()
+    places = list(zip(guesses, firsts, strict=False))  # the last of the firsts is the end
+    while places:
+        now = backend.array(np.array([first + guess.right for guess, first in places]))
+        draw([guess.sample for guess, _ in places], logits[now])
+        places = [(guess, first) for guess, first in places if guess.was_right()]
+    for guess in guesses:
+        guess.settle()
 
 
 class DraftModel:

@@ -17,9 +17,10 @@ import anyio.to_thread
 import glassgpt
 from glassgpt.errors import SettingError
 from glassgpt.generate.engine import Engine
+from glassgpt.generate.engine_pool import CACHE_BYTES
 from glassgpt.generate.fair_queue import QueueLimits
 from glassgpt.generate.service import Service
-from glassgpt.gpt import CACHE_BYTES, GPT
+from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress
 from glassgpt.serve.logprobs import TokenTexts

@@ -1,0 +1,84 @@
+"""The engines of one loaded model: each call has one of its own, and the last ones used are kept."""
+
+from __future__ import annotations
+
+from glassgpt.backend import Backend, check_can_continue
+from glassgpt.generate.engine import Engine
+from glassgpt.generate.fair_lock import FairLock
+from glassgpt.generate.text import Tokenizer
+from glassgpt.ranges import check_whole
+
+# The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
+CACHE_BYTES = 4 * 2**30
+MAX_BATCH_SIZE = 64
+BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search need a row
+
+
+class EnginePool:
+    """`lock` is held by whoever computes: other threads would compete for the same cores."""
+
+    def __init__(self, backend: Backend, tokenizer: Tokenizer | None) -> None:
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.lock = FairLock()
+        self.idle: dict[int, Engine] = {}  # by rows
+        self._spare: Backend | None = backend  # while no engine has its cache
+        self._draft: Backend | None = None
+
+    def use_draft(self, draft: Backend) -> None:
+        with self.lock.hold():
+            self.idle.clear()
+            self._spare = self.backend
+            self._draft = draft
+
+    def acquire(self, sequences: int) -> Engine:
+        """An engine for the caller alone until it is released; sequences beyond its rows wait."""
+        return self._acquire(min(sequences, self.max_batch_size()))
+
+    def acquire_all(self, beams: int) -> Engine:
+        """An engine in which that many sequences run at once."""
+        most = max(1, BEAM_BYTES // self._bytes_per_row)
+        check_whole("beams", beams, 1, most, "what memory allows here")
+        return self._acquire(beams)
+
+    def _acquire(self, sequences: int) -> Engine:
+        """One for single texts and one of the size last asked for are kept: a captured step computes every
+        row of its cache, in use or not."""
+        check_can_continue(self.backend.config)
+        rows = 1
+        while rows < sequences:
+            rows *= 2
+        with self.lock.hold():  # allocating a cache is work for the device, too
+            for other in [other for other in list(self.idle) if other not in (1, rows)]:
+                self._drop(self.idle.pop(other))
+            engine = self.idle.pop(rows, None)
+            if engine is None:
+                if self._spare is not None and self._spare.rows == rows:
+                    backend, self._spare = self._spare, None
+                else:
+                    backend = self.backend.with_rows(rows)
+                engine = Engine(backend, self.tokenizer, draft=self._draft)
+            return engine
+
+    def release(self, engine: Engine) -> None:
+        """Keep an engine for the next call that needs its size, unless there is one already.
+
+        Takes no lock: a stream may be collected by a thread that has it.
+        """
+        engine.clear()
+        if self.idle.setdefault(engine.backend.rows, engine) is not engine:
+            self._drop(engine)
+
+    def _drop(self, engine: Engine) -> None:
+        """Its cache is freed with it, unless it is the one that the model came with."""
+        if engine.backend is self.backend:
+            self._spare = self.backend
+
+    def max_batch_size(self) -> int:
+        return max(1, min(MAX_BATCH_SIZE, CACHE_BYTES // self._bytes_per_row))
+
+    @property
+    def _bytes_per_row(self) -> int:
+        """Keys and values of one row of the cache, in float32."""
+        config = self.backend.config
+        return 2 * config.n_layer * self.backend.context * config.n_embd * 4

@@ -1,0 +1,307 @@
+"""`GPT`: a model with its tokenizer, and everything one does with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from glassgpt.backend import Backend, is_torch_installed, load_backend
+from glassgpt.config import Config
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
+from glassgpt.generate.batch import Rule, generate_batch
+from glassgpt.generate.engine_pool import EnginePool
+from glassgpt.generate.fair_lock import FairLock
+from glassgpt.generate.generation import Generation, Interrupted
+from glassgpt.generate.prompt import check_prompt
+from glassgpt.generate.settings import MAX_TOP_K, Settings
+from glassgpt.generate.speculation import check_draft
+from glassgpt.generate.stream import TextStream
+from glassgpt.generate.text import Tokenizer, belongs
+from glassgpt.gpt import task_methods
+from glassgpt.gpt.prompts import Prompt, as_list, is_batch, original_prompt, token_ids
+from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.generate.fill import Filled
+    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
+    from glassgpt.inspect.edits import Edit
+    from glassgpt.inspect.intervene import Intervention
+    from glassgpt.inspect.trace import Trace
+    from glassgpt.model import GPT2, NumpyGPT2
+    from glassgpt.tasks.definition import Task
+    from glassgpt.weights import Checkpoint
+
+
+class GPT:
+    """A model with its tokenizer.
+
+    Several threads may use it: each call has an engine of its own, and their steps alternate.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer | None = None,
+        name: str = "",
+        checkpoint: Checkpoint | None = None,
+        *,
+        task: str | None = None,
+        score: np.ndarray | None = None,
+    ) -> None:
+        if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
+            size = backend.config.vocab_size
+            tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
+            raise UserError(
+                f"the tokenizer of {name or 'this model'} has {tokens:,} tokens and the model {size:,}: they "
+                "do not belong together. Put the model's own tokenizer.json beside its weights, or take its "
+                "tokenizer away and give token ids."
+            )
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.name = name
+        self.score = score  # (classes, C): the head of a classifier
+        self._task = task
+        self._checkpoint = checkpoint
+        self._model: Any = None  # with taps, beside a backend that has none
+        self._engines = EnginePool(backend, tokenizer)
+
+    def use_draft(self, draft: Backend, tokenizer: Tokenizer | None = None) -> None:
+        """Let a smaller model with the same vocabulary guess ahead; see `generate.speculation`."""
+        check_draft(draft, self.backend)
+        if getattr(tokenizer, "hash", None) != getattr(self.tokenizer, "hash", None):
+            raise SettingError("the draft model has another tokenizer. Take one trained with the same.")
+        self._engines.use_draft(draft)
+
+    @property
+    def config(self) -> Config:
+        return self.backend.config
+
+    @cached_property
+    def task(self) -> Task | None:
+        """The task the model was made for: the task.toml of its folder."""
+        if self._task is None:
+            return None
+        from glassgpt.tasks.definition import parse_saved_task
+
+        return parse_saved_task(self._task, self.name)
+
+    @property
+    def lock(self) -> FairLock:
+        """Held by whoever computes with this model."""
+        return self._engines.lock
+
+    @property
+    def model(self) -> GPT2 | NumpyGPT2:
+        """The model whose steps can be seen and changed: the backend's own if it has taps, else one with the
+        same weights, in torch or (where that is not installed) in numpy."""
+        own = getattr(self.backend, "model", None)
+        if own is not None:
+            return own  # type: ignore[no-any-return]
+        if self._model is None:
+            if self._checkpoint is None:
+                raise UserError("this backend does not show its steps. Load the model with backend='torch'.")
+            name = "torch" if is_torch_installed() else "numpy"
+            self._model = load_backend(self._checkpoint, name, device="cpu").model  # type: ignore[attr-defined]
+        return self._model  # type: ignore[no-any-return]
+
+    @property
+    def torch_model(self) -> GPT2:
+        """The same, as a torch module."""
+        if not is_torch_installed():
+            raise UserError(f"a torch model {NEEDS_TORCH}")
+        from glassgpt.model import GPT2
+
+        if not isinstance(self.model, GPT2):
+            raise UserError("the numpy backend has no torch model. Load the model with backend='torch'.")
+        return self.model
+
+    def __repr__(self) -> str:
+        return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        return self._need_tokenizer("text").encode(text, allow_special)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._need_tokenizer("text").decode(ids)
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
+    ) -> list[Generation]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt] | None = None,
+        *,
+        settings: Settings | None = None,
+        rule: Rule | None = None,
+        **changes: Any,
+    ) -> Generation | list[Generation]:
+        """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
+
+        No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
+        of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
+        its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your own
+        that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
+        `.found` has what was finished by then, and what there is of the rest.
+        """
+        settings = _settings(settings, changes)
+        if not is_batch(prompt):
+            return self._generate([prompt], settings, rule)[0]  # type: ignore[list-item]
+        return self._generate(as_list(prompt), settings, rule)
+
+    def stream(
+        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+    ) -> TextStream:
+        """The same, as an iterator of pieces of text; afterwards its `.generation` holds the whole."""
+        settings = _settings(settings, changes)
+        for name, off in (("samples", 1), ("best_of", None), ("beams", None)):
+            if getattr(settings, name) != off:
+                raise SettingError(
+                    f"{name} {getattr(settings, name)} cannot be streamed: there is more than one text. "
+                    f"Leave out {name}, or use generate."
+                )
+        return TextStream(self._engines, self._ids(prompt), settings, original_prompt(prompt))
+
+    def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
+        """The k most probable next tokens, as text or (no tokenizer) ids, with their probabilities."""
+        text = str if self.tokenizer is None else lambda token: self.decode([token])
+        return [(text(token), float(np.exp(logprob))) for token, logprob in self.next_ids(prompt, k)]
+
+    def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
+        """The ids of the k most probable next tokens, with their log-probabilities."""
+        check_whole("k", k, 1, MAX_TOP_K)
+        settings = Settings(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
+        alternatives = self._generate([prompt], settings)[0].alternatives
+        assert alternatives is not None
+        return alternatives[0]
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        """The logits after every token of every sequence, float32 (B, longest, V).
+
+        Sequences may be of any lengths; what stands after the end of a shorter one means nothing.
+        """
+        rows = [token_ids(ids) for ids in as_list(batch)]
+        if not rows:
+            raise SettingError("the batch is empty. Give a list of lists of token ids.")
+        for ids in rows:
+            if not ids:
+                raise SettingError("a sequence of the batch is empty. Give each at least one token id.")
+            if len(ids) > self.backend.context:
+                raise SettingError(
+                    f"a sequence of {len(ids)} tokens is too long. Truncate it to {self.backend.context}."
+                )
+            check_prompt(ids, self.backend, self.tokenizer)
+        with self.lock.hold():
+            return self.backend.logits(rows)
+
+    def fill(self, text: str, k: int = 5) -> Filled:
+        """Fill the blanks of a text, ___ for each token, with their k likeliest tokens.
+
+        A bidirectional model sees both sides of a blank, any other guesses from what precedes it.
+        """
+        from glassgpt.generate.fill import fill
+
+        return fill(self, text, k)
+
+    def trace(self, text: Prompt) -> Trace:
+        """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
+        from glassgpt.inspect.trace import Trace
+
+        return Trace.from_tokens(self, self._ids(text))
+
+    def intervene(
+        self, text: Prompt | Trace, edits: Edit | Sequence[Edit] = (), position: int = -1
+    ) -> Intervention:
+        """Run the text with edits to the forward pass: ablation, activation patching, steering vectors.
+
+        Edits are `AblateHead`, `AblateNeuron`, `AblateAttention`, `AblateMLP`, `AblateBlock`, `Patch`,
+        `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the predictions at `position`.
+        """
+        from glassgpt.inspect.intervene import intervene
+
+        return intervene(self, text, edits, position)
+
+    def attribute(
+        self,
+        text: Prompt | Trace,
+        target: str | int | None = None,
+        method: str = "integrated_gradients",
+        position: int = -1,
+    ) -> TokenAttribution | DirectLogitAttribution:
+        """What the logit of `target` as the next token comes from; by default, of the most likely token.
+
+        To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
+        `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
+        """
+        from glassgpt.inspect.attribute import attribute
+
+        return attribute(self, text, target, method, position)
+
+    translate = task_methods.translate
+    summarize = task_methods.summarize
+    classify = task_methods.classify
+
+    def max_batch_size(self) -> int:
+        """How many sequences run at once."""
+        return self._engines.max_batch_size()
+
+    def _generate(
+        self, prompts: list[Prompt | None], settings: Settings, rule: Rule | None = None
+    ) -> list[Generation]:
+        try:
+            found = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
+        except Interrupted as interrupt:
+            _attach_prompts(prompts, interrupt.found)
+            raise
+        _attach_prompts(prompts, found)
+        return [generations[0] for generations in found]
+
+    def _ids(self, prompt: Prompt | None) -> list[int]:
+        if prompt is None:
+            return []
+        if isinstance(prompt, str):
+            return self._need_tokenizer("a text prompt").encode(prompt)
+        return token_ids(prompt)
+
+    def _need_tokenizer(self, what: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UserError(
+                f"{what} needs a tokenizer, and {self.name or 'this model'} came without one. "
+                "Put its tokenizer.json beside the weights, or give token ids (on the command line: --ids)."
+            )
+        return self.tokenizer
+
+
+def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
+    if settings is None:
+        return Settings.of(**changes)
+    Settings.of(**changes)  # what is given here
+    return dataclasses.replace(settings, **changes)
+
+
+def _attach_prompts(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
+    """Set the prompt and the siblings of every text. After Ctrl-C, some prompts may have none."""
+    for prompt, generations in zip(prompts, found, strict=False):
+        for generation in generations:
+            generation.prompt = original_prompt(prompt)
+            generation.samples = generations

@@ -1,0 +1,76 @@
+"""What a model does besides continuing text, as methods of `GPT`: the way into `glassgpt.tasks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from glassgpt.errors import SettingError
+
+if TYPE_CHECKING:
+    from glassgpt.gpt import GPT
+    from glassgpt.tasks.classify import Label
+
+
+@overload
+def translate(self: GPT, text: str, to: str, **decoding: Any) -> str: ...
+
+
+@overload
+def translate(self: GPT, text: Sequence[str], to: str, **decoding: Any) -> list[str]: ...
+
+
+def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
+    """Translate a text, or a list of texts, with a model made for it: `load("en-fr").translate("Hi.",
+    to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
+    from glassgpt.tasks.translate import translate
+
+    made = [one.text for one in translate(self, _as_texts(text), to, **decoding)]
+    return made[0] if isinstance(text, str) else made
+
+
+@overload
+def summarize(self: GPT, text: str, **decoding: Any) -> str: ...
+
+
+@overload
+def summarize(self: GPT, text: Sequence[str], **decoding: Any) -> list[str]: ...
+
+
+def summarize(self: GPT, text: str | Sequence[str], **decoding: Any) -> str | list[str]:
+    """Summarize a text, or a list of texts: `load("summarize").summarize(text)`. A model that was not
+    made for it is given a `TL;DR:`. Of a long text only a part is seen: `tasks.summarize` says which."""
+    from glassgpt.tasks.summarize import summarize
+
+    made = [one.text for one in summarize(self, _as_texts(text), **decoding)]
+    return made[0] if isinstance(text, str) else made
+
+
+@overload
+def classify(self: GPT, text: str, labels: Sequence[str] | None = None, **options: Any) -> Label: ...
+
+
+@overload
+def classify(
+    self: GPT, text: Sequence[str], labels: Sequence[str] | None = None, **options: Any
+) -> list[Label]: ...
+
+
+def classify(
+    self: GPT, text: str | Sequence[str], labels: Sequence[str] | None = None, **options: Any
+) -> Label | list[Label]:
+    """The label of a text, or of each of a list, with probabilities: by the head of a tuned model, or
+    zero-shot among `labels`."""
+    from glassgpt.tasks.classify import classify
+
+    made = classify(self, _as_texts(text), labels=labels, **options)
+    return made[0] if isinstance(text, str) else made
+
+
+def _as_texts(text: str | Sequence[str]) -> list[str]:
+    texts = [text] if isinstance(text, str) else list(text)
+    for number, one in enumerate(texts, start=1):
+        if not isinstance(one, str) or not one.strip():
+            what = "empty" if isinstance(one, str) else f"a {type(one).__name__}, not a text"
+            raise SettingError(f"text {number} is {what}. Give a text, or a list of texts.")
+    return texts
