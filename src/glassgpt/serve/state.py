@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.completions import Completion, Delivery
 from glassgpt.serve.metrics import Metrics
@@ -58,6 +59,11 @@ class ServerState:
             )  # fmt: skip
         if not self.pool.ready:
             raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
+
+    def refuse(self, model: str, full: QueueFullError) -> ApiError:
+        """The error for a request that would have to wait too long."""
+        self.metrics.requests.labels(model, "rejected").inc()
+        return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
     @contextmanager
     def admit(self) -> Iterator[None]:
