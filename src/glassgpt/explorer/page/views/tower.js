@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
+import { showColumns } from "../edits.js";
 import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
@@ -17,7 +18,7 @@ const PATTERN_TOKENS = 200;
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "intervention", "pin"];
+  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin"];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
@@ -38,7 +39,7 @@ class GlassTower extends GlassView {
   });
   #seen = "";
   #card = new LensCard();
-  /** @type {Lens | null} the lens that is drawn */ #lens = null;
+  /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
   build() {
     put(
@@ -74,7 +75,15 @@ class GlassTower extends GlassView {
   /** @param {Set<Topic>} changed */
   render(changed) {
     const lens = store.intervention?.lens ?? store.trace?.lens ?? null;
-    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens) this.#rebuild();
+    // Until the lens with the new edits is there, what is shown is that of before, and marked so.
+    const computing = store.get().edits.length > 0 && !store.intervention?.lens && !store.problem;
+    const wasComputing = this.classList.contains("computing");
+    this.classList.toggle("computing", computing);
+    if (computing && !changed.has("trace") && !changed.has("theme")) {
+      if (!wasComputing) put(this.#note, "computing it with your edits; below is what was before");
+      return this.#moveCursor();
+    }
+    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
     else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
     else this.#moveCursor();
   }
@@ -97,7 +106,7 @@ class GlassTower extends GlassView {
     const last = Math.min(this.#range[1], trace.tokens.length - 1);
     this.#resize(Math.min(this.#range[0], last + 1), last);
     this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
-    put(this.#note, store.intervention ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
+    put(this.#note, store.intervention?.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
     this.#drawStreams();
     this.#moveCursor();
   }
@@ -134,6 +143,7 @@ class GlassTower extends GlassView {
     const trace = /** @type {Trace} */ (store.trace);
     const [before] = this.#range;
     this.#range = [from, to];
+    showColumns(from, to);
     this.#cells.forEach((cells, place) => {
       for (const [token, cell] of cells) {
         if (token >= from && token <= to) continue;
@@ -166,7 +176,7 @@ class GlassTower extends GlassView {
   #fill(cell, trace, place, token) {
     const { rows, letters } = this.#layout;
     const { layer, kind, high } = rows[place];
-    const said = contentOf(trace, kind, layer, token);
+    const said = contentOf(trace, this.#lens ?? trace.lens, kind, layer, token);
     const what = JSON.stringify(said);
     if (this.#said.get(cell) === what) return;
     this.#said.set(cell, what);
@@ -225,14 +235,14 @@ class GlassTower extends GlassView {
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
     const norm = kind === "lens" ? [" Norm of the ", term("residual stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
-    put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, kind, layer, token).label}.`, ...norm);
+    put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
 }
 
 /** Whether a cell of one layout can stay in another. @param {import("./tower-draw.js").Layout} one @param {import("./tower-draw.js").Layout} other */
 function isSameGrid(one, other) {
-  const grid = ({ rows, pitch, labelWidth, letters } = one) => JSON.stringify([rows, pitch, labelWidth, letters]);
-  return grid(one) === grid(other);
+  const [grid, grid2] = [one, other].map(({ rows, pitch, letters }) => JSON.stringify([rows, pitch, letters]));
+  return grid === grid2;
 }
 
 /** @param {Event} event @returns {{token: number, layer: number} | null} the cell an event happened on */
@@ -254,9 +264,9 @@ function weightsOf(trace) {
 
 /**
  * The content of a cell: the token, the logit lens, or the actual next token.
- * @param {Trace} trace @param {string} kind @param {number} layer @param {number} token
+ * @param {Trace} trace @param {SparseLens} lens @param {string} kind @param {number} layer @param {number} token
  */
-function contentOf(trace, kind, layer, token) {
+function contentOf(trace, lens, kind, layer, token) {
   const plain = { fill: "", ink: "", changed: false, detail: "" };
   if (kind === "token") {
     const { text, id } = trace.tokens[token];
@@ -268,9 +278,9 @@ function contentOf(trace, kind, layer, token) {
     const { text } = trace.tokens[token + 1];
     return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
-  const lens = store.intervention?.lens ?? trace.lens;
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
+  if (text === undefined || p === undefined) return { ...plain, text: "…", label: "is being computed with your edits" };
   const changed = lens.ids[row][token] !== trace.lens.ids[row][token];
   const label = `${layer < 0 ? "after the embedding" : `after block ${layer}`}: next token “${visible(text)}” with ${percent(p)}`;
   return { ...shade("probability", p), changed, text, detail: brief(p), label };
