@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import glassgpt
-from glassgpt.backend import ScoreRequest
+from glassgpt.backend import ScoreRequest, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.native import is_available
 from glassgpt.native.backend import DTYPES, NativeBackend, Weights
 from glassgpt.native.library import kernels
-from glassgpt.weights import Checkpoint, load_checkpoint
+from glassgpt.weights import Checkpoint, load_checkpoint, packed
+from glassgpt.weights.checkpoint import LazyTensors
 from tests.model.conftest import noisy
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="the native engine was not built")
@@ -214,18 +217,83 @@ def test_a_file_runs_in_its_own_precision() -> None:
 
 
 def test_int8_rows_of_a_file_are_those_quantized_here() -> None:
-    from glassgpt.weights.packed import pack
-
     model, checkpoint = model_of()
-    packed = pack(checkpoint)
+    rows = packed.pack(checkpoint)
+    assert isinstance(rows.tensors, LazyTensors)
+    for name, entry in rows.tensors.entries.items():  # as the shipped models hold them
+        rows.tensors.entries[name] = dataclasses.replace(entry, panels=None)
     tensors = {
         **checkpoint.tensors,
-        "wpe.weight": packed.tensors["wpe.weight"],
+        "wpe.weight": rows.tensors["wpe.weight"],
     }  # the file rounds positions, too
     here = NativeBackend.load(Checkpoint(model.config, tensors), dtype="int8")
-    there = NativeBackend.load(packed)
+    there = NativeBackend.load(rows)
     ids = draw(model.config, 1, 30).tolist()
     np.testing.assert_array_equal(here.logits(ids), there.logits(ids))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize(
+    "variant", ["heads of 16", "heads of 100", "its own head", "an odd MLP and vocabulary"]
+)
+def test_a_packed_file_is_what_is_quantized_here(
+    dtype: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped or read, it computes the same bits as the weights it was made of; others run it, too."""
+    model, checkpoint = model_of(**VARIANTS[variant])
+    packed.save(checkpoint, tmp_path / "m", dtype)
+    file = load_checkpoint(tmp_path / "m")
+    rounded = {**checkpoint.tensors, "wpe.weight": file.tensors["wpe.weight"]}  # they are int8 in the file
+    ids = draw(model.config, 1, 30).tolist()
+    wanted = NativeBackend.load(Checkpoint(model.config, rounded), dtype=dtype).logits(ids)
+    mapped = NativeBackend.load(file)
+    assert mapped.dtype == dtype
+    np.testing.assert_array_equal(mapped.logits(ids), wanted)
+    monkeypatch.setenv("GLASSGPT_MMAP", "0")
+    copied = NativeBackend.load(file)
+    np.testing.assert_array_equal(copied.logits(ids), wanted)
+    assert copied.weights.n_bytes == mapped.weights.n_bytes
+    assert copied.fingerprint() == mapped.fingerprint()
+    torchs, numpys = (
+        load_backend(file, name, device="cpu", dtype="float32").logits(ids) for name in ("torch", "numpy")
+    )
+    assert_close(numpys, torchs, 1e-5)
+    assert_close(NativeBackend.load(file, dtype="float32").logits(ids), torchs, 1e-5)
+    assert_close(wanted, torchs, 5e-2)  # as its activations are quantized
+
+
+def test_mapped_weights_outlive_their_checkpoint(tmp_path: Path) -> None:
+    model, checkpoint = model_of()
+    packed.save(checkpoint, tmp_path / "m", "int4")
+    ids = draw(model.config, 1, 30).tolist()
+    backend = NativeBackend.load(load_checkpoint(tmp_path / "m"))
+    wanted = backend.logits(ids)
+    backend.weights._checkpoint = checkpoint  # the last reference to the file's reader
+    gc.collect()
+    np.testing.assert_array_equal(backend.logits(ids), wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"data": np.zeros(10, np.uint8)}, "panels of 10 bytes instead of"),
+        ({"dtype": "float32"}, "panels are int8 or int4"),
+        ({"dtype": "int8"}, "int8 values without scales"),
+    ],
+)
+def test_panels_of_another_size_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    _, checkpoint = model_of()
+    packed.save(checkpoint, tmp_path / "m", "int4")
+    file = load_checkpoint(tmp_path / "m")
+    panels = file.panels("wte.weight")
+    assert panels is not None
+    assert isinstance(file.tensors, LazyTensors)
+    bad = panels._replace(**options)
+    file.tensors.entries["wte.weight"] = dataclasses.replace(
+        file.tensors.entries["wte.weight"], panels=lambda mapped: bad
+    )
+    with pytest.raises(UserError, match=words):
+        NativeBackend.load(file)
 
 
 def test_a_nan_stays_one() -> None:

@@ -14,11 +14,12 @@ import numpy as np
 from glassgpt.backend import Array, HostArrays, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.native.library import doubles_at, floats_at, ints, ints_at, load_library
+from glassgpt.native.library import Library, doubles_at, floats_at, ints, ints_at, load_library
 from glassgpt.native.threads import thread_count
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
+    from glassgpt.weights.panels import Panels
 
 # In the order of `Dtype` in cpp/layout.h.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
@@ -251,7 +252,8 @@ class Weights:
         )
         if not self.handle:
             raise UserError(f"the native engine: {self.library.error().decode()}")
-        weakref.finalize(self, self.library.delete, self.handle)
+        self._mapped: list[np.ndarray] = []  # matrices in a mapped file, for as long as the engine lives
+        weakref.finalize(self, _delete, self.library, self.handle, self._mapped)
         self._checkpoint = checkpoint
         for name in config.shapes():
             self._set(name, checkpoint)
@@ -262,10 +264,23 @@ class Weights:
         """A hash of what is computed with these weights. Reads the file once more: it is seldom asked for."""
         hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
         for name in self.config.shapes():
-            packed = self._packed(name)
-            for values in [self._checkpoint.tensors[name]] if packed is None else packed:
+            for values in self._stored(name):
                 hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return hasher.hexdigest()[:32]
+
+    def _stored(self, name: str) -> Sequence[np.ndarray]:
+        """The arrays of a tensor that are computed with, as its file holds them."""
+        packed = self._packed(name)
+        if packed is not None:
+            return packed
+        panels = self._panels(name)
+        return [self._checkpoint.tensors[name] if panels is None else panels.data]
+
+    def _panels(self, name: str) -> Panels | None:
+        """A matrix that the file holds as it is computed with."""
+        if self.dtype not in ("int8", "int4") or self._checkpoint.stored_dtype(name) != self.dtype:
+            return None
+        return self._checkpoint.panels(name, mapped=os.environ.get("GLASSGPT_MMAP", "1") != "0")
 
     def _packed(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """The integers and scales of a matrix, where the file has them and they are computed with."""
@@ -312,6 +327,10 @@ class Weights:
     def _set_matrix(
         self, layer: int, which: int, checkpoint: Checkpoint, name: str, bias: np.ndarray | None
     ) -> None:
+        panels = self._panels(name)
+        if panels is not None:
+            self._set_panels(layer, which, panels, bias)
+            return
         packed = self._packed(name)
         scale = None
         if packed is not None:  # (out, in)
@@ -330,6 +349,23 @@ class Weights:
                 *strides, floats_at(scale), floats_at(bias),
             )
         )  # fmt: skip
+
+    def _set_panels(self, layer: int, which: int, panels: Panels, bias: np.ndarray | None) -> None:
+        data = panels.data if panels.mapped else np.ascontiguousarray(panels.data)
+        if panels.mapped:
+            self._mapped.append(data)
+        self.library.check_result(
+            self.library.set_panels(
+                self.handle, layer, which, DTYPES.index(panels.dtype), data.ctypes.data, data.nbytes,
+                floats_at(panels.scale), floats_at(bias), panels.mapped,
+            )
+        )  # fmt: skip
+
+
+def _delete(library: Library, handle: Any, mapped: list[np.ndarray]) -> None:
+    """End the engine before the memory that it borrows."""
+    library.delete(handle)
+    mapped.clear()
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "mapped.h"
 #include "threads.h"
 
 namespace glassgpt {
@@ -69,6 +70,15 @@ struct Source {
     const float* scale;
 };
 
+// A matrix in the layout of layout.h already, as a packed file holds it.
+struct Panels {
+    const uint8_t* data;
+    size_t n_bytes;
+    int dtype;           // INT8 or INT4
+    const float* scale;  // int8: (n_out,)
+    bool stays;          // in memory, unchanged, until the model is deleted
+};
+
 struct OwnedMatrix : Matrix {
     Memory scale_memory, total_memory, bias_memory;
 };
@@ -88,7 +98,8 @@ struct Model {
     std::vector<Layer> layers;
     Memory ln_f_weight, ln_f_bias;
     Arena arena;
-    size_t n_bytes() const { return arena.used(); }  // of the matrices
+    MappedRange mapped;  // the matrices that lie in a file
+    size_t n_bytes() const { return arena.used() + mapped.used(); }  // of the matrices
 };
 
 struct Cache {
@@ -172,6 +183,8 @@ public:
     double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
     double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
+    // Panels as they are: used where they lie (`stays`: until the model is deleted), or copied into large pages.
+    void place(Model& model, OwnedMatrix& matrix, int n_out, int n_in, const Panels& panels);
 
     const Kernels* kernels;
     std::mutex mutex;  // one call at a time: a second would compete for the same cores
@@ -190,6 +203,8 @@ private:
     Workspace space_;
 };
 
+// Into zeroed memory, as panels.
+void quantize_int4(Pool& pool, int n_out, int n_in, const Source& source, uint8_t* out, size_t n_bytes);
 void embed(const Matrix& wte, int token, float* out);
 void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans);
 
