@@ -9,6 +9,7 @@
 | throughput | tokens/s of 16 concurrent streams, and of one |
 | peers | the same against `transformers serve` on the same weights, alternating |
 | overload | ten times as many requests as it can serve: 429s, the queue, memory, time to the first token |
+| memory | resident memory after every thousand of 10,000 requests of all kinds |
 | loris | the latency of /health beside 500 sockets that send half a request |
 | invariance | 200 prompts: alone = in a batch = with a prefix in the cache, greedy |
 | kills | 200 clients that vanish at random moments: rows and memory afterwards |
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -240,13 +242,13 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
         asyncio.run(open_load(server.port, capacity / 4, 100, **fields))
         unloaded = asyncio.run(open_load(server.port, capacity / 10, args.unloaded_requests, **fields))
         answers: list[Answer] = []
-        memory, most_waiting = [server.memory()], 0.0
+        marks, most_waiting = [server.memory()], 0.0  # after every thousand requests
         begun = time.perf_counter()
         while len(answers) < args.requests:
             some = min(1000, args.requests - len(answers))
             answers += asyncio.run(open_load(server.port, 10 * capacity, some, **fields))
             most_waiting = max(most_waiting, server.metric("requests_waiting"))
-            memory.append(server.memory())
+            marks.append(server.memory())
         seconds = time.perf_counter() - begun
     admitted = [answer for answer in answers if answer.status == 200]
     assert {answer.status for answer in unloaded} == {200}
@@ -257,10 +259,52 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
         "requests": len(answers), "admitted": len(admitted), "rejected_429": len(answers) - len(admitted),
         "admitted_per_s": len(admitted) / seconds,
         "most_waiting": most_waiting,
-        "memory_mb": [round(mark) for mark in (memory[0], memory[1], memory[-1])],
+        "memory_mb": [round(mark) for mark in marks],
         "unloaded_first_ms": statistics.median(before), "unloaded_p99_first_ms": p99(before),
         "loaded_first_ms": statistics.median(after), "loaded_p99_first_ms": p99(after),
         "ratio": p99(after) / p99(before),
+    }  # fmt: skip
+
+
+def memory(args: argparse.Namespace) -> dict[str, Any]:
+    """Requests of all kinds: wrong ones, ones that nobody waits for, and one in four with a new schema."""
+    rng, kinds = random.Random(4), Counter[int]()
+
+    def fields(number: int) -> dict[str, Any]:
+        made = {"prompt": prompt(rng), "max_tokens": 4, "stream": rng.random() < 0.5}
+        more: list[dict[str, Any]] = [
+            {"echo": True, "logprobs": 5, "n": 2},
+            {"guided_json": {"enum": [f"{number}", number]}, "max_tokens": 8},
+            {"temperature": -number - 1},  # a 400
+            {"prompt": prompt(rng, 200)},
+        ]
+        return {**made, **rng.choice(more)}
+
+    async def one(port: int, number: int) -> None:
+        patience = rng.random() / 10 if rng.random() < 0.1 else 600
+        try:
+            kinds[(await asyncio.wait_for(ask(port, **fields(number)), patience)).status] += 1
+        except TimeoutError:
+            kinds[0] += 1
+
+    async def thousand(port: int, first: int) -> None:
+        numbers = iter(range(first, first + 1000))
+
+        async def client() -> None:
+            for number in numbers:
+                await one(port, number)
+
+        await asyncio.gather(*(client() for _ in range(16)))
+
+    with serving("--explorer", model=args.model) as server:
+        marks = [server.memory()]
+        for first in range(0, args.requests, 1000):
+            asyncio.run(thousand(server.port, first))
+            marks.append(server.memory())
+        left = server.metric("requests_running") + server.metric("requests_waiting")
+    return {
+        "answered": kinds[200], "refused": kinds[400], "abandoned": kinds[0], "rows_left": left,
+        "memory_mb": [round(mark) for mark in marks],
     }  # fmt: skip
 
 
@@ -306,13 +350,28 @@ def invariance(args: argparse.Namespace) -> dict[str, Any]:
         hits = server.metric("prefix_cache_hits_total")
     with serving("--max-batch-size", "1", model=args.model) as server:
         single = asyncio.run(alone(server.port))
-    with serving(model=args.model) as server:
-        cold = asyncio.run(alone(server.port))
+        single_hits = server.metric("prefix_cache_hits_total")
+    cold = read_alone(args.model, prompts, 16)
     return {
-        "prompts": len(prompts), "prefix_hit_tokens": hits,
-        "batch_equals_alone": sum(a == b for a, b in zip(batched, cold, strict=True)),
+        "prompts": len(prompts), "prefix_hit_tokens": [hits, single_hits],
+        "batch_equals_alone_without_cache": sum(a == b for a, b in zip(batched, cold, strict=True)),
         "batch_equals_batch_size_1": sum(a == b for a, b in zip(batched, single, strict=True)),
     }  # fmt: skip
+
+
+def read_alone(model: str, prompts: list[str], tokens: int) -> list[str]:
+    """Greedy texts in this process, one after the other, each prompt read from its beginning."""
+    import glassgpt
+    from glassgpt.generate import Engine, Settings
+
+    gpt = glassgpt.load(model)
+    engine = Engine(gpt.backend.with_rows(1), gpt.tokenizer, prefix_cache=False)
+    texts = []
+    for text in prompts:
+        engine.add(gpt.encode(text), Settings(max_new_tokens=tokens, temperature=0, ignore_eot=True))
+        while engine.busy:
+            texts += [event.generation.text for event in engine.step() if event.generation is not None]
+    return texts
 
 
 def kills(args: argparse.Namespace) -> dict[str, Any]:
@@ -364,7 +423,7 @@ def sigterm(args: argparse.Namespace) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "throughput": throughput, "peers": peers, "overload": overload, "loris": loris,
+    "throughput": throughput, "peers": peers, "overload": overload, "memory": memory, "loris": loris,
     "invariance": invariance, "kills": kills, "sigterm": sigterm,
 }  # fmt: skip
 
@@ -377,7 +436,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=64, help="of a stream")
     parser.add_argument("--short", type=int, default=16, help="tokens of a request in overload")
-    parser.add_argument("--requests", type=int, default=10_000, help="of overload")
+    parser.add_argument("--requests", type=int, default=10_000, help="of overload and memory")
     parser.add_argument("--unloaded-requests", type=int, default=500, help="of overload, before it")
     parser.add_argument("--max-wait", type=float, default=0.0, help="of overload")
     parser.add_argument("--model", default="default", help="of all parts but throughput and peers")

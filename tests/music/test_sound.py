@@ -14,7 +14,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.music import Performance
 from glassgpt.music.render import find_soundfont, play, render
 from glassgpt.music.roll import Arc, draw_roll
-from glassgpt.music.synth import SAMPLE_RATE, frequency, synthesize
+from glassgpt.music.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
 from tests.music.test_codec import ARTICLE
 
 SCALE = [48, 50, 52, 53, 55, 57, 59, 60, 72, 84, 96]
@@ -44,6 +44,12 @@ def assert_scale(sound: np.ndarray) -> None:
 def test_a_above_middle_c() -> None:
     assert frequency(69) == 440
     assert frequency(60) == pytest.approx(261.6256, abs=1e-4)
+
+
+def test_a_note_is_computed_until_it_has_faded() -> None:
+    short, long = (synthesize_note(60, 80, seconds) for seconds in (30.0, 3600.0))
+    assert len(short) == len(long) < 20 * SAMPLE_RATE
+    assert abs(long[-SAMPLE_RATE:]).max() < 0.001 * abs(long).max()
 
 
 def test_a_scale_has_the_right_pitches(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The native engine's pool of threads, by itself, with more threads than cores: helpers are late all the time."""
+"""The native engine's pool of threads alone, with more threads than cores: helpers are late all the time."""
 
 from __future__ import annotations
 

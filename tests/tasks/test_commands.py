@@ -50,7 +50,7 @@ def test_bad_records_are_named_counted_and_the_rest_goes_on(
 ) -> None:
     file = lines(
         "a.jsonl", '{"en": "The cat."}', '{"fr": "Le chat."}', "nothing", '{"en": " "}',
-        '{"en": "The dog.", "to": "de"}', '{"en": "Der Hund ist nicht in dem Haus und er schläft."}',
+        '{"en": "The dog.", "to": ["de"]}', '{"en": "Der Hund ist nicht in dem Haus und er schläft."}',
         json.dumps({"en": "cat " * 200}), '{"fr": "Le chat.", "to": "en"}',
     )  # fmt: skip
     made = glassgpt("translate", "--file", file, "--to", "fr", "--model", translator, "--json")
@@ -61,7 +61,7 @@ def test_bad_records_are_named_counted_and_the_rest_goes_on(
     assert results[8]["to"] == "en"
     for said in (
         "record 2: has no field 'en'", "record 3: is not JSON", "record 4: en is empty; skipped",
-        "record 5: the language 'de' is not one of fr, en; skipped", "record 6: the text looks like German",
+        "record 5: the language ['de'] is not one of fr, en; skipped", "record 6: the text looks like German",
         "record 7: a sentence has", "4 of 8 records skipped, 2 noted",
     ):  # fmt: skip
         assert said in made.err, made.err
@@ -75,6 +75,8 @@ def test_all_bad_is_an_error_and_empty_lines_stay(
         glassgpt("translate", "--file", lines("a.jsonl", "x", "y"), "--to", "fr", "--model", translator).code
         == 2
     )
+    empty = glassgpt("translate", "--file", lines("b.jsonl"), "--to", "fr", "--model", translator)
+    empty.is_one_line_error("has no records")
     stdin = io.TextIOWrapper(io.BytesIO(b"The cat.\n\nThe dog.\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     made = glassgpt("translate", "-", "--to", "fr", "--model", translator)
@@ -93,6 +95,7 @@ def test_all_bad_is_an_error_and_empty_lines_stay(
         (("translate", "Hi", "--to", "fr", "--file", "x.txt"), ("both given",)),
         (("classify", "Hi"), ("was not tuned to classify", "--labels")),
         (("classify", "Hi", "--labels", "one"), ("leaves nothing to choose",)),
+        (("classify", "Hi", "--labels", ","), ("at least two labels",)),
         (("classify", "Hi", "--labels", "a,b", "--format", "x"), ("{source} once",)),
         (("classify", "Hi", "--format", "{source} {target}"), ("needs labels",)),
         (("summarize",), ("FILE... is missing",)),
@@ -125,6 +128,17 @@ def test_a_summary_says_what_it_saw(glassgpt: Run, tmp_path: Path) -> None:
     values = json.loads(again.out)
     assert values["text"] == made.out.strip()
     assert values["kept_tokens"] < values["source_tokens"]
+
+
+@pytest.mark.slow
+def test_beams_take_the_place_of_a_zero_shot_summary_s_sampling(glassgpt: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The sea was calm that day.\n", "utf-8")
+    options = {"beams": 2, "max_new_tokens": 4}
+    made = package.load("tiny").summarize("The sea was calm that day.", **options)
+    words = ("summarize", tmp_path / "a.txt", "--model", "tiny", "--beams", "2", "--max-new-tokens", "4")
+    assert glassgpt(*words).out.split() == made.split()
+    with pytest.raises(SettingError, match="top_k 2 has no meaning with beams"):
+        package.load("tiny").summarize("The sea.", top_k=2, **options)
 
 
 @pytest.mark.slow

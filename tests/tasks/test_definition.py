@@ -56,6 +56,10 @@ def test_decoding_is_greedy_unless_the_task_or_the_caller_says_otherwise() -> No
     assert task.settings(beams=4).beams == 4
     tldr = load_task("tldr").settings()
     assert (tldr.top_k, tldr.temperature, tldr.max_new_tokens) == (2, 1.0, 100)
+    assert (load_task("tldr").settings(beams=4).beams, load_task("tldr").settings(beams=4).top_k) == (
+        4,
+        load_task("summarize").settings().top_k,
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,9 @@ def test_decoding_is_greedy_unless_the_task_or_the_caller_says_otherwise() -> No
         ('format = "{source}{target}"\n[decoding]\nbeems = 4', "no setting 'beems'"),
         ('format = "{source}<x>"\nlabels = ["a"]', "leaves nothing to choose"),
         ('format = "{source}<x>"\nlabels = ["a", "a"]', "different strings"),
+        ('format = "{source}<x>"\nlabels = [["a"], ["b"]]', "different strings"),
+        ('format = "{source}\\nLabel:"\nlabels = ["a", "b"]', "must end with one of its tokens"),
+        ('format = "<x>{source}<x>"\ntokens = ["<x>"]\nlabels = ["a", "b"]', "which stands there only"),
         ('format = "{source}{target}"\ndirections = {}', "directions is empty"),
         ("format = {source}", "line 1"),
     ],

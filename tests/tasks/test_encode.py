@@ -74,6 +74,15 @@ def test_a_classifier_has_its_label_and_no_target() -> None:
         encoder.example("Dull.", "meh")
 
 
+def test_a_label_that_is_written_is_one_of_the_list_and_needs_no_more_room() -> None:
+    tokenizer = make_tokenizer("sentiment-zero-shot")
+    encoder = Encoder(load_task("sentiment-zero-shot"), tokenizer, 64)  # 100 tokens would not fit
+    assert tokenizer.decode(encoder.example("Dull.", "bad").ids) == "Dull.\nThis film is bad"
+    assert encoder.room + len(encoder.separator) == 64 - len(tokenizer.encode(" good"))
+    with pytest.raises(SettingError, match="'meh' is not one of bad, good"):
+        encoder.example("Dull.", "meh")
+
+
 def test_tokens_are_added_once_and_rows_grow() -> None:
     model = make_model("tldr")  # a task without tokens
     grown = grow_vocabulary(model, ["<a>", "<b>"])

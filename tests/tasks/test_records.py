@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,38 @@ def test_tables_and_texts(lines: Lines) -> None:
     assert found == [(1, ["first"]), (2, ["second"])]
 
 
+def test_a_line_ends_where_an_editor_ends_it(tmp_path: Path) -> None:
+    text = "a\u2028b\x0cc"  # a line separator and a form feed, within a text
+    (tmp_path / "a.jsonl").write_text(json.dumps({"en": text}, ensure_ascii=False) + "\r\n", "utf-8")
+    assert collect(tmp_path / "a.jsonl", "en")[0] == [(1, [text])]
+    for name in ("a.tsv", "a.csv"):
+        (tmp_path / name).write_text(f"en\r\n{text}\r\n\r\nlast", "utf-8")
+        assert collect(tmp_path / name, "en")[:2] == ([(1, [text]), (3, ["last"])], [])
+    (tmp_path / "a.txt").write_bytes(b"first\x0cpage\rsecond\n\nfourth\n")
+    assert [number for number, _ in collect(tmp_path / "a.txt")[0]] == [1, 2, 3, 4]
+
+
+def test_a_bad_row_of_a_table_is_one_record(lines: Lines) -> None:
+    found, said, problems = collect(lines("a.csv", "en", "x" * 200_000, "cat"), "en")
+    assert found == [(2, ["cat"])]
+    assert said[0].startswith("record 1: is not a row of a table (field larger")
+    assert problems.unread == 1
+    assert collect(lines("a.tsv", "en", "x" * 200_000), "en")[0][0][1] == ["x" * 200_000]
+    with pytest.raises(FileFormatError, match="names of its columns"):
+        collect(lines("b.tsv", "en\ten", "a\tb"))
+
+
+def test_half_a_character_is_no_text_and_files_are_named(lines: Lines) -> None:
+    file = lines("a.jsonl", '{"en": "\\ud83d"}', '{"en": "\\ud83d\\ude00"}')
+    found, said, _ = collect(file, "en")
+    assert found == [(1, [None]), (2, ["\U0001f600"])]
+    assert said == ["record 1: en has an unpaired surrogate; skipped"]
+    heard: list[str] = []
+    problems = Problems(heard.append, file="b.jsonl")
+    problems.note(3, "is long", "cut")
+    assert heard == ["b.jsonl, record 3: is long"]
+
+
 def test_only_the_first_problems_are_shown_and_all_are_counted(lines: Lines) -> None:
     _, said, problems = collect(lines("a.jsonl", *["x"] * (SHOWN + 5)))
     assert len(said) == SHOWN
@@ -93,3 +126,4 @@ def test_sentences() -> None:
     ]  # fmt: skip
     assert first_sentences("One. Two. Three. Four.", 3) == "One. Two. Three."
     assert split_sentences("") == []
+    assert split_sentences("J. " * 30_000 + "Smith") == ["J. " * 30_000 + "Smith"]  # in linear time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.model import GPT2
+from glassgpt.model.memory import Memory
 from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import open_splits
 from glassgpt.train.distributed.parallelize import check_tensor_parallel
@@ -122,25 +124,38 @@ def test_tensor_parallelism_and_muon_know_what_is_theirs(variant: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_compiled_and_checkpointed_it_computes_the_same(variant: str) -> None:
-    from glassgpt.train.distributed.parallelize import parallelize
+def test_compiled_and_checkpointed_it_computes_the_same(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced by torch.compile as a whole and block by block. Inductor, which takes half a minute to make code
+    of a trace, is left out; `glassgpt train --compile` was run with each."""
+    from glassgpt.train.distributed import parallelize
 
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
     config = small_config(variant, n_layer=2, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
     torch.manual_seed(0)
     model = GPT2(config)
     ids = torch.randint(98, (2, 17))
     settings = TrainSettings(steps=1, context=16, batch_size=2, precision="float32")
     found = []
-    for changes in {}, {"activation_checkpointing": True}:
+    for blocks, changes in (2, {}), (2, {"activation_checkpointing": True}), (2, {"compile": True}), (
+        1, {"compile": True}
+    ):  # fmt: skip
+        monkeypatch.setattr(parallelize, "COMPILE_WHOLE", blocks)
         torch.manual_seed(1)  # of what is masked
-        module = parallelize(model, dataclasses.replace(settings, **changes))
-        loss, _ = module(ids[:, :-1], ids[:, 1:], torch.ones(2, 16, dtype=torch.bool))
+        module = parallelize.parallelize(model, dataclasses.replace(settings, **changes))
+        memory = ()
+        if variant == "memory":
+            memory = (Memory.empty(config, 2, torch.device("cpu"), torch.float32),)
+        loss, _ = module(ids[:, :-1], ids[:, 1:], torch.ones(2, 16, dtype=torch.bool), *memory)
         model.zero_grad()
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for plain, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, plain, atol=1e-5, rtol=1e-4)
+    for other in found[1:]:
+        for plain, value in zip(found[0], other, strict=True):
+            torch.testing.assert_close(value, plain, atol=1e-5, rtol=1e-4)
 
 
 def test_flags_that_do_not_belong_together_are_refused(

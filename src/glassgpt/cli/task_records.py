@@ -96,6 +96,8 @@ def print_line(text: str) -> None:
 def finish(problems: Problems, records: int) -> int:
     """Print the count of problems; the exit code: an error only if no record could be used."""
     total = records + problems.unread
+    if total == 0:
+        raise UserError("the file has no records. Name another one.")
     summary = problems.summary(total)
     if summary is not None and total > 1:
         terminal.note(f"note: {summary}")

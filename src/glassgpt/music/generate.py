@@ -326,7 +326,9 @@ def accompany_once(
         )
         history.append([before, *sung, after])
         prompt = fit([[tokenizer.eot_id], *history], gpt.config.n_positions * 3 // 4)
-        drawn = gpt.generate(prompt, settings=settings, rule=partial(same, rule), seed=seed + number)
+        drawn = gpt.generate(
+            prompt, settings=settings, rule=partial(same, rule), seed=(seed + number) % SEEDS
+        )
         history[-1] += drawn.tokens
         advance(until - player.now)
     player.now = end

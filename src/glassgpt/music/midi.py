@@ -221,7 +221,7 @@ class TempoMap:
 def read_notes(track: Track) -> Iterator[tuple[int, int, int, int]]:
     """(first tick, last tick, pitch, velocity) of every note of a track, as the pedal lets it sound."""
     held: dict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(deque)  # keys that are down
-    ringing: dict[tuple[int, int], list[tuple[int, int]]] = {}  # released, under the pedal
+    ringing: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)  # released, under the pedal
     pedal: set[int] = set()  # channels
     for tick, status, first, second in track.messages:
         channel, kind = status & 0x0F, status & 0xF0
@@ -232,24 +232,21 @@ def read_notes(track: Track) -> Iterator[tuple[int, int, int, int]]:
                 pedal.add(channel)
             elif channel in pedal:
                 pedal.remove(channel)
-                for key in [key for key in ringing if key[0] == channel]:
-                    yield from ((begin, tick, key[1], loud) for begin, loud in ringing.pop(key))
+                for pitch, notes in ringing.pop(channel, {}).items():
+                    yield from ((begin, tick, pitch, loud) for begin, loud in notes)
         elif kind == NOTE_ON and second > 0:
-            key = (channel, first)
-            if key in ringing:
-                yield from ((begin, tick, first, loud) for begin, loud in ringing.pop(key))
-            held[key].append((tick, second))
-        else:
-            key = (channel, first)
-            if not held[key]:
-                continue
-            begin, loud = held[key].popleft()
+            yield from ((begin, tick, first, loud) for begin, loud in ringing[channel].pop(first, ()))
+            held[channel, first].append((tick, second))
+        elif held[channel, first]:
+            begin, loud = held[channel, first].popleft()
             if channel in pedal:
-                ringing.setdefault(key, []).append((begin, loud))
+                ringing[channel].setdefault(first, []).append((begin, loud))
             else:
                 yield begin, tick, first, loud
-    for keys in (held, ringing):
-        for (_, pitch), notes in keys.items():
+    for (_, pitch), down in held.items():
+        yield from ((begin, track.end, pitch, loud) for begin, loud in down)
+    for keys in ringing.values():
+        for pitch, notes in keys.items():
             yield from ((begin, track.end, pitch, loud) for begin, loud in notes)
 
 

@@ -19,6 +19,7 @@ ATTACK, RELEASE = (
     0.08,
 )  # seconds: the hammer, and the time in which a damped string loses most of its sound
 TAIL = 0.3  # seconds after the last note's end
+FADED = 7.0  # lifetimes after which a string is silent: e^-7 is -60 dB
 LOUDNESS = 0.25  # of one note at full velocity, of the largest amplitude; chords add up
 
 Samples = npt.NDArray[np.float32]
@@ -45,13 +46,14 @@ def synthesize(performance: Performance, sample_rate: int = SAMPLE_RATE) -> Samp
 def synthesize_note(pitch: int, velocity: int, seconds: float, sample_rate: int = SAMPLE_RATE) -> Samples:
     """One note that is held for so long, with its release."""
     pitched = frequency(pitch)
+    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until a third is left of the fundamental
+    seconds = min(seconds, FADED * lifetime)
     time = np.arange(int((seconds + TAIL) * sample_rate), dtype=np.float32) / np.float32(sample_rate)  # (N,)
     phase = (2 * np.pi * pitched) * time.astype(np.float64)
     # sin(n x) from the two before it: 2 cos(x) sin((n-1) x) - sin((n-2) x). One sine serves all harmonics.
     before, sine = np.zeros_like(time), np.sin(phase).astype(np.float32)
     twice_cosine = (2 * np.cos(phase)).astype(np.float32)
     hardness = velocity / 127
-    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until a third is left of the fundamental
     wave = np.zeros_like(time)
     for n in range(1, HARMONICS + 1):
         if n * pitched >= sample_rate / 2:

@@ -61,7 +61,8 @@ def make_app(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type"],
+            allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own
+            expose_headers=["retry-after"],
         )
     app.add_middleware(
         SecurityMiddleware,

@@ -353,6 +353,7 @@ class Completion:
                 found[job.index].append(event.generation)
         choices = []
         for index, generations in enumerate(found):
+            await asyncio.sleep(0)  # a million log-probabilities take a second: others are served meanwhile
             generations.sort(key=lambda generation: generation.sample)
             if self.jobs[index].settings.best_of is not None:
                 generations = best(generations, self.n)

@@ -22,6 +22,8 @@ from glassgpt.serve.settings import ServerSettings
 
 log = logging.getLogger("glassgpt.serve")
 
+TITLE_TOKENS = 20  # of a prompt, in the list of requests
+
 
 class ServerState:
     def __init__(self, pool: ModelPool, settings: ServerSettings) -> None:
@@ -81,7 +83,9 @@ class ServerState:
     def begin(self, completion: Completion) -> None:
         name, prompts = completion.model.name, [ids for _, ids in completion.prompts]
         self.metrics.prompt_tokens.labels(name).inc(sum(map(len, prompts)))
-        self.recent.begin(completion.id, name, prompts)
+        if self.recent.enabled:
+            start = completion.model.texts.decode(prompts[0][:TITLE_TOKENS])
+            self.recent.begin(completion.id, name, prompts, start + "…" * (len(prompts[0]) > TITLE_TOKENS))
 
     def end(self, completion: Completion, outcome: str) -> None:
         name, now = completion.model.name, time.monotonic()

@@ -51,6 +51,8 @@ def classification_task(gpt: GPT, labels: Sequence[str] | None = None, format: s
                 "or tune it: glassgpt tune LABELLED.tsv --task sentiment"
             )
         return gpt.task
+    if isinstance(labels, str) or not labels:
+        raise SettingError("give at least two labels to choose from, in a list (--labels good,bad).")
     direction = Direction.parse("", FORMAT if format is None else format, "text", "label")
     if not direction.has_target:
         raise SettingError(f"the format {format!r} has no {{target}}, where the labels go.")

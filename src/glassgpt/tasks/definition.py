@@ -36,6 +36,7 @@ FILE = "task.toml"  # in a model's folder
 KEEP = ("start", "end", "both")
 MAX_FILE = 1 << 16
 SOURCE, TARGET = "{source}", "{target}"
+SAMPLING = {"temperature", "top_k", "top_p", "min_p", "typical_p"}
 _KINDS = {
     "name": str, "format": str, "source": str, "target": str, "tokens": list, "labels": list, "keep": str,
     "max_target_tokens": int, "sentences": int, "lm_weight": float, "decoding": dict, "directions": dict,
@@ -90,13 +91,23 @@ class Task:
             check_whole("sentences", self.sentences, 1, 10**6)
         check_number("lm_weight", self.lm_weight, 0, 1000, "GPT-1 used 0.5")
         for names in (self.tokens, self.labels):
-            if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+            if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
                 raise SettingError(
                     f"{short_repr(list(names))} must be different strings, none of them empty."
                 )
         if len(self.labels) == 1:
             raise SettingError(f"one label, {self.labels[0]!r}, leaves nothing to choose. Give at least two.")
+        if self.has_head and not all(map(self._ends_with_a_token, self.directions)):
+            raise SettingError(
+                f"a format without {TARGET} must end with one of its tokens, which stands there only: the "
+                'label is read at it. Such as tokens = ["<extract>"], format = "{source}<extract>"'
+            )
         self.settings()
+
+    def _ends_with_a_token(self, direction: Direction) -> bool:
+        """Whether a head finds its place: no text has a token of the task's own."""
+        written = direction.start + direction.separator
+        return any(direction.separator.endswith(name) and written.count(name) == 1 for name in self.tokens)
 
     @property
     def classifies(self) -> bool:
@@ -105,8 +116,9 @@ class Task:
     def settings(self, **changes: Any) -> Settings:
         """How to decode: what is given, else what the definition says, else the most probable token."""
         made = {"temperature": 0.0, "max_new_tokens": self.max_target_tokens, **self.decoding, **changes}
-        if made.get("beams") is not None:
-            made = {k: v for k, v in made.items() if k != "temperature" or k in changes}
+        if made.get("beams") is not None:  # a search draws nothing
+            left_out = {"temperature"} if "beams" in self.decoding else SAMPLING
+            made = {k: v for k, v in made.items() if k not in left_out or k in changes}
         return Settings.of(**made)
 
     def direction(self, name: str | None = None) -> Direction:

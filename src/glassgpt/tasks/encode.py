@@ -9,6 +9,7 @@ sentence.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from glassgpt.errors import SettingError
@@ -55,18 +56,19 @@ class Encoder:
         self.start = self._encode_role(self.direction.start)
         self.separator = self._encode_role(separator.removesuffix(" ") if self.lead else separator)
         self.end = self._encode_role(self.direction.end)
-        if task.has_head and not self.separator:
-            raise SettingError(
-                f"the format of {task.name} ends with the source. Add a token to read the label at, "
-                "such as {source}<extract>."
-            )
-        self.target_room = 0 if task.has_head else task.max_target_tokens + len(self.end)
+        self.target_room = 0 if task.has_head else self.max_target_tokens + len(self.end)
         self.room = context - len(self.start) - len(self.separator) - self.target_room
         if self.room < 1:
             raise SettingError(
                 f"the model reads {context} tokens at a time, and {task.name} needs {context - self.room} "
                 "for the target and the format alone. Choose a smaller max_target_tokens."
             )
+
+    @cached_property
+    def max_target_tokens(self) -> int:
+        """Labels are known before: their room is that of the longest."""
+        lengths = [len(self.tokenizer.encode(self.lead + label)) for label in self.task.labels]
+        return max(lengths) if lengths else self.task.max_target_tokens
 
     def _encode_role(self, text: str) -> list[int]:
         """Text of the format, in which tokens are recognised."""
@@ -91,17 +93,15 @@ class Encoder:
 
     def encode_target(self, target: str) -> list[int]:
         ids = self.tokenizer.encode(self.lead + target)
-        return (
-            [*ids, *self.end]
-            if len(ids) <= self.task.max_target_tokens
-            else ids[: self.task.max_target_tokens]
-        )
+        fits = len(ids) <= self.max_target_tokens
+        return [*ids, *self.end] if fits else ids[: self.max_target_tokens]
 
     def example(self, source: str, target: str) -> Example:
         """A record to learn from."""
         prompt = self.prompt(source).ids
+        label = label_number(self.task, target) if self.task.labels else None
         if self.task.has_head:
-            return Example(prompt, len(prompt), label_number(self.task, target))
+            return Example(prompt, len(prompt), label)
         return Example([*prompt, *self.encode_target(target)], len(prompt))
 
 

@@ -33,6 +33,7 @@ class Problems:
     skipped: int = 0
     unread: int = 0  # of those skipped, so many never became a record
     noted: int = 0
+    file: str = ""  # that is being read, where there are several
     kinds: Counter[str] = field(default_factory=Counter)
 
     def skip(self, number: int, problem: str, kind: str) -> None:
@@ -53,7 +54,7 @@ class Problems:
     def _add(self, line: str, kind: str) -> None:
         self.kinds[kind] += 1
         if self.skipped + self.noted <= SHOWN:
-            self.report(line)
+            self.report(f"{self.file}, {line}" if self.file else line)
 
     def summary(self, total: int) -> str | None:
         """The line for the end; None if there was nothing."""
@@ -83,6 +84,9 @@ class Record:
         if not value.strip():
             problems.skip(self.number, f"{name} is empty", "empty")
             return None
+        if any("\ud800" <= char <= "\udfff" for char in value):  # JSON can say half of a character
+            problems.skip(self.number, f"{name} has an unpaired surrogate", "not Unicode")
+            return None
         return value.strip()
 
 
@@ -106,7 +110,14 @@ def read_records(file: str | Path, problems: Problems) -> Iterator[Record]:
     elif kind in TABLES:
         yield from read_table(text, TABLES[kind], path, problems)
     else:
-        yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(text.splitlines(), start=1))
+        yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(split_lines(text), start=1))
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines as an editor counts them. `str.splitlines` also cuts at form feeds and U+2028, which a text
+    may contain."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 def kind_of(path: Path) -> str:
@@ -118,7 +129,7 @@ def kind_of(path: Path) -> str:
 
 
 def read_json_lines(text: str, problems: Problems) -> Iterator[Record]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
         try:
@@ -135,20 +146,36 @@ def read_json_lines(text: str, problems: Problems) -> Iterator[Record]:
 
 
 def read_table(text: str, delimiter: str, path: Path, problems: Problems) -> Iterator[Record]:
-    quoted = delimiter == ","  # in a .tsv a quotation mark is one
-    rows = csv.reader(
-        io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    )
-    try:
-        names = next(rows, [])
-        for number, row in enumerate(rows, start=1):
-            if len(row) != len(names):
-                problem = f"has {len(row)} columns, not the {len(names)} of the head line"
-                problems.skip_line(number, problem, "with other columns")
-                continue
+    """The rows below a head line. Empty lines are none."""
+    rows = read_rows(text, delimiter)
+    names = next(rows, [])
+    if isinstance(names, csv.Error) or len(set(names)) < len(names):
+        raise FileFormatError(
+            f"{path} does not begin with the names of its columns, all different. Add such a line."
+        )
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, csv.Error):
+            problems.skip_line(number, f"is not a row of a table ({row})", "not a row")
+        elif row and len(row) != len(names):
+            problem = f"has {len(row)} columns, not the {len(names)} of the head line"
+            problems.skip_line(number, problem, "with other columns")
+        elif row:
             yield Record(number, dict(zip(names, row, strict=True)))
-    except csv.Error as error:
-        raise FileFormatError(f"{path} is not a table: {error}. Save it as .jsonl instead.") from None
+
+
+def read_rows(text: str, delimiter: str) -> Iterator[list[str] | csv.Error]:
+    """The columns of each line, or what is wrong with it. In a .tsv a quotation mark is one."""
+    if delimiter == "\t":
+        yield from (line.split(delimiter) if line else [] for line in split_lines(text))
+        return
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield error
 
 
 def source_of(record: Record, fields: Sequence[str], problems: Problems) -> str | None:

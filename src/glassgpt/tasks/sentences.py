@@ -20,7 +20,7 @@ def split_sentences(text: str) -> list[str]:
         start = 0
         for end in _END.finditer(line):
             piece = line[start : end.end()].strip()
-            if _ABBREVIATION.search(piece):
+            if _ABBREVIATION.search(piece[-12:]):  # longer than any of them, with what precedes it
                 continue
             found.append(piece)
             start = end.end()

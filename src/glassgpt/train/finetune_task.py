@@ -101,7 +101,9 @@ def read_task_data(
     encoders = [Encoder(task, start.tokenizer, context, d.name) for d in task.directions]
     examples: list[list[tuple[Example, str, str | None]]] = []  # by record
     records = 0
+    files = list(files)
     for file in files:
+        problems.file = str(file) if len(files) > 1 else ""
         for record in read_records(file, problems):
             records += 1
             made = encode_record(record, encoders, problems)

@@ -77,8 +77,6 @@ def command(
     task = summary_task(gpt, zero_shot)
     given = {"beams": beams, "max_new_tokens": max_new_tokens, "seed": seed}
     decoding = {name: value for name, value in given.items() if value is not None}
-    if beams is not None:  # a search draws nothing
-        task = without_sampling(task)
     single = len(files) == 1 and not is_table(files[0])
     count = 0
     for name, number, text in read_texts(files, task, problems):
@@ -97,13 +95,6 @@ def is_table(name: str) -> bool:
     return kind_of(Path(name)) in (*TABLES, ".jsonl", ".ndjson")
 
 
-def without_sampling(task: Task) -> Task:
-    import dataclasses
-
-    kept = {k: v for k, v in task.decoding.items() if k not in ("temperature", "top_k", "top_p")}
-    return dataclasses.replace(task, decoding=kept)
-
-
 def read_texts(
     files: tuple[str, ...], task: Task, problems: Problems
 ) -> Iterator[tuple[str, int, str | None]]:
@@ -115,6 +106,7 @@ def read_texts(
                 problems.skip(1, f"{name} is empty", "empty")
             yield name, 1, text.strip() if text.strip() else None
             continue
+        problems.file = name if len(files) > 1 else ""
         for record in read_records(Path(name), problems):
             fields = (task.direction().source, TEXT_FIELD, "document", "source")
             yield name, record.number, source_of(record, fields, problems)

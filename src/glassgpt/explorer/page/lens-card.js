@@ -28,12 +28,10 @@ export class LensCard {
     const { token } = store.cursor;
     const { pin } = store.get();
     const plain = `/trace/${trace.id}/lens?position=${token}`;
-    const known = api.peek(plain);
-    const path = pin !== null && known && !(pin in known.ranks) ? `${plain}&token=${pin}` : plain;
+    const path = pin === null || api.offline ? plain : `${plain}&token=${pin}`; // an exported page has the ranks of all that is listed
     if (path === this.#asked && this.#found) return this.#show(this.#found);
     void load(api.get(path, { slot: "lens" }), (/** @type {LensColumn} */ found) => {
       [this.#found, this.#asked] = [found, path];
-      if (pin !== null && !(pin in found.ranks) && !path.includes("&token") && !api.offline) return this.render(load); // its ranks are one more request
       this.#show(found);
     });
   }
@@ -43,8 +41,9 @@ export class LensCard {
     const { layer } = store.cursor;
     const last = found.ids.length - 1;
     const list = (/** @type {number} */ at) => el("ol", {}, found.ids[at].map((id, i) => row(id, found.texts[at][i], found.p[at][i])));
-    exchange(this.#here, el("h3", {}, layer < 0 ? "after the embedding" : `after block ${layer}`), list(layer + 1));
-    exchange(this.#final, el("h3", {}, "final prediction"), list(last));
+    const before = store.get().edits.length > 0 ? ", unedited" : "";
+    exchange(this.#here, el("h3", {}, layer < 0 ? `embedding${before}` : `after block ${layer}${before}`), list(layer + 1));
+    exchange(this.#final, el("h3", {}, `final prediction${before}`), list(last));
     const { pin } = store.get();
     const ranks = pin === null ? undefined : found.ranks[pin];
     const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${store.get().model}`)?.texts[pin] ?? `token ${pin}`;

@@ -17,30 +17,32 @@ export const EXAMPLES = [
 
 class GlassWelcome extends HTMLElement {
   about = el("p");
+  /** It shows the example that is open, so that the arrow keys go on from there. */
+  #examples = el(
+    "select",
+    { id: "examples", onchange: () => this.#take(), disabled: api.offline },
+    el("option", { value: "" }, "your own text"),
+    EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
+  );
 
   connectedCallback() {
-    const examples = el(
-      "select",
-      { id: "examples", onchange: () => this.#take(examples), disabled: api.offline },
-      el("option", { value: "" }, "try an example"),
-      EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
-    );
     this.append(
       this.about,
-      el("label", { for: "examples", class: "unseen" }, "Examples"),
-      examples,
+      el("label", { for: "examples" }, "Examples"),
+      this.#examples,
       el("button", { type: "button", class: "close", "aria-label": "Close the welcome", onclick: () => store.set({ welcome: false }) }, "×"),
     );
     store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
+      const { text, ids } = store.get();
+      const open = ids === null ? EXAMPLES.findIndex(([, example]) => example === text) : -1;
+      this.#examples.value = open < 0 ? "" : String(open);
     });
   }
 
-  /** @param {HTMLSelectElement} select */
-  #take(select) {
-    const found = EXAMPLES[Number(select.value)];
-    if (select.value !== "" && found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
-    select.value = "";
+  #take() {
+    const found = this.#examples.value === "" ? undefined : EXAMPLES[Number(this.#examples.value)];
+    if (found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
   }
 
   #render() {
@@ -48,14 +50,14 @@ class GlassWelcome extends HTMLElement {
     const model = store.info?.models[store.get().model];
     if (!model) return;
     const whose = model.shipped
-      ? "a GPT-2 that this project trained itself (it is not OpenAI’s: much smaller, and it knows far less)"
+      ? "a GPT-2 that this project trained itself (not OpenAI’s: much smaller, and it knows far less)"
       : `the model ${model.name}`;
     put(
       this.about,
       el("b", {}, "Welcome. "),
-      `This is ${whose}, reading the text below. It has cut it into `,
+      `This is ${whose}. It has cut the text below into `,
       term("token", "tokens"),
-      ", and at each of them guesses the next. Every number on this page is computed by it. ",
+      ", and guesses the next after each. Every number here is its own. ",
       el("b", {}, "Click any cell"),
       " to see how it came about, or press Explain for a tour. ",
       term("·", "“·”"),
