@@ -67,17 +67,21 @@ chromium:
 	fi; \
 	echo "SKIPPED: tests of the Explorer's page in Chromium; install it to run them"
 
-# Other people's clients against our server; too heavy for the tests' own environment.
+# Real clients, unmodified, against a server started by its command. Those too heavy for the tests' own environment get
+# .venv-clients; promptfoo is from npm, and skipped visibly where that cannot install it.
 test-clients: .venv/installed-dev
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
-	$(PYTEST) -n 1 tests/serve/test_clients.py
+	@[ -x .venv-clients/node_modules/.bin/promptfoo ] \
+	  || npm install --prefix .venv-clients --silent --no-audit --no-fund --fetch-retries 1 promptfoo \
+	  || echo "SKIPPED: promptfoo, because npm or its registry is not available"
+	$(PYTEST) -n 1 -rs tests/serve/test_clients.py tests/serve/test_openai.py tests/serve/test_lm_eval.py
 
 # The server on a Ray cluster of two nodes, on this machine.
 test-ray:
 	$(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest
-	.venv-ray/bin/python -m pytest tests/serve/test_ray.py
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest httpx
+	.venv-ray/bin/python -m pytest -rs tests/serve/test_ray.py
 
 # Every dependency and its licence.
 licences: .venv/installed-dev

@@ -8,7 +8,8 @@
 | --- | --- |
 | throughput | tokens/s of 16 concurrent streams, and of one |
 | peers | the same against `transformers serve` on the same weights, alternating |
-| overload | ten times as many clients as rows: 429s, the queue, memory, and the time to the first token |
+| overload | ten times as many requests as it can serve: 429s, the queue, memory, time to the first token |
+| memory | resident memory after every thousand of 10,000 requests of all kinds |
 | loris | the latency of /health beside 500 sockets that send half a request |
 | invariance | 200 prompts: alone = in a batch = with a prefix in the cache, greedy |
 | kills | 200 clients that vanish at random moments: rows and memory afterwards |
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -185,45 +187,108 @@ def peers(args: argparse.Namespace) -> dict[str, Any]:
     return {"glassgpt_tokens_per_s": ours, "transformers_tokens_per_s": them, "ratio": ours / them}
 
 
+async def closed_load(port: int, clients: int, requests: int, **fields: Any) -> list[Answer]:
+    """So many clients, each of which sends its next request when it has the answer to the last."""
+    rng, answers, left = random.Random(clients), [], requests
+
+    async def client() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            answers.append(await ask(port, prompt=prompt(rng), **fields))
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return answers
+
+
+async def open_load(port: int, per_s: float, requests: int, **fields: Any) -> list[Answer]:
+    """Poisson arrivals, whether or not the server keeps up."""
+    rng, asked = random.Random(requests), []
+    due = time.perf_counter()
+    for _ in range(requests):
+        due += rng.expovariate(per_s)
+        await asyncio.sleep(due - time.perf_counter())
+        asked.append(asyncio.create_task(ask(port, prompt=prompt(rng), **fields)))
+    return await asyncio.gather(*asked)
+
+
 def overload(args: argparse.Namespace) -> dict[str, Any]:
-    """Unloaded: as many clients as rows. Overloaded: ten times as many, each of which tries again at once."""
-    rows, rng = 16, random.Random(0)
-
-    async def load(port: int, clients: int, requests: int) -> list[Answer]:
+    """Capacity: requests/s of as many clients as rows. Then Poisson arrivals: unloaded at a tenth of that,
+    overloaded at ten times that."""
+    rows, fields = 16, {"max_tokens": args.short, "ignore_eos": True}
+    options = ("--max-batch-size", str(rows))
+    with serving(*options, model=args.model) as server:
+        asyncio.run(closed_load(server.port, rows, 8 * rows, **fields))
+        begun = time.perf_counter()
+        asyncio.run(closed_load(server.port, rows, 20 * rows, **fields))
+        capacity = 20 * rows / (time.perf_counter() - begun)
+    with serving(*options, "--max-wait", str(args.max_wait), model=args.model) as server:
+        asyncio.run(open_load(server.port, capacity / 4, 100, **fields))
+        unloaded = asyncio.run(open_load(server.port, capacity / 10, args.unloaded_requests, **fields))
         answers: list[Answer] = []
-        left = requests
-
-        async def client() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                fields = {"prompt": prompt(rng), "max_tokens": args.short, "ignore_eos": True}
-                answers.append(await ask(port, **fields))
-                if answers[-1].status == 429:
-                    await asyncio.sleep(0.2)
-
-        await asyncio.gather(*(client() for _ in range(clients)))
-        return answers
-
-    with serving(
-        "--max-batch-size", str(rows), "--max-queue", str(args.max_queue), model=args.model
-    ) as server:
-        asyncio.run(load(server.port, rows, 4 * rows))
-        unloaded = asyncio.run(load(server.port, rows, 20 * rows))
-        before, most_waiting = server.memory(), 0.0
-        answers: list[Answer] = []
-        marks = [before]
+        marks, most_waiting = [server.memory()], 0.0  # after every thousand requests
+        begun = time.perf_counter()
         while len(answers) < args.requests:
-            answers += asyncio.run(load(server.port, 10 * rows, min(1000, args.requests - len(answers))))
+            some = min(1000, args.requests - len(answers))
+            answers += asyncio.run(open_load(server.port, 10 * capacity, some, **fields))
             most_waiting = max(most_waiting, server.metric("requests_waiting"))
             marks.append(server.memory())
+        seconds = time.perf_counter() - begun
     admitted = [answer for answer in answers if answer.status == 200]
+    assert {answer.status for answer in unloaded} == {200}
     assert {answer.status for answer in answers} <= {200, 429}
-    quick, slow = (p99([a.first for a in some]) for some in (unloaded, admitted))
+    before, after = ([1000 * answer.first for answer in some] for some in (unloaded, admitted))
     return {
+        "capacity_per_s": capacity, "offered_per_s": len(answers) / seconds,
         "requests": len(answers), "admitted": len(admitted), "rejected_429": len(answers) - len(admitted),
-        "most_waiting": most_waiting, "memory_mb": [round(mark) for mark in (marks[0], marks[1], marks[-1])],
-        "unloaded_p99_first_ms": 1000 * quick, "loaded_p99_first_ms": 1000 * slow, "ratio": slow / quick,
+        "admitted_per_s": len(admitted) / seconds,
+        "most_waiting": most_waiting,
+        "memory_mb": [round(mark) for mark in marks],
+        "unloaded_first_ms": statistics.median(before), "unloaded_p99_first_ms": p99(before),
+        "loaded_first_ms": statistics.median(after), "loaded_p99_first_ms": p99(after),
+        "ratio": p99(after) / p99(before),
+    }  # fmt: skip
+
+
+def memory(args: argparse.Namespace) -> dict[str, Any]:
+    """Requests of all kinds: wrong ones, ones that nobody waits for, and one in four with a new schema."""
+    rng, kinds = random.Random(4), Counter[int]()
+
+    def fields(number: int) -> dict[str, Any]:
+        made = {"prompt": prompt(rng), "max_tokens": 4, "stream": rng.random() < 0.5}
+        more: list[dict[str, Any]] = [
+            {"echo": True, "logprobs": 5, "n": 2},
+            {"guided_json": {"enum": [f"{number}", number]}, "max_tokens": 8},
+            {"temperature": -number - 1},  # a 400
+            {"prompt": prompt(rng, 200)},
+        ]
+        return {**made, **rng.choice(more)}
+
+    async def one(port: int, number: int) -> None:
+        patience = rng.random() / 10 if rng.random() < 0.1 else 600
+        try:
+            kinds[(await asyncio.wait_for(ask(port, **fields(number)), patience)).status] += 1
+        except TimeoutError:
+            kinds[0] += 1
+
+    async def thousand(port: int, first: int) -> None:
+        numbers = iter(range(first, first + 1000))
+
+        async def client() -> None:
+            for number in numbers:
+                await one(port, number)
+
+        await asyncio.gather(*(client() for _ in range(16)))
+
+    with serving("--explorer", model=args.model) as server:
+        marks = [server.memory()]
+        for first in range(0, args.requests, 1000):
+            asyncio.run(thousand(server.port, first))
+            marks.append(server.memory())
+        left = server.metric("requests_running") + server.metric("requests_waiting")
+    return {
+        "answered": kinds[200], "refused": kinds[400], "abandoned": kinds[0], "rows_left": left,
+        "memory_mb": [round(mark) for mark in marks],
     }  # fmt: skip
 
 
@@ -269,13 +334,28 @@ def invariance(args: argparse.Namespace) -> dict[str, Any]:
         hits = server.metric("prefix_cache_hits_total")
     with serving("--max-batch-size", "1", model=args.model) as server:
         single = asyncio.run(alone(server.port))
-    with serving(model=args.model) as server:
-        cold = asyncio.run(alone(server.port))
+        single_hits = server.metric("prefix_cache_hits_total")
+    cold = read_alone(args.model, prompts, 16)
     return {
-        "prompts": len(prompts), "prefix_hit_tokens": hits,
-        "batch_equals_alone": sum(a == b for a, b in zip(batched, cold, strict=True)),
+        "prompts": len(prompts), "prefix_hit_tokens": [hits, single_hits],
+        "batch_equals_alone_without_cache": sum(a == b for a, b in zip(batched, cold, strict=True)),
         "batch_equals_batch_size_1": sum(a == b for a, b in zip(batched, single, strict=True)),
     }  # fmt: skip
+
+
+def read_alone(model: str, prompts: list[str], tokens: int) -> list[str]:
+    """Greedy texts in this process, one after the other, each prompt read from its beginning."""
+    import glassgpt
+    from glassgpt.generate import Engine, Settings
+
+    gpt = glassgpt.load(model)
+    engine = Engine(gpt.backend.with_rows(1), gpt.tokenizer, prefix_cache=False)
+    texts = []
+    for text in prompts:
+        engine.add(gpt.encode(text), Settings(max_new_tokens=tokens, temperature=0, ignore_eot=True))
+        while engine.busy:
+            texts += [event.generation.text for event in engine.step() if event.generation is not None]
+    return texts
 
 
 def kills(args: argparse.Namespace) -> dict[str, Any]:
@@ -327,7 +407,7 @@ def sigterm(args: argparse.Namespace) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "throughput": throughput, "peers": peers, "overload": overload, "loris": loris,
+    "throughput": throughput, "peers": peers, "overload": overload, "memory": memory, "loris": loris,
     "invariance": invariance, "kills": kills, "sigterm": sigterm,
 }  # fmt: skip
 
@@ -340,8 +420,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=64, help="of a stream")
     parser.add_argument("--short", type=int, default=16, help="tokens of a request in overload")
-    parser.add_argument("--requests", type=int, default=10_000, help="of overload")
-    parser.add_argument("--max-queue", type=int, default=4, help="of overload")
+    parser.add_argument("--requests", type=int, default=10_000, help="of overload and memory")
+    parser.add_argument("--unloaded-requests", type=int, default=500, help="of overload, before it")
+    parser.add_argument("--max-wait", type=float, default=0.0, help="of overload")
     parser.add_argument("--model", default="default", help="of all parts but throughput and peers")
     parser.add_argument(
         "--dtype", help="ours in peers; theirs is float32, the shipped model is stored in int8"

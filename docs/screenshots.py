@@ -62,7 +62,7 @@ ANIMATION_BYTES = 3_000_000
 
 def main() -> None:
     names = sys.argv[1:] or [*SCREENSHOTS, "playing"]
-    gpt = glassgpt.load("default", device="cpu", dtype="float32")
+    gpt = glassgpt.load("default", device="cpu", dtype="float32", backend="torch")
     OUT.mkdir(exist_ok=True)
     with served(make_app(gpt, perturb(gpt))) as url, launched() as browser:
         for kind in ("light", "dark", "phone"):

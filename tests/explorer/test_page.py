@@ -121,34 +121,110 @@ def test_the_whole_tour_by_keyboard(visit: Begin) -> None:
     page.until("store.get().tour === 1")
 
 
-def test_every_control_can_be_reached_and_seen_by_tab(visit: Begin) -> None:
-    page = visit().open(TEXT, view="next")
+# What Tab must come to in each view: ids, or classes where there are many.
+REACHED = {
+    "next": {"skip", "text", "tab-next", "param-temperature", "seed", "examples", "candidate"},
+    "block": {"mask", "pin", "primary", "image", "stages", "edit"},
+    "heads": {"filter", "skip-first", "second", "thumb", "edit", "window"},
+    "why": {"towards", "away", "strength", "part"},
+    "cache": {"cache-step", "cache-prompt", "primary"},
+    "compare": {"compare-a", "compare-b", "scroll"},
+}
+
+
+@pytest.mark.parametrize("view", REACHED)
+def test_every_control_can_be_reached_and_seen_by_tab(visit: Begin, view: str) -> None:
+    page = visit().open(TEXT, view=view)
     seen: list[str] = []
-    for _ in range(80):
+    for _ in range(120):
         page.page.keyboard.press("Tab")
         found = page.js(
             "(() => { const at = document.activeElement; if (at === document.body) return null;"
             "const ring = [at, ...at.children].map((el) => getComputedStyle(el))"
             ".some(({ outlineStyle, boxShadow }) => outlineStyle !== 'none' || boxShadow !== 'none');"
-            "return [at.id || at.className || at.localName, ring]; })()"
+            "return [at.id || at.getAttribute('class') || at.localName, ring]; })()"
         )
         if found is None:
             break
         seen.append(found[0])
         assert found[1], f"the focus on {found[0]} cannot be seen"
-    assert {"skip", "text", "tab-next", "param-temperature", "seed"} <= set(seen)
-    assert seen.count("candidate") == 10
+    assert found is None, "Tab never leaves the page"
+    assert REACHED[view] <= {word for name in seen for word in name.split()}
+    assert view != "next" or seen.count("candidate") == 10
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(visit: Begin, theme: str) -> None:
+def test_the_new_views_by_keys_alone(visit: Begin, gpt: GPT) -> None:
+    page = visit(reduced_motion="reduce").open(TEXT, layer=1)
+
+    def focus(selector: str) -> None:
+        page.page.locator(selector).first.focus()
+
+    # The player: its slider, its speed, its steps.
+    focus("glass-block .player input[type=range]")
+    page.press("Home")
+    assert page.state()["play"] == 0
+    page.press("ArrowRight", "ArrowRight")
+    assert page.state()["play"] == 2
+    focus("glass-block .player select")
+    page.press("End")
+    assert page.state()["speed"] == 4
+    # All pairs: the cell moves with the arrows, and is told.
+    page.js("store.set({ play: null })")
+    focus("glass-stages .stages")
+    before = page.ready().texts("glass-stages p")[0]
+    page.press("ArrowUp")
+    assert page.texts("glass-stages p")[0] != before
+    # A word of the lens is pinned, a neuron ablated and restored.
+    page.until("document.querySelectorAll('.lens-card .pin').length === 10")
+    focus(".lens-card .pin")
+    page.press("Enter")
+    assert page.state()["pin"] is not None
+    page.until("document.querySelectorAll('.neurons li').length === 8")
+    focus(".neurons .edit")
+    page.press("Enter")
+    assert [edit["kind"] for edit in page.state()["edits"]] == ["ablate_neuron"]
+    focus("glass-edits button")
+    page.press("Enter")
+    assert page.state()["edits"] == []
+    # Heads: arrows move over the grid, + draws together, o ablates.
+    page.press("h").ready()
+    focus("glass-heads .thumb[aria-current]")
+    page.press("ArrowRight", "ArrowUp")
+    assert (page.state()["layer"], page.state()["head"]) == (2, 1)
+    page.press("+", "o")
+    assert page.state()["overlay"] == ["2.1"]
+    assert page.state()["edits"][0]["kind"] == "ablate_head"
+    # Why: a bar opens what it stands for.
+    page.js("store.set({ edits: [], overlay: [] })")
+    page.press("y").ready()
+    page.until("document.querySelector('glass-why .part')")
+    focus("glass-why .part")
+    name = page.js("document.querySelector('glass-why .part text').textContent")
+    page.press("Enter")
+    state = page.ready().state()
+    opened = {"MLP": f"MLP {state['layer']}", "head": f"head {state['layer']}.{state['head']}"}
+    assert (state["view"], opened.get(name.split()[0], "embedding")) == ("block", name)
+    # The family, the examples and the models.
+    page.press("f")
+    assert page.state()["view"] == "family"
+    focus("#examples")
+    for start in ("Mary told", "one two"):  # each stroke goes on from the example that is open
+        page.press("ArrowDown")
+        page.until("store.trace.text.startsWith(given)", start)
+    assert page.ready().state()["view"] == "family"
+
+
+@pytest.mark.parametrize(
+    ("theme", "options"), [("light", {}), ("dark", {}), ("dark", PHONE)], ids=["light", "dark", "phone"]
+)
+def test_axe_finds_nothing(visit: Begin, theme: str, options: dict[str, Any]) -> None:
     axe = ROOT / "node_modules" / "axe-core" / "axe.min.js"
     if not axe.is_file():
         pytest.skip("no axe-core here: npm install (the page's accessibility is checked with it)")
-    page = visit().open(TEXT, theme=theme)
+    page = visit(**options).open(TEXT, theme=theme)
     source = axe.read_text("utf-8")
     # The second text brings a second grid, an edit the ribbon, the tour its card.
-    states: list[dict[str, Any]] = [{"view": view} for view in VIEWS]
+    states: list[dict[str, Any]] = [{"view": view} for view in (*VIEWS, *(["tower"] if options else []))]
     states += [
         {
             "view": "heads",
@@ -256,9 +332,17 @@ def test_texts_stay_text(visit: Begin) -> None:
     for start in range(0, len(XSS), 5):
         text = "\n".join(XSS[start : start + 5])
         page.js("store.set({ text: given, ids: null, second: given, token: -1 })", text)
-        for view in ("block", "heads", "next", "why"):
+        for view in VIEWS:
             page.js("store.set({ view: given })", view)
             page.ready()
+        # In the player, pinned in the lens, as words of the tour, and as directions to steer by.
+        page.js("store.set({ view: 'block', play: 9, pin: store.trace.tokens[0].id, layer: 1 })")
+        page.ready().js("store.set({ tour: 4, play: null })")
+        page.until("document.querySelector('.tour-words svg')")
+        page.ready().js("store.set({ tour: null, view: 'why', pin: null })")
+        page.ready().page.locator("#towards").fill(text.split()[0])
+        page.page.locator("#towards").blur()
+        page.painted()
         strange = page.js(
             "[...document.querySelectorAll('script, iframe, img, object, embed, base, a[href^=java]')]"
             ".filter((el) => !el.src?.endsWith('/main.js')).map((el) => el.outerHTML)"

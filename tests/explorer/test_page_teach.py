@@ -141,6 +141,20 @@ def test_the_beginning_and_the_end_are_whole(visit: Begin, gpt: GPT) -> None:
     assert cells[4][4] == "cut"
 
 
+def lit_in_sight(page: Visit, step: int, bottom: str, title: str) -> None:
+    """The part that a step of the tour speaks of is lit, and was scrolled to."""
+    page.until("store.get().tour === given && document.querySelector('.tour-words svg')", step)
+    page.ready()
+    lit = (
+        "import('/tour-steps.js').then(({ STEPS }) => { const { look, at } = STEPS[given];"
+        "const part = document.querySelector('.lit-part');"
+        "if (!part?.matches(`glass-${look} ${at}`)) return false;"
+        "const { top, height } = part.getBoundingClientRect();"
+        f"return top >= -1 && top < {bottom} && height > 10; }})"
+    )
+    assert page.until(lit, step), title
+
+
 def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     page = visit(**LAPTOP).open(TEXT, view="cache", token=4, temperature=0.7, layer=1)
     before = page.state()
@@ -150,15 +164,7 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     titles = page.texts("glass-tour select option")
     for step in (8, 4, 12, 0, 6, 3, 9, 7, 5, 2, 13):  # in any order
         page.page.locator("glass-tour select").select_option(str(step))
-        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
-        page.page.wait_for_timeout(450)
-        page.ready()
-        box = page.js(
-            "(() => { const { top, bottom, height } = document.querySelector('.lit-part')"
-            ".getBoundingClientRect(); return { top, bottom, height }; })()"
-        )
-        assert -1 <= box["top"] < 860, titles[step]  # scrolled to
-        assert box["height"] > 10
+        lit_in_sight(page, step, "860", titles[step])
     # The head of the tour is the one that looks back most at one word.
     page.page.locator("glass-tour select").select_option("4")
     page.until("store.get().part === 'scores'")
@@ -191,14 +197,8 @@ def test_the_tour_on_a_phone_stays_in_sight(visit: Begin) -> None:
     page = visit(**PHONE).open(TEXT, tour=0)
     for step in (8, 9, 10, 11, 12, 3):
         page.js("store.set({ tour: given })", step)
-        page.until("store.get().tour === given && document.querySelector('.lit-part')", step)
-        page.page.wait_for_timeout(450)
-        page.ready()
-        top, card = page.js(
-            "[document.querySelector('.lit-part').getBoundingClientRect().top,"
-            " document.querySelector('glass-tour').getBoundingClientRect().top]"
-        )
-        assert 0 <= top < card, step
+        card = "document.querySelector('glass-tour').getBoundingClientRect().top"
+        lit_in_sight(page, step, card, str(step))
         assert page.js("document.documentElement.scrollWidth <= innerWidth"), step
 
 
@@ -314,10 +314,10 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     assert grid["right"] <= large["left"]  # side by side
     thumb = page.page.locator("glass-heads .thumb[data-layer='2'][data-head='3']")
     thumb.hover()
-    assert page.texts("glass-heads .large h3")[0].startswith("Head 2.3")
+    assert page.texts("glass-heads .large h2")[0].startswith("Head 2.3")
     assert page.state()["head"] == 0  # only a preview
     page.page.locator("h1").hover()
-    assert page.painted().texts("glass-heads .large h3")[0].startswith("Head 0.0")
+    assert page.painted().texts("glass-heads .large h2")[0].startswith("Head 0.0")
     thumb.click()
     assert (page.state()["layer"], page.state()["head"]) == (2, 3)
     rests = np.stack([trace.attention[layer] for layer in range(gpt.config.n_layer)])[:, :, 2:, 0].mean(

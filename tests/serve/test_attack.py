@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.serve.attack import attack
+from tests.serve.attack import attack, send_mutations
 from tests.serve.conftest import ServerProcess
 
 pytest.importorskip("schemathesis")
@@ -15,3 +15,9 @@ def test_random_requests_get_documented_answers(server: ServerProcess) -> None:
     ended = attack(server.root, 10, "--phases", "fuzzing", "--generation-deterministic")
     assert ended.returncode == 0, ended.stdout[-5000:]
     assert "10 passed" in ended.stdout
+
+
+@pytest.mark.slow
+def test_mutated_bodies_get_documented_answers(server: ServerProcess) -> None:
+    statuses = send_mutations(server.root, 150)
+    assert set(statuses) == {200, 400}  # some are still requests

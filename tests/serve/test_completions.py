@@ -230,6 +230,68 @@ def test_prompts_are_truncated_only_if_asked(client: TestClient, gpt: GPT) -> No
     assert refused(client, 400, model=SHIPPED, max_tokens=2000)["param"] == "max_tokens"
 
 
+def test_a_stop_string_in_the_prompt_does_not_stop(client: TestClient) -> None:
+    """With echo, the prompt is part of the text, but only what follows it is searched."""
+    whole = complete(client, max_tokens=6, temperature=0, ignore_eos=True)["choices"][0]["text"]
+    found = complete(client, max_tokens=6, temperature=0, ignore_eos=True, echo=True, stop=["house", "e"])
+    text = found["choices"][0]["text"]
+    assert text == PROMPT + whole.partition("e")[0]
+    assert found["choices"][0]["finish_reason"] == ("stop" if "e" in whole else "length")
+
+
+def test_sixteen_tokens_by_default_and_fewer_where_no_more_fit(client: TestClient, gpt: GPT) -> None:
+    assert complete(client, ignore_eos=True)["usage"]["completion_tokens"] == 16
+    ids = (gpt.encode(PROMPT) * 200)[: gpt.backend.context - 3]
+    found = complete(client, prompt=ids, ignore_eos=True)
+    assert found["usage"]["completion_tokens"] == 3
+    assert found["choices"][0]["finish_reason"] == "length"
+    error = refused(client, 400, model=SHIPPED, prompt=ids, max_tokens=4)
+    assert (error["param"], error["code"]) == ("max_tokens", "context_length_exceeded")
+
+
+def test_the_end_of_text_is_a_stop_and_not_part_of_it(client: TestClient, gpt: GPT) -> None:
+    bias = {str(gpt.tokenizer.eot_id): 100}
+    found = complete(client, logit_bias=bias, temperature=0, logprobs=1, echo=True)
+    assert found["choices"][0]["text"] == PROMPT
+    assert found["choices"][0]["finish_reason"] == "stop"
+    assert len(found["choices"][0]["logprobs"]["tokens"]) == len(gpt.encode(PROMPT))
+    found = complete(client, logit_bias=bias, temperature=0, ignore_eos=True, max_tokens=3)
+    assert found["choices"][0]["finish_reason"] == "length"
+
+
+def test_usage_counts_each_prompt_once_and_every_text(client: TestClient, gpt: GPT) -> None:
+    prompts = ["The king", "A robot must obey the"]
+    usage = complete(client, prompt=prompts, n=2, best_of=3, max_tokens=4, ignore_eos=True)["usage"]
+    assert usage["prompt_tokens"] == sum(len(gpt.encode(prompt)) for prompt in prompts)
+    assert usage["completion_tokens"] == 2 * 3 * 4
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_offsets_count_characters_also_after_an_echo(client: TestClient, gpt: GPT) -> None:
+    prompt = "日本 🤖 naïve"
+    choice = complete(client, prompt=prompt, echo=True, logprobs=0, max_tokens=4, seed=1, ignore_eos=True)[
+        "choices"
+    ][0]
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+    assert offsets[len(gpt.encode(prompt))] == len(prompt)  # not its 21 bytes
+    for token, offset in zip(tokens, offsets, strict=True):
+        if not token.startswith("bytes:"):
+            assert choice["text"][offset:].startswith(token)
+
+
+def test_chunks_are_not_obfuscated(client: TestClient) -> None:
+    """OpenAI's clients send it; asking for it would be ignored, so it is refused."""
+    parts = chunks(client, max_tokens=2, stream_options={"include_obfuscation": False})
+    assert all("usage" not in part for part in parts)
+    error = refused(client, 400, prompt="A", stream=True, stream_options={"include_obfuscation": True})
+    assert error["param"] == "stream_options.include_obfuscation"
+
+
+def test_best_of_as_many_as_n_streams(client: TestClient) -> None:
+    found = chunks(client, n=2, best_of=2, max_tokens=2, ignore_eos=True)
+    assert {part["choices"][0]["index"] for part in found} == {0, 1}
+
+
 def test_a_repeated_prompt_is_cached(client: TestClient, gpt: GPT) -> None:
     ids = (gpt.encode("A sentence that is repeated until the prompt is long enough. ") * 20)[:200]
     complete(client, prompt=ids, max_tokens=1, temperature=0)

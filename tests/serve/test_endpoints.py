@@ -6,19 +6,27 @@ import asyncio
 import base64
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
 import glassgpt
 from glassgpt.errors import ModelNotFoundError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
+from glassgpt.serve import schemas
+from glassgpt.serve.app import make_app
 from glassgpt.serve.models import ModelPool, ModelSpec, find_models
 from glassgpt.serve.recent import RecentRequests
+from glassgpt.serve.schemas import CompletionRequest, DetokenizeRequest
+from glassgpt.serve.settings import ServerSettings
 from tests.conftest import SHIPPED
 from tests.serve.conftest import app_client, complete, refused
 
@@ -195,10 +203,25 @@ def loader(gpt: GPT) -> Loaded:
 def make_pool(loader: Any, names: str, models: float | None) -> ModelPool:
     """A pool with memory for so many models."""
     specs = [ModelSpec(name, Path(name)) for name in names]
-    size = loader.gpt.config.n_parameters * 4 + 2 * loader.gpt.config.n_layer * 1024 * 128 * 4
     return ModelPool(
-        specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size)
+        specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size(loader.gpt))
     )
+
+
+def size(gpt: GPT) -> int:
+    return gpt.config.n_parameters * 4 + 2 * gpt.config.n_layer * 1024 * 128 * 4
+
+
+@contextmanager
+def pool_client(gpts: dict[str, GPT], models: float, **settings: Any) -> Iterator[TestClient]:
+    """A client of an app with several models, and memory for so many of them."""
+    specs = [ModelSpec(name, Path(str(i))) for i, name in enumerate(gpts)]
+    loaded = list(gpts.values())
+    memory = int(models * size(loaded[0]))
+    pool = ModelPool(specs, lambda path: loaded[int(path.name)], max_batch_size=1, max_memory=memory)
+    app = make_app(pool, ServerSettings(**settings), wait_for_models=True)
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        yield client
 
 
 def test_models_are_unloaded_least_recently_used_first(loader: Loaded) -> None:
@@ -243,6 +266,20 @@ def test_names_of_models() -> None:
         find_models(["mine=./not/there"])
 
 
+def test_recent_requests_are_bounded_in_tokens() -> None:
+    recent = RecentRequests(keep_minutes=10, max_tokens=10)
+    recent.begin("a", "tiny", [[1] * 4])
+    recent.begin("b", "tiny", [[1] * 4])
+    recent.append("b", 0, 0, 7)
+    assert [request.id for request in recent.latest()] == ["b", "a"]
+    recent.begin("c", "tiny", [[1] * 2])
+    assert [request.id for request in recent.latest()] == ["c", "b"]
+    recent.begin("d", "tiny", [[1] * 11])
+    assert recent.latest() == []
+    recent.begin("e", "tiny", [[1] * 10])
+    assert [request.id for request in recent.latest()] == ["e"]
+
+
 def test_recent_requests_are_bounded() -> None:
     recent = RecentRequests(keep_minutes=10, max_requests=2)
     for name in "abc":
@@ -275,16 +312,159 @@ def test_a_request_opens_in_the_explorer(gpt: GPT) -> None:
         page = client.get("/").text
         assert found["id"] in page
         assert "The &lt;b&gt;king&lt;/b&gt;" in page
-        response = client.get(f"/open/{found['id']}", follow_redirects=False)
-        assert response.status_code == 303
-        target, _, fragment = response.headers["location"].partition("#ids=")
-        ids = json.loads(unquote(fragment))
+        target, ids = follow(client, f"/open/{found['id']}")
         assert ids == gpt.encode("The <b>king</b>") + found["choices"][0]["token_ids"]
         assert "main.js" in client.get(target).text
         assert client.get(f"{target}main.js").status_code == 200
-        trace = client.post("/api/v1/trace", json={"ids": ids}).json()
+        trace = client.post(f"{target}api/v1/trace", json={"ids": ids}).json()
         assert [token["id"] for token in trace["tokens"]] == ids
-        assert client.get("/open/cmpl-unknown").status_code == 404
+        for path in ("/open/cmpl-unknown", f"/open/{found['id']}?prompt=1", f"/open/{found['id']}?sample=1",
+                     "/explorer/2/", "/explorer/x", "/explorer/1/../../x"):  # fmt: skip
+            assert client.get(path).status_code == 404, path
+        assert client.get("/explorer", follow_redirects=False).headers["location"] == target
+        long = client.post(f"{target}api/v1/trace", json={"text": "a" * 300_000})
+        assert long.status_code == 413
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert client.get(f"{target}api/v1/model", headers=foreign).status_code == 403
         del client.headers["authorization"]
-        for path in ("/", target, "/api/v1/model", f"/open/{found['id']}"):
+        for path in ("/", target, f"{target}api/v1/model", f"/open/{found['id']}"):
             assert client.get(path).status_code == 401
+
+
+def follow(client: TestClient, path: str) -> tuple[str, list[int]]:
+    """Where a request opens: the address of an Explorer, and the ids that it gets."""
+    response = client.get(path, follow_redirects=False)
+    assert response.status_code == 303
+    target, _, fragment = response.headers["location"].partition("#ids=")
+    return target, json.loads(unquote(fragment))
+
+
+@pytest.mark.slow
+def test_requests_to_every_model_open_in_its_own_explorer(gpt: GPT) -> None:
+    """Also when the model was unloaded meanwhile, and whatever its name is."""
+    other = GPT(gpt.backend, gpt.tokenizer, "other", gpt._checkpoint)
+    names = ["first", "../b ä?#", "1"]
+    gpts = dict(zip(names, (gpt, other, gpt), strict=True))
+    with pool_client(gpts, models=1.5, explorer=True) as client:
+        pool = client.app.state.server.pool
+        targets = []
+        for name in names:
+            found = complete(client, model=name, prompt=["The king", "A"], n=2, max_tokens=2, seed=1,
+                             return_token_ids=True)  # fmt: skip
+            assert list(pool.loaded) == [name]
+            page = client.get("/").text
+            for index, choice in enumerate(found["choices"]):
+                prompt, sample = divmod(index, 2)
+                link = f"/open/{found['id']}" + (f"?prompt={prompt}&sample={sample}" if index else "")
+                assert f'"{escape(link)}"' in page
+                target, ids = follow(client, link)
+                assert ids == choice["prompt_token_ids"] + choice["token_ids"]
+            targets.append(target)
+        assert len(set(targets)) == 3
+        for target, name in zip(targets, names, strict=True):
+            (model,) = client.get(f"{target}api/v1/model").json()["models"]
+            assert model["name"] == gpts[name].name
+            assert client.post(f"{target}api/v1/trace", json={"ids": ids}).status_code == 200
+            assert list(pool.loaded) == [name]  # in use only as long as it is asked
+
+
+# Errors of every route.
+
+
+def routes(client: TestClient) -> list[tuple[str, str]]:
+    """Every path of the document with the method it takes."""
+    paths = client.get("/openapi.json").json()["paths"]
+    return [
+        (path.replace("{name}", "x"), method.upper()) for path, methods in paths.items() for method in methods
+    ]
+
+
+def assert_error(response: Any, status: int) -> None:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+
+
+@pytest.mark.slow
+def test_every_route_has_errors_of_one_shape(client: TestClient) -> None:
+    for path, method in routes(client):
+        other = "GET" if method == "POST" else "POST"
+        for wrong in (other, "PUT", "DELETE", "OPTIONS", "TRACE", "NONSENSE"):
+            response = client.request(wrong, path)
+            assert_error(response, 405)
+            assert response.headers["allow"] == method
+        assert_error(client.request(method, f"{path}/../nowhere/x"), 404)
+        assert_error(client.request(method, path, headers={"host": "evil.example"}), 403)
+        if method == "POST":
+            for body in (b"", b"[]", b"null", b"3", b'"a"', b"{", b'{"no_such_field": 1}'):
+                assert_error(
+                    client.post(path, content=body, headers={"content-type": "application/json"}), 400
+                )
+            for kind in (
+                "text/plain",
+                "application/x-www-form-urlencoded",
+                "multipart/form-data; boundary=x",
+            ):
+                response = client.post(path, content=b'{"prompt": "A"}', headers={"content-type": kind})
+                assert_error(response, 400)  # a form of another site cannot send JSON
+                assert "application/json" in response.json()["error"]["message"]
+    assert_error(client.get("/nowhere"), 404)
+    assert_error(client.get("/tokenizer_info?model=gpt-4"), 404)
+
+
+def test_chat_is_told_where_to_go(client: TestClient) -> None:
+    response = client.post("/v1/chat/completions", json={"model": SHIPPED, "messages": []})
+    assert_error(response, 404)
+    assert "/v1/completions" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "given"),
+    [
+        (CompletionRequest, {f"a{i}": 1 for i in range(1000)}),
+        (DetokenizeRequest, {"tokens": [-1] * 1000}),
+        (schemas.Ids, [-1] * 1000),
+        (schemas.Ids, [[]] * 1000),
+        (schemas.Prompt, {"a": 1}),
+    ],
+)
+def test_a_thousand_mistakes_are_one_error(schema: Any, given: Any) -> None:
+    """Four megabytes of them, an error each, took four seconds of the event loop."""
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(schema).validate_python(given)
+    assert error.value.error_count() == 1
+
+
+def test_one_request_has_bounds(client: TestClient) -> None:
+    """A few bytes cannot ask for a quarter of a million texts, nor for gigabytes of log-probabilities."""
+    error = refused(client, 400, prompt=["a"] * 2048, n=3, max_tokens=0)
+    assert error["param"] == "n"
+    assert refused(client, 400, prompt=["a"] * 50, best_of=128, max_tokens=1)["param"] == "n"
+    error = refused(client, 400, prompt="a", n=50, max_tokens=1000, logprobs=20)
+    assert error["param"] == "logprobs"
+    assert "1,050,000" in error["message"]
+    many = [[1] * 1000] * 50
+    assert refused(client, 400, prompt=many, logprobs=20, echo=True, max_tokens=0)["param"] == "logprobs"
+    assert refused(client, 400, prompt=many, prompt_logprobs=20, max_tokens=0)["param"] == "logprobs"
+
+
+@pytest.mark.slow
+def test_browsers_of_a_named_origin_may_send_openai_s_headers(gpt: GPT) -> None:
+    good = "https://good.example"
+    with app_client(gpt, cors_origins=(good,)) as client:
+        asked = {"origin": good, "access-control-request-method": "POST",
+                 "access-control-request-headers": "authorization,content-type,x-stainless-os"}  # fmt: skip
+        response = client.options("/v1/completions", headers=asked)
+        assert response.status_code == 200
+        assert "x-stainless-os" in response.headers["access-control-allow-headers"]
+        for foreign in (
+            "https://evil.example",
+            "null",
+            "https://good.example.evil.example",
+            "http://good.example",
+        ):
+            response = client.options("/v1/completions", headers={**asked, "origin": foreign})
+            assert response.status_code == 403
+            assert "access-control-allow-origin" not in response.headers

@@ -117,6 +117,17 @@ def test_bodies_that_are_not_requests(server: ServerProcess, sent: bytes) -> Non
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"GET /" + b"a" * 100_000,
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n{",
+        # Two requests in one, for a proxy and a server that read different headers.
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET http://evil.example/v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 5000 + b"\r\n",
+        b"GET /v1/models\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ],
 )
 def test_bytes_that_are_not_requests(server: ServerProcess, sent: bytes) -> None:
@@ -127,6 +138,7 @@ def test_bytes_that_are_not_requests(server: ServerProcess, sent: bytes) -> None
     assert b"root:" not in answer
     status = re.match(rb"HTTP/1.1 (4\d\d) ", answer)
     assert status is not None, answer[:100]
+    assert answer.count(b"HTTP/1.1 ") == 1  # what followed it was not taken for another request
     assert set(json.loads(answer.partition(b"\r\n\r\n")[2])["error"]) == {"message", "type", "param", "code"}
 
 

@@ -21,6 +21,7 @@ pytest.importorskip("ray", reason="ray is not installed: make test-ray installs 
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster
+from starlette.testclient import TestClient
 
 import glassgpt
 from glassgpt.errors import SettingError
@@ -138,17 +139,29 @@ def test_the_pipeline_continues_where_it_was_stopped(cluster: Any, tmp_path: Pat
     assert ray_batch.run(source, out, **fields) == (2, 3)
     assert parts[2].read_text() == whole
     assert ray_batch.run(source, out, **fields) == (0, 4)
+    with pytest.raises(SettingError, match="begun with max_new_tokens 6, and this is 7"):
+        ray_batch.run(source, out, **{**fields, "max_new_tokens": 7})
+
+
+def test_a_wrong_row_is_one_line(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "prompts.jsonl"
+    source.write_text('{"prompt": "The old house"}\n\n')
+    words = ["ray_batch", str(source), str(tmp_path / "out"), "--model", SHIPPED, "--cpus", "0.5"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit, match=r"^glassgpt: row 1 of .* has no text in 'prompt'. See --column.$"):
+        ray_batch.main()
 
 
 def test_the_pipeline_scores_parquet(cluster: Any, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    texts = ["The old house stood.", "A robot must obey the orders"]
-    pq.write_table(pa.table({"text": texts}), tmp_path / "texts.parquet")
-    fields: dict[str, Any] = {"model": SHIPPED, "column": "text", "score": True, "cpus": 0.5}
-    assert ray_batch.run(tmp_path / "texts.parquet", tmp_path / "out", **fields) == (2, 0)
-    rows = [json.loads(line) for line in (tmp_path / "out" / "part-000000.jsonl").read_text().splitlines()]
+    texts = ["The old house stood.", "A robot must obey the orders", "No", "My king is here.", "The end."]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "texts.parquet", row_group_size=2)
+    fields: dict[str, Any] = {"model": SHIPPED, "column": "text", "score": True, "cpus": 0.5, "rows": 3}
+    assert ray_batch.run(tmp_path / "texts.parquet", tmp_path / "out", **fields) == (5, 0)
+    parts = sorted((tmp_path / "out").glob("part-*.jsonl"))
+    rows = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
     gpt = glassgpt.load(SHIPPED)
     for text, row in zip(texts, rows, strict=True):
         scored = gpt.generate(text, max_new_tokens=0, prompt_logprobs=0).prompt_logprobs
@@ -164,3 +177,20 @@ def test_options() -> None:
         RayOptions.of({"modle": "gpt2"})
     with pytest.raises(SettingError, match="not a number"):
         RayOptions.of({"replicas": "many"})
+    with pytest.raises(SettingError, match="replicas is 0"):
+        RayOptions.of({"replicas": "0"})
+    with pytest.raises(SettingError, match="min_replicas 2 is above max_replicas 0"):
+        RayOptions.of({"min_replicas": "2"})
+
+
+def test_the_key_of_the_machine_that_deploys_guards_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica's process has the environment of its machine, which may have none."""
+    built: list[Any] = []
+    monkeypatch.setattr(serve, "ingress", lambda build: built.append(build) or (lambda cls: cls))
+    monkeypatch.setenv("GLASSGPT_API_KEY", "secret")
+    app({"model": SHIPPED})
+    monkeypatch.delenv("GLASSGPT_API_KEY")
+    with TestClient(built[0]()) as client:
+        assert client.get("/health").status_code == 200
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
@@ -10,7 +10,7 @@ from glassgpt.explorer.dependencies import API, PAGE, Explorer
 from glassgpt.explorer.models import Model, Models
 from glassgpt.explorer.routes import export, generate, intervene, trace
 from glassgpt.explorer.traces import MAX_TRACES, TraceCache
-from glassgpt.gpt import GPT
+from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import add_error_handlers
 from glassgpt.http.middleware import SecurityMiddleware
 from glassgpt.http.static_files import add_static_files
@@ -24,10 +24,11 @@ def make_app(
     compare: GPT | None = None,
     *,
     others: Sequence[str] = (),
+    load: Callable[[str], GPT] = load,
     host: str = "127.0.0.1",
     max_traces: int = MAX_TRACES,
 ) -> FastAPI:
-    """The Explorer of one model, or of two; the page can switch to `others`, which are loaded then.
+    """The Explorer of one model, or of two; the page can switch to `others`, which `load` opens then.
 
     `host` is the address the server will bind. The app may be mounted under a prefix: the page's own
     requests are relative to where it was opened.
@@ -35,7 +36,7 @@ def make_app(
     app = FastAPI(title="GlassGPT Explorer", docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.add_middleware(SecurityMiddleware, host=host, max_body_bytes=MAX_BODY_BYTES)
     add_error_handlers(app)
-    models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others))
+    models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others), load)
     app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker())
     for routes in (trace, intervene, generate, export):
         app.include_router(routes.router, prefix=API)

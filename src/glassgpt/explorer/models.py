@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -104,6 +104,7 @@ class Models:
 
     all: list[Model]
     others: list[str] = field(default_factory=list)
+    load: Callable[[str], GPT] = load
     _opened: dict[str, Model] = field(default_factory=dict)
 
     def __getitem__(self, number: int) -> Model:
@@ -119,7 +120,7 @@ class Models:
 
     def _open(self, name: str) -> Model:
         if name not in self._opened:
-            self._opened[name] = Model(load(name))
+            self._opened[name] = Model(self.load(name))
         return self._opened[name]
 
     def describe(self) -> list[dict[str, Any]]:

@@ -6,12 +6,16 @@
 
 Between two steps of the engine the thread drops what was cancelled and takes jobs from a fair queue, as rows
 become free. What a job gets does not depend on the others.
+
+The queue is bounded by how long a job would wait (`QueueLimits.max_wait`), and by how much waits. What does
+not fit is refused at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +24,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from glassgpt.errors import UserError
+from glassgpt.generate.admission import Ahead, WaitEstimator
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
-from glassgpt.generate.fair_queue import FairQueue, QueueLimits
+from glassgpt.generate.fair_queue import FairQueue, QueueFullError, QueueLimits
 from glassgpt.generate.generation import Event
 from glassgpt.generate.settings import Settings
 
@@ -69,7 +74,10 @@ class Service:
         self.engine = engine
         self.lock = lock
         self.steps = 0
+        self.speed = WaitEstimator()
         self._queue: FairQueue[Job] = FairQueue(limits)
+        self._left: list[int] = []  # tokens that the running sequences may still draw
+        self._unread = 0  # tokens of prompts that have a row
         self._changed = threading.Condition()  # guards the queue and the two fields below
         self._cancelled: list[Job] = []
         self._closed = False
@@ -106,11 +114,40 @@ class Service:
         with self._changed:
             if self._closed:
                 raise UserError("the service is closed.")
+            self._check_wait(jobs[0].client)
             now = time.monotonic()
             for job in jobs:
                 job.submitted = now
             self._queue.push(jobs, room=max(0, self.rows - self._running))
             self._changed.notify()
+
+    def check_wait(self, client: str = "") -> None:
+        """Raise `QueueFullError` if a client's next job, whatever it is, would wait too long."""
+        with self._changed:
+            self._check_wait(client)
+
+    def expected_wait(self, client: str = "") -> float:
+        """Seconds until a client's next job would be read."""
+        with self._changed:
+            return self._expected_wait(client)
+
+    def _check_wait(self, client: str) -> None:
+        wait, most = self._expected_wait(client), self._queue.limits.max_wait
+        if wait > most:
+            raise QueueFullError(
+                f"the first token would take about {wait:.1f} seconds; at most {most:g} are allowed. "
+                "Try again later.",
+                retry_after=max(1, math.ceil(wait - most)),
+            )
+
+    def _expected_wait(self, client: str) -> float:
+        jobs = list(self._queue.ahead(client))
+        ahead = Ahead(
+            samples=sum(job.samples - job.admitted for job in jobs),
+            tokens=sum((job.samples - job.admitted) * job.settings.max_new_tokens for job in jobs),
+            prompt_tokens=sum(len(job.prompt) for job in jobs if not job.admitted),
+        )
+        return self.speed.wait(self._left, self.rows - len(self._left), self._unread, ahead)
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """End jobs; nothing is delivered for them any more. Their rows are free before the next step."""
@@ -169,6 +206,7 @@ class Service:
                 room = min(self.rows - self._running, max(1, self.rows // 4))
                 self._start(job, min(room, job.samples - job.admitted))
                 self._queue.end_turn(remove=job.admitted == job.samples)
+            self._note_load()
 
     def _start(self, job: Job, count: int) -> None:
         settings = dataclasses.replace(job.settings, samples=count, best_of=None)
@@ -187,24 +225,38 @@ class Service:
         self._running += count
 
     def _step(self) -> None:
+        begun, read = time.perf_counter(), self.engine.stats.read_tokens
         with nullcontext() if self.lock is None else self.lock.hold():
             events = self.engine.step()
         self.steps += 1
+        self._measure(time.perf_counter() - begun, self.engine.stats.read_tokens - read)
         for event in events:
             job, left = self._requests[event.request]
             if event.generation is not None:
                 self._running -= 1
+                self.speed.note_finished(len(event.generation.tokens), job.settings.max_new_tokens)
                 if left == 1:
                     del self._requests[event.request]
                 else:
                     self._requests[event.request] = (job, left - 1)
             self._tell(job, event)
 
+    def _measure(self, seconds: float, read: int) -> None:
+        """Keep what the expected wait is made of, for other threads."""
+        if read:
+            self.speed.note_reading(seconds, read)
+        else:
+            self.speed.note_decode(seconds)
+        self._note_load()
+
+    def _note_load(self) -> None:
+        self._left, self._unread = self.engine.tokens_left, self.engine.unread_tokens
+
     def _fail_running(self, error: Exception) -> None:
         self.engine.clear()
         jobs = {job for job, _ in self._requests.values()}
         self._requests.clear()
-        self._running = 0
+        self._running, self._left, self._unread = 0, [], 0
         with self._changed:
             for job in jobs:
                 self._queue.remove(job)  # where some of its samples still wait

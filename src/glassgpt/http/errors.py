@@ -111,6 +111,11 @@ def explain(problems: Sequence[Any]) -> tuple[str, str | None]:
     location = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":
         return "The body is not JSON.", None
+    if first["type"] in ("model_attributes_type", "model_type") and not location:
+        return (
+            "The body is not a JSON object. Send one, with the header Content-Type: application/json.",
+            None,
+        )
     field = ".".join(location) if location else None
     reason = str(first["msg"]).removeprefix("Value error, ")
     return f"{field if field is not None else 'The body'}: {reason[:1].lower()}{reason[1:][:300]}", field

@@ -19,7 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glassgpt.http.errors import ErrorFormat, error_response, field_error
 
-API = "/api/"
+# Browsers send twenty headers. The parser has a limit of its own, but only for headers that arrive in parts.
+MAX_HEADERS, MAX_HEADER_BYTES = 100, 16_384
+API = "/api/"  # in a path, below whatever the app is mounted at
 
 # The page loads its own files only, has no inline scripts or styles, makes no HTML from strings (trusted
 # types without a policy), submits no forms and cannot be framed. Its images are blobs.
@@ -82,13 +84,19 @@ class SecurityMiddleware:
         with_headers = add_headers(scope, send)
         error = self.check(scope)
         if error is not None:
-            await error_response(*error, format=self.error_format)(scope, receive, with_headers)
+            response = error_response(*error, format=self.error_format)
+            if error[0] in (400, 413):  # where its body ends is not known, or far away
+                response.headers["connection"] = "close"
+            await response(scope, receive, with_headers)
             return
         await self.app(scope, LimitedBody(receive, self.max_body_bytes), with_headers)
 
     def check(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the message for a request that is rejected."""
         headers = Headers(scope=scope)
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > MAX_HEADER_BYTES or len(scope["headers"]) > MAX_HEADERS:
+            return 431, f"The headers are more than {MAX_HEADERS}, or {MAX_HEADER_BYTES:,} bytes."
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
         if not (self.any_host or self.is_allowed_host(host)):
@@ -100,11 +108,14 @@ class SecurityMiddleware:
                 403,
                 f"Requests from the origin {origin[:100]!r} are not allowed: only this server's own page.",
             )
-        if scope["path"].startswith(API) and headers.get("sec-fetch-site", "none") not in (
+        if API in scope["path"] and headers.get("sec-fetch-site", "none") not in (
             "same-origin",
             "none",
         ):
             return 403, "Requests from another site's page are not allowed."
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Which of the two counts? Where a proxy and a server disagree, one request becomes two.
+            return 400, "A request has either Content-Length or Transfer-Encoding, not both."
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return 400, "Content-Length is not a number."
@@ -154,7 +165,7 @@ def add_headers(scope: Scope, send: Send) -> Send:
             headers = MutableHeaders(raw=message.setdefault("headers", []))
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store" if scope["path"].startswith(API) else "no-cache")
+            headers.setdefault("cache-control", "no-store" if API in scope["path"] else "no-cache")
         await send(message)
 
     return send_with_headers

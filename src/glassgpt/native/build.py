@@ -1,7 +1,7 @@
 """Compile the engine with the C++ compiler of this machine: `python -m glassgpt.native.build`.
 
 Installing the package does this as well (hatch_build.py), which is why only the standard library is imported
-here. Files of kernels are compiled for more instructions than the CPU at hand may have; api.cpp asks it
+here. Files of kernels are compiled for more instructions than the CPU at hand may have; kernels.cpp asks it
 before they run.
 """
 
@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 # What only compiling needs is imported where it is used: loading the engine reads this file too.
@@ -41,10 +42,14 @@ FLAGS += [
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-fsanitize=address"]
 UNDEFINED = ["-fsanitize=undefined"]
 
-X86_FLAGS = {
+# By the first part of what the compiler compiles for: the instructions that a file may use.
+_X86 = {
     "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],
+    "kernels_avx2_vnni.cpp": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"],
     "kernels_avx512.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c".split(),
 }
+_ARM = {"kernels_neon_dot.cpp": ["-march=armv8.2-a+dotprod"]}
+INSTRUCTIONS = {"x86_64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
 class BuildError(Exception):
@@ -74,35 +79,40 @@ def find_compiler() -> list[str]:
 def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | None = None) -> Path:
     """Compile and link the library, under another name until it is whole."""
     import tempfile
-    from concurrent.futures import ThreadPoolExecutor
 
     compiler = find_compiler() if compiler is None else compiler
     flags = [*FLAGS, f'-DGLASSGPT_SOURCE="{source_hash()}"', *(SANITIZE if sanitize else [])]
     if sys.platform != "win32":
         flags += ["-fPIC", "-pthread"]
-    machine = machine_of(compiler)
-    special = X86_FLAGS if machine.startswith("x86_64") else {}
     with tempfile.TemporaryDirectory() as scratch:
-
-        def compile_one(source: Path) -> str:
-            out = str(Path(scratch) / f"{source.stem}.o")
-            command = [*compiler, *flags, *special.get(source.name, []), "-c", str(source), "-o", out]
-            if sanitize and source.name not in X86_FLAGS:
-                command += UNDEFINED
-            if source.name in special and not succeeds(
-                command
-            ):  # an old compiler: without these instructions
-                command = [*compiler, *flags, "-c", str(source), "-o", out]
-            run(command)
-            return out
-
-        sources = sorted(SOURCES.glob("*.cpp"), key=lambda path: -path.name.count("kernels"))
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            objects = list(pool.map(compile_one, sources))
+        objects = compile_sources(compiler, flags, SOURCES.glob("*.cpp"), Path(scratch), sanitize)
         part = target.with_name(f"{target.name}.part{os.getpid()}")
         run([*compiler, "-shared", *flags, *(UNDEFINED if sanitize else []), *objects, "-o", str(part)])
         os.replace(part, target)
     return target
+
+
+def compile_sources(
+    compiler: list[str], flags: list[str], sources: Iterable[Path], folder: Path, sanitize: bool = False
+) -> list[str]:
+    """Object files, each compiled for the instructions that its kernels use."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    instructions = INSTRUCTIONS.get(machine_of(compiler).split("-")[0], {})
+
+    def compile_one(source: Path) -> str:
+        out = str(folder / f"{source.stem}.o")
+        command = [*compiler, *flags, "-c", str(source), "-o", out]
+        if sanitize and source.name not in instructions:
+            command += UNDEFINED
+        special = instructions.get(source.name)
+        if special is None or not succeeds([*command, *special]):
+            run(command)  # without them, an old compiler makes a file without kernels
+        return out
+
+    longest_first = sorted(sources, key=lambda path: -path.name.count("kernels_"))
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        return list(pool.map(compile_one, longest_first))
 
 
 def machine_of(compiler: list[str]) -> str:

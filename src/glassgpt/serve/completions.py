@@ -273,10 +273,7 @@ class Completion:
         try:
             self.model.service.submit(self.jobs)
         except QueueFullError as full:
-            self.state.metrics.requests.labels(self.model.name, "rejected").inc()
-            raise ApiError(
-                429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full"
-            ) from None
+            raise self.state.refuse(self.model.name, full) from None
         loop = asyncio.get_running_loop()
         self._watch = loop.create_task(self._watch_client())
         self._timer = loop.call_later(self.state.settings.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
@@ -347,6 +344,7 @@ class Completion:
                 found[job.index].append(event.generation)
         choices = []
         for index, generations in enumerate(found):
+            await asyncio.sleep(0)  # a million log-probabilities take a second: others are served meanwhile
             generations.sort(key=lambda generation: generation.sample)
             if self.jobs[index].settings.best_of is not None:
                 generations = best(generations, self.n)

@@ -6,7 +6,8 @@
 
 (`serve` is Ray's command.) Ray takes requests on its machines, chooses replicas by the length of their
 queues, passes streams through, replaces a replica that dies and drains one that is removed. Each replica is a
-whole server with an engine and a bounded queue of its own. GLASSGPT_API_KEY in the environment guards them.
+whole server with an engine and a bounded queue of its own. GLASSGPT_API_KEY guards them, in the environment
+of `serve run` or of the machines.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from ray import serve
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.ranges import check_whole
+
+API_KEY = "GLASSGPT_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,25 @@ class RayOptions:
         if unknown:
             raise SettingError(f"there is no option {unknown[0]!r}. There are: {', '.join(kinds)}.")
         try:
-            return cls(**{name: kinds[name](value) for name, value in given.items()})
+            made = cls(**{name: kinds[name](value) for name, value in given.items()})
         except ValueError as error:
             raise SettingError(f"an option is not a number: {error}.") from None
+        check_whole("replicas", made.replicas, 1, 100_000)
+        check_whole("max_replicas", made.max_replicas, 0, 100_000)
+        check_whole("min_replicas", made.min_replicas, 0, 100_000)
+        if made.min_replicas > made.max_replicas:
+            raise SettingError(
+                f"min_replicas {made.min_replicas} is above max_replicas {made.max_replicas}. Give both."
+            )
+        return made
 
 
 def app(given: dict[str, Any]) -> serve.Application:
     """The application that `serve run` deploys."""
     options = RayOptions.of(given)
-    replica = serve.ingress(lambda: build_replica(options))(Replica)
+    # The key of the machine that deploys: a replica's process has the environment of its own machine.
+    api_key = os.environ.get(API_KEY)
+    replica = serve.ingress(lambda: build_replica(options, api_key))(Replica)
     scaling: dict[str, Any] = {"num_replicas": options.replicas}
     if options.max_replicas:
         scaling = {
@@ -79,7 +93,7 @@ class Replica:
     """One server of the deployment; its routes are those of `serve/app.py`."""
 
 
-def build_replica(options: RayOptions) -> FastAPI:
+def build_replica(options: RayOptions, api_key: str | None = None) -> FastAPI:
     """The app of one replica, made on the machine where it runs. It starts with its models loaded."""
     from glassgpt.serve.app import make_app
     from glassgpt.serve.models import ModelPool, find_models
@@ -87,7 +101,7 @@ def build_replica(options: RayOptions) -> FastAPI:
 
     settings = ServerSettings(
         host="0.0.0.0",  # requests come from Ray's proxies, under any name
-        api_key=os.environ.get("GLASSGPT_API_KEY"),
+        api_key=os.environ.get(API_KEY) if api_key is None else api_key,
         max_batch_size=options.max_batch_size,
         queue=QueueLimits(options.max_queue),
     )

@@ -4,28 +4,34 @@
     python -m glassgpt.serve.ray_batch corpus.parquet out/ --column text --score
 
 The input, .jsonl or .parquet, has a column of texts. It is divided into parts of `--rows` rows. A worker (an
-actor with the model, on any machine of the cluster) takes a part, computes it, and writes
+actor with the model, on any machine of the cluster) takes a part, computes its rows as a batch, and writes
 out/part-NNNNNN.jsonl, under a temporary name first: what exists is finished. Started again, only missing
-parts are computed, and since the seed of a row follows from its number, the result is the same. All machines
-must see both folders.
+parts are computed, and since the seed of a row follows from its number, the result is the same; with other
+settings than those in out/settings.json it is refused. All machines must see both folders.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
 
+if TYPE_CHECKING:
+    from glassgpt.generate.generation import Generation
+
 ROWS = 256
+BATCH_SIZE = 16  # sequences of a worker that are computed together
+SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,26 @@ def _read_texts(part: Part, column: str) -> Iterator[Any]:
     if part.source.endswith(".parquet"):
         import pyarrow.parquet as pq
 
-        table = pq.read_table(part.source, columns=[column])
-        yield from table.slice(part.first, part.rows)[column].to_pylist()
+        file, first = pq.ParquetFile(part.source), 0
+        for group in range(file.num_row_groups):  # only those with rows of this part are read
+            start, first = first, first + file.metadata.row_group(group).num_rows
+            if first > part.first and start < part.first + part.rows:
+                texts = file.read_row_group(group, [column])[column]
+                yield from texts.slice(max(0, part.first - start)).to_pylist()
         return
     with open(part.source, "rb") as lines:
         lines.seek(part.offset)
         for line in lines:
-            row = json.loads(line)
-            yield row.get(column) if isinstance(row, dict) else None
+            yield read_row(line).get(column)
+
+
+def read_row(line: bytes) -> dict[str, Any]:
+    """A line as an object; without any column if it is none."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 class Worker:
@@ -91,8 +109,10 @@ class Worker:
 
     def __init__(self, model: str, column: str, score: bool, settings: dict[str, Any], seed: int) -> None:
         import glassgpt
+        from glassgpt.generate import Engine
 
         self.gpt = glassgpt.load(model)
+        self.engine = Engine(self.gpt.backend.with_rows(BATCH_SIZE), self.gpt.tokenizer)
         self.column = column
         self.score = score
         self.settings = settings
@@ -108,20 +128,52 @@ class Worker:
         return {"rows": len(texts)}
 
     def complete(self, texts: list[str], first: int) -> list[dict[str, Any]]:
-        found = []
-        for number, text in enumerate(texts):
-            one = self.gpt.generate(text, seed=self.seed + first + number, **self.settings)
-            found.append({"text": one.text, "tokens": one.tokens, "finish_reason": one.finish_reason})
-        return found
+        changes = [{"seed": self.seed + first + number, **self.settings} for number in range(len(texts))]
+        return [
+            {"text": one.text, "tokens": one.tokens, "finish_reason": one.finish_reason}
+            for one in self.run_batch([self.gpt.encode(text) for text in texts], changes)
+        ]
 
     def score_texts(self, texts: list[str]) -> list[dict[str, Any]]:
+        """The log-probability of each text after its first token, as far as the context reaches."""
+        prompts = [self.gpt.encode(text)[: self.gpt.backend.context] for text in texts]
+        scoring = {"max_new_tokens": 0, "prompt_logprobs": 0}
         found = []
-        for text in texts:
-            ids = self.gpt.encode(text)[: self.gpt.backend.context]
-            one = self.gpt.generate(ids, max_new_tokens=0, prompt_logprobs=0)
+        for one, ids in zip(self.run_batch(prompts, [scoring] * len(prompts)), prompts, strict=True):
             known = [value for value in one.prompt_logprobs or [] if value is not None]
             found.append({"logprob": float(np.sum(known)), "tokens": len(ids)})
         return found
+
+    def run_batch(self, prompts: list[list[int]], changes: list[dict[str, Any]]) -> list[Generation]:
+        """A text for each prompt, with settings of its own."""
+        from glassgpt.generate import Settings
+
+        order = [self.engine.add(ids, Settings(**each)) for ids, each in zip(prompts, changes, strict=True)]
+        found: dict[int, Generation] = {}
+        while self.engine.busy:
+            for event in self.engine.step():
+                if event.error is not None:
+                    raise event.error
+                if event.generation is not None:
+                    found[event.request] = event.generation
+        return [found[number] for number in order]
+
+
+def check_same_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Refuse to mix two results in one folder; the first run writes down what it is asked."""
+    path = out / SETTINGS
+    if not path.exists():
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(settings, indent=1) + "\n", "utf-8")
+        return
+    before = read_row(path.read_bytes())
+    differ = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
+    if differ:
+        name = differ[0]
+        raise SettingError(
+            f"{out} was begun with {name} {before.get(name)!r}, and this is {settings.get(name)!r}. "
+            "Give the same, or another folder."
+        )
 
 
 def run(
@@ -142,6 +194,10 @@ def run(
     import ray
 
     out.mkdir(parents=True, exist_ok=True)
+    check_same_settings(
+        out, {"source": source.name, "model": model, "column": column, "score": score, "rows": rows,
+              "seed": seed, **settings},
+    )  # fmt: skip
     parts = find_parts(source, out, rows)
     missing = [part for part in parts if not Path(part.target).exists()]
     if not missing:
@@ -165,7 +221,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="default")
     parser.add_argument("--column", default="prompt", help="of the texts")
-    parser.add_argument("--score", action="store_true", help="log-probabilities of the texts, no completions")
+    parser.add_argument(
+        "--score",
+        action="store_true",
+        help="log-probabilities of the texts, as far as the context reaches; no completions",
+    )
     parser.add_argument("--rows", type=int, default=ROWS, help="of a part")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--cpus", type=float, default=1, help="of a worker")
@@ -176,8 +236,23 @@ def main() -> None:
     args = vars(parser.parse_args())
     if args["score"]:
         del args["max_new_tokens"], args["temperature"]
-    rows, there = run(args.pop("source").resolve(), args.pop("out").resolve(), **args)
+    try:
+        rows, there = run(args.pop("source").resolve(), args.pop("out").resolve(), **args)
+    except Exception as error:
+        message = find_message(error)
+        if message is None:
+            raise
+        sys.exit(f"glassgpt: {message}")
     print(f"{rows} rows computed; {there} parts were there already")
+
+
+def find_message(error: BaseException | None) -> str | None:
+    """What a user's mistake is, also if it was found by a worker and wrapped by Ray; None for a bug."""
+    while error is not None:
+        if isinstance(error, UserError):
+            return str(error)
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ from glassgpt.serve.completions import ClientDisconnected, Completion, check_fie
 from glassgpt.serve.metrics import CONTENT_TYPE
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import (
-    Completion as CompletionSchema,
-)
-from glassgpt.serve.schemas import (
+    MAX_RESPONSE_LOGPROBS,
+    MAX_SEQUENCES,
     CompletionRequest,
     DetokenizeRequest,
     DetokenizeResponse,
@@ -33,6 +32,9 @@ from glassgpt.serve.schemas import (
     TokenizeResponse,
     TokenizerInfo,
     Version,
+)
+from glassgpt.serve.schemas import (
+    Completion as CompletionSchema,
 )
 from glassgpt.serve.state import ServerState, StateDep
 
@@ -46,6 +48,7 @@ COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
     403: {"model": ErrorResponse, "description": "The Host or the Origin is not allowed."},
     413: {"model": ErrorResponse, "description": "The body is too large."},
+    431: {"model": ErrorResponse, "description": "The headers are too large."},
     503: {"model": ErrorResponse, "description": "A model is being loaded, or the server is shutting down."},
 }
 MODEL_ERRORS: dict[int | str, dict[str, Any]] = {
@@ -71,6 +74,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         check_fields(body)
         model = await stack.enter_async_context(state.pool.use(body.model))
         completion = await read_request(state, body, model, request)
+        check_size(completion)
         await stack.enter_async_context(completion)
         try:
             if not body.stream:
@@ -94,6 +98,33 @@ async def read_request(
         return Completion(*arguments)
     state.delivery  # noqa: B018  # made here, on the event loop
     return await anyio.to_thread.run_sync(Completion, *arguments)
+
+
+def check_size(completion: Completion) -> None:
+    """A request of a few bytes may ask for gigabytes: a hundred texts of each of two thousand prompts."""
+    jobs, choices = completion.jobs, completion.n
+    sequences = sum(job.samples for job in jobs)
+    if sequences > MAX_SEQUENCES:
+        raise ApiError(
+            400,
+            f"{len(jobs)} prompts with {jobs[0].samples} texts each are {sequences:,}; one request may have "
+            f"{MAX_SEQUENCES:,}. Send several.",
+            "n",
+        )
+    logprobs = 0
+    for job in jobs:
+        wanted, of_prompt = job.settings.logprobs, job.settings.prompt_logprobs
+        if wanted is not None:
+            logprobs += job.samples * job.settings.max_new_tokens * (1 + wanted)
+        if of_prompt is not None:
+            logprobs += choices * len(job.prompt) * (1 + of_prompt)
+    if logprobs > MAX_RESPONSE_LOGPROBS:
+        raise ApiError(
+            400,
+            f"This asks for up to {logprobs:,} log-probabilities, and a response may have "
+            f"{MAX_RESPONSE_LOGPROBS:,}. Lower logprobs, n or max_tokens, or send fewer prompts at once.",
+            "logprobs",
+        )
 
 
 def prompt_characters(prompt: Any) -> int:
@@ -135,6 +166,13 @@ class EventStream(Response):
 
 def event(content: Any) -> bytes:
     return b"data: " + dump_json(content) + b"\n\n"
+
+
+@router.post("/v1/chat/completions", include_in_schema=False)
+async def refuse_chat() -> Response:
+    raise ApiError(
+        404, "GPT-2 is a base model, and has no chat: it continues a text. Use /v1/completions with a prompt."
+    )
 
 
 @router.get("/v1/models", response_model=ModelList, responses=COMMON_ERRORS)
@@ -212,7 +250,8 @@ async def detokenize(body: DetokenizeRequest, state: StateDep) -> Response:
         wrong = next((token for token in body.tokens if token >= size), None)
         if wrong is not None:
             raise ApiError(400, f"tokens: {wrong} is not in the vocabulary, 0 to {size - 1}.", "tokens")
-        return json_response({"prompt": model.texts.decode(body.tokens)})
+        text = await anyio.to_thread.run_sync(model.texts.decode, body.tokens)
+        return json_response({"prompt": text})
 
 
 @router.get("/tokenizer_info", response_model=TokenizerInfo, responses=MODEL_ERRORS)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.completions import Completion, Delivery
 from glassgpt.serve.metrics import Metrics
@@ -19,6 +20,8 @@ from glassgpt.serve.recent import RecentRequests
 from glassgpt.serve.settings import ServerSettings
 
 log = logging.getLogger("glassgpt.serve")
+
+TITLE_TOKENS = 20  # of a prompt, in the list of requests
 
 
 class ServerState:
@@ -57,6 +60,11 @@ class ServerState:
         if not self.pool.ready:
             raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
 
+    def refuse(self, model: str, full: QueueFullError) -> ApiError:
+        """The error for a request that would have to wait too long."""
+        self.metrics.requests.labels(model, "rejected").inc()
+        return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
+
     @contextmanager
     def admit(self) -> Iterator[None]:
         """Admit a request: the server does not end before it is finished."""
@@ -73,7 +81,9 @@ class ServerState:
     def begin(self, completion: Completion) -> None:
         name, prompts = completion.model.name, [ids for _, ids in completion.prompts]
         self.metrics.prompt_tokens.labels(name).inc(sum(map(len, prompts)))
-        self.recent.begin(completion.id, name, prompts)
+        if self.recent.enabled:
+            start = completion.model.texts.decode(prompts[0][:TITLE_TOKENS])
+            self.recent.begin(completion.id, name, prompts, start + "…" * (len(prompts[0]) > TITLE_TOKENS))
 
     def end(self, completion: Completion, outcome: str) -> None:
         name, now = completion.model.name, time.monotonic()

@@ -60,7 +60,13 @@ def command(
     gpt = load(model, device, dtype)
     second = None if compare is None else load(compare, device, dtype)
     open_now = [each.name for each in (gpt, second) if each is not None]
-    app = make_app(gpt, second, others=find_models(open_now), host=host)
+    app = make_app(
+        gpt,
+        second,
+        others=find_models(open_now),
+        load=lambda name: load(name, device, dtype),  # what was typed holds for the page's picker, too
+        host=host,
+    )
     url = make_url(host, listener.getsockname()[1])
     if not is_loopback(host):
         terminal.note(

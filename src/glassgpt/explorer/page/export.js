@@ -67,7 +67,7 @@ export function openExport(views, entries) {
     el("p", { class: "small quiet" }, "Each view as it is shown now. To export another view of the panel, open it first."),
     el("ul", {}, rows),
     page,
-    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text. It opens from disk, without a server or network."),
+    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text, to send to a friend: it opens from disk, without a server or network. The address of this page works on this machine only."),
     message,
     el("form", { method: "dialog" }, el("button", {}, "Close")),
   );

@@ -43,8 +43,9 @@ export class LensCard {
     const { layer } = store.cursor;
     const last = found.ids.length - 1;
     const list = (/** @type {number} */ at) => el("ol", {}, found.ids[at].map((id, i) => row(id, found.texts[at][i], found.p[at][i])));
-    exchange(this.#here, el("h3", {}, layer < 0 ? "after the embedding" : `after block ${layer}`), list(layer + 1));
-    exchange(this.#final, el("h3", {}, "final prediction"), list(last));
+    const before = store.get().edits.length > 0 ? ", unedited" : "";
+    exchange(this.#here, el("h3", {}, layer < 0 ? `embedding${before}` : `after block ${layer}${before}`), list(layer + 1));
+    exchange(this.#final, el("h3", {}, `final prediction${before}`), list(last));
     const { pin } = store.get();
     const ranks = pin === null ? undefined : found.ranks[pin];
     const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${store.get().model}`)?.texts[pin] ?? `token ${pin}`;

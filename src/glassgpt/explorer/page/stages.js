@@ -1,6 +1,6 @@
 // <glass-stages>: the scores of one head for all pairs of tokens, in three stages: dot products, scaled and masked, softmax.
 
-import { colour, diverging, el, format, percent, pixels, prepare, put, shades, short, visible } from "./draw.js";
+import { colour, diverging, el, format, percent, pixels, prepare, put, ramp, shades, short, visible } from "./draw.js";
 import { hover, hovered } from "./hover.js";
 import { math } from "./math.js";
 import { GlassVector, limitOf } from "./vector.js";
@@ -9,7 +9,9 @@ import { Drawn } from "./view.js";
 /** @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][], tokens: Token[], token: number, mask: boolean, scale: string, name: string}} Stages */
 
 const TITLES = ["q · k", "÷ √d, mask", "softmax"];
-const NAME = 58;
+const NAME = 58; // room for the names of rows
+const TOP = 48; // and of columns
+const PHONE = 400; // below this width the matrices stand one below the other
 
 /** The rows of a matrix. @param {Floats} array @returns {number[][]} */
 export function rowsOf({ shape: [rows, columns], data }) {
@@ -33,7 +35,7 @@ export class GlassStages extends Drawn {
   #titles = TITLES.map((title) => el("figcaption", {}, math(title)));
   #readout = el("p", { class: "small", "aria-live": "polite" });
   #strips = [new GlassVector(), new GlassVector(), new GlassVector()];
-  #geometry = { left: 0, cell: 1, size: 1 };
+  #geometry = { left: 0, top: 1, cell: 1, size: 1, stacked: false };
   #at = [0, 0];
   #subject = "";
 
@@ -41,7 +43,8 @@ export class GlassStages extends Drawn {
     this.box.className = "stages";
     this.box.setAttribute("aria-label", "The scores of all pairs of tokens; arrow keys move between cells");
     this.box.append(...this.#canvases.map((canvas, i) => el("figure", {}, this.#titles[i], canvas)));
-    this.append(this.box, this.#readout, el("div", { class: "three" }, this.#strips));
+    const keys = el("div", { class: "colour-keys" }, ramp("below 0", "diverging", "above 0"), ramp("0%", "attention", "100%"));
+    this.append(this.box, keys, this.#readout, el("div", { class: "three" }, this.#strips));
     this.#canvases.forEach((canvas) => canvas.addEventListener("mousemove", (event) => this.#point(canvas, event)));
     this.box.addEventListener("keydown", (event) => {
       const by = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
@@ -70,12 +73,13 @@ export class GlassStages extends Drawn {
     const shown = this.#shown;
     if (!shown || !this.width) return;
     const count = shown.tokens.length;
-    // Names stand beside the first of the three only.
-    const cell = Math.max(1, Math.min(22, (this.width - NAME - 3 * 14) / (3 * count)));
+    const stacked = this.width < PHONE;
+    // Side by side, the names of rows stand beside the first of the three only.
+    const cell = Math.max(1, Math.min(stacked ? 18 : 22, stacked ? (this.width - NAME - 4) / count : (this.width - NAME - 3 * 14) / (3 * count)));
     const named = cell >= 9;
-    const left = named ? NAME : 4;
     const size = count * cell;
-    this.#geometry = { left, cell, size };
+    this.#geometry = { left: named ? NAME : 4, top: named ? TOP : 1, cell, size, stacked };
+    const { top } = this.#geometry;
     const [limit, scaledLimit] = [limitOf(shown.scores.flat()), limitOf(shown.scaled.flat())];
     const masked = (/** @type {number} */ i) => shown.mask && i % count > Math.floor(i / count);
     const colours = shades("attention");
@@ -87,57 +91,63 @@ export class GlassStages extends Drawn {
     ];
     this.#canvases.forEach((canvas, stage) => {
       const start = this.#left(stage);
-      const context = prepare(canvas, start + size + 2, size + 2);
-      context.drawImage(pixels(count, count, paints[stage]), start, 1, size, size);
+      const context = prepare(canvas, start + size + 2, top + size + 1);
+      context.drawImage(pixels(count, count, paints[stage]), start, top, size, size);
       this.#decorate(context, shown, stage);
     });
   }
 
   /** Where a matrix begins in its canvas. @param {number} stage */
   #left(stage) {
-    return stage === 0 ? this.#geometry.left : 2;
+    return stage === 0 || this.#geometry.stacked ? this.#geometry.left : 2;
   }
 
   /** Names, the mask's steps, the cursor's row, and the cell that is read. @param {CanvasRenderingContext2D} context @param {Stages} shown @param {number} stage */
   #decorate(context, { tokens, token, mask }, stage) {
-    const { cell, size } = this.#geometry;
+    const { cell, size, top, stacked } = this.#geometry;
     const left = this.#left(stage);
     const count = tokens.length;
     context.strokeStyle = colour("line-strong");
-    context.strokeRect(left - 0.5, 0.5, size + 1, size + 1);
+    context.strokeRect(left - 0.5, top - 0.5, size + 1, size + 1);
     if (mask && stage > 0) {
       context.beginPath();
       for (let row = 0; row < count; row++) {
-        context.lineTo(left + (row + 1) * cell, 1 + row * cell);
-        context.lineTo(left + (row + 1) * cell, 1 + (row + 1) * cell);
+        context.lineTo(left + (row + 1) * cell, top + row * cell);
+        context.lineTo(left + (row + 1) * cell, top + (row + 1) * cell);
       }
       context.stroke();
     }
-    if (cell >= 9 && stage === 0) {
+    const lit = hovered();
+    if (cell >= 9) {
       context.font = "11px system-ui, sans-serif";
-      context.textAlign = "right";
       tokens.forEach(({ text }, place) => {
-        context.fillStyle = colour(place === token || place === hovered() ? "accent" : "soft");
-        context.fillText(short(text, 8), left - 4, 1 + (place + 0.5) * cell + 4);
+        context.fillStyle = colour(place === token || place === lit ? "accent" : "soft");
+        context.textAlign = "right";
+        if (stage === 0 || stacked) context.fillText(short(text, 8), left - 4, top + (place + 0.5) * cell + 4);
+        context.save();
+        context.translate(left + (place + 0.5) * cell + 4, top - 5);
+        context.rotate(-Math.PI / 2);
+        context.textAlign = "left";
+        context.fillText(short(text, 6), 0, 0);
+        context.restore();
       });
     }
-    const lit = hovered();
     context.strokeStyle = colour("accent");
     if (lit !== null && lit < count) {
       context.lineWidth = 1;
-      context.strokeRect(left + lit * cell, 1, cell, size);
-      context.strokeRect(left, 1 + lit * cell, size, cell);
+      context.strokeRect(left + lit * cell, top, cell, size);
+      context.strokeRect(left, top + lit * cell, size, cell);
     }
     context.lineWidth = 2;
-    context.strokeRect(left + this.#at[1] * cell, 1 + this.#at[0] * cell, cell, cell);
+    context.strokeRect(left + this.#at[1] * cell, top + this.#at[0] * cell, cell, cell);
   }
 
   /** @param {HTMLCanvasElement} canvas @param {MouseEvent} event */
   #point(canvas, { clientX, clientY }) {
     const box = canvas.getBoundingClientRect();
-    const { cell } = this.#geometry;
+    const { cell, top } = this.#geometry;
     const left = this.#left(this.#canvases.indexOf(canvas));
-    const [query, key] = [Math.floor((clientY - box.top - 1) / cell), Math.floor((clientX - box.left - left) / cell)];
+    const [query, key] = [Math.floor((clientY - box.top - top) / cell), Math.floor((clientX - box.left - left) / cell)];
     const count = this.#shown?.tokens.length ?? 0;
     if (query < 0 || query >= count || key >= count) return hover(null);
     if (key >= 0) this.#describe(query, key);

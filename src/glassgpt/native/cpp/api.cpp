@@ -34,20 +34,6 @@ int guarded(const Function& function) {
     return -1;
 }
 
-std::vector<const Kernels*> available() {
-    std::vector<const Kernels*> found{portable_kernels()};
-#if defined(__x86_64__) && defined(__GNUC__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vnni");
-    if (avx2 && avx2_kernels()) found.push_back(avx2_kernels());
-    if (avx512 && avx512_kernels()) found.push_back(avx512_kernels());
-#endif
-    return found;
-}
-
 struct Handle {
     Handle(const Shape& shape, const Kernels* kernels, int n_threads) : model(shape), engine(kernels, n_threads) {}
     Model model;
@@ -108,7 +94,7 @@ API const char* glassgpt_source() { return GLASSGPT_SOURCE; }
 API const char* glassgpt_kernels() {
     static const std::string names = [] {
         std::string joined;
-        for (const Kernels* kernels : available()) joined += (joined.empty() ? "" : " ") + std::string(kernels->name);
+        for (const Kernels* kernels : available_kernels()) joined += (joined.empty() ? "" : " ") + std::string(kernels->name);
         return joined;
     }();
     return names.c_str();
@@ -119,7 +105,7 @@ API void* glassgpt_new(const int32_t* sizes, float epsilon, const char* kernels,
     Handle* handle = nullptr;
     guarded([&] {
         const Kernels* chosen = nullptr;
-        for (const Kernels* one : available())
+        for (const Kernels* one : available_kernels())
             if (!*kernels || std::string(kernels) == one->name) chosen = one;
         if (!chosen) throw Error(std::string("this CPU, or this build, has no kernels called ") + kernels);
         if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");

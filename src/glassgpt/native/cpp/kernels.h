@@ -1,5 +1,7 @@
 // The table of functions that a kernel file (kernels_*.cpp) fills in: everything that is worth vector instructions.
 #pragma once
+#include <vector>
+
 #include "layout.h"
 
 namespace glassgpt {
@@ -69,8 +71,13 @@ struct Kernels {
 };
 
 const Kernels* portable_kernels();
-const Kernels* avx2_kernels();     // nullptr where they were not compiled or the CPU has no such instructions
+const Kernels* avx2_kernels();  // these are nullptr where they were not compiled
+const Kernels* avx2_vnni_kernels();
 const Kernels* avx512_kernels();
+const Kernels* neon_kernels();
+const Kernels* neon_dot_kernels();
+
+std::vector<const Kernels*> available_kernels();  // that this CPU can run, the best last
 
 // float16 <-> float32 without hardware for it, rounding to nearest even.
 inline float half_to_float(uint16_t h) {

@@ -85,7 +85,7 @@ INLINE F activated(F x, int activation) {
             F twice_y = mul(x, fma(mul(x, x), set(2 * 0.7978845608028654f * 0.044715f), set(2 * 0.7978845608028654f)));
             return mul(x, sigmoid(twice_y));
         }
-        case RELU: return max(x, zero());
+        case RELU: return max(zero(), x);  // in this order a NaN stays one
         case SILU: return mul(x, sigmoid(x));
         case GELU_ERF: return by_each(x, exact_gelu);
         default: return by_each(x, plain_tanh);
@@ -146,7 +146,7 @@ void quantize_row(const float* x, int n, int n_padded, uint8_t* q, float* scale,
     const float high = horizontal_max(highest), low = -horizontal_max(sub(zero(), lowest));
     const float step = (high - low) / 254.0f;
     const float inverse = step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
-    const int32_t middle = 1 + int32_t(-low * inverse + 0.5f);
+    const int32_t middle = inverse > 0 ? 1 + int32_t(-low * inverse + 0.5f) : 1;
     *scale = step + horizontal_sum(finite);
     *zero_point = middle;
     for (int i = 0; i < n_padded; i += 16) {
@@ -163,7 +163,8 @@ void quantize_groups(const float* x, int n, int n_padded, uint8_t* q, float* sca
         F size = max(max(one, sub(zero(), one)), max(two, sub(zero(), two)));
         const float largest = horizontal_max(size);
         const float step = largest / 127.0f, inverse = step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
-        I a = to_int(mul(one, set(inverse))), b = to_int(mul(two, set(inverse)));
+        auto steps = [&](F x) { return to_int(max(min(mul(x, set(inverse)), set(127.0f)), set(-127.0f))); };
+        I a = steps(one), b = steps(two);
         store_bytes(q + start, a);
         store_bytes(q + start + 16, b);
         scale[start / GROUP] = step + horizontal_sum(fma(one, zero(), mul(two, zero())));  // NaN if one is not finite

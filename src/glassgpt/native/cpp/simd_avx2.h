@@ -1,4 +1,5 @@
-// 16 floats or 16 integers at a time in two registers of AVX2 (with FMA and F16C).
+// 16 floats or 16 integers at a time in two registers of AVX2 (with FMA and F16C), with the instruction for products of bytes
+// (VNNI) where the file that includes this one is compiled for it.
 #pragma once
 #include <immintrin.h>
 
@@ -82,19 +83,31 @@ inline X broadcast4(const uint8_t* p) {
     __builtin_memcpy(&four, p, 4);
     return {_mm256_set1_epi32(four)};
 }
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))  // the same instruction, encoded in two ways
+constexpr int X_OFFSET = 0;  // what is taken from every x in a product with int8
+inline X broadcast_int8(const uint8_t* p) { return broadcast4(p); }
+inline __m256i dot_bytes(__m256i sum, __m256i a, __m256i b) {  // a unsigned, b signed
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else
+    return _mm256_dpbusd_epi32(sum, a, b);
+#endif
+}
+inline I dot_int8(I sum, X x, W w) { return {dot_bytes(sum.a, x.v, w.a), dot_bytes(sum.b, x.v, w.b)}; }
+inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.a, w.a, x.v), dot_bytes(sum.b, w.b, x.v)}; }
+#else
 // The instruction multiplies unsigned with signed bytes and adds pairs in 16 bits, which 255 * 127 * 2 would overflow.
 // So x is moved by 128 to -127..127 and multiplied with |w|, its sign changed where w is negative.
 constexpr int X_OFFSET = 128;
 inline X broadcast_int8(const uint8_t* p) { return {_mm256_xor_si256(broadcast4(p).v, _mm256_set1_epi8(-128))}; }
+inline __m256i dot_bytes(__m256i sum, __m256i a, __m256i b) {  // a unsigned, b signed, and pairs of their products fit 16 bits
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+}
 inline __m256i dot_signed(__m256i sum, __m256i x, __m256i w) {
-    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return dot_bytes(sum, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 inline I dot_int8(I sum, X x, W w) { return {dot_signed(sum.a, x.v, w.a), dot_signed(sum.b, x.v, w.b)}; }
-inline __m256i dot_nibbles(__m256i sum, __m256i x, __m256i w) {  // 15 * 127 * 2 fits 16 bits
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-inline I dot_int4(I sum, X x, W w) { return {dot_nibbles(sum.a, x.v, w.a), dot_nibbles(sum.b, x.v, w.b)}; }
-inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
+inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.a, w.a, x.v), dot_bytes(sum.b, w.b, x.v)}; }  // 15 * 127 * 2 fits
+#endif
 
 }  // namespace

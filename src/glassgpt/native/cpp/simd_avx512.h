@@ -67,6 +67,5 @@ inline __m512i dot_bytes(__m512i sum, __m512i a, __m512i b) {  // a unsigned, b 
 }
 inline I dot_int8(I sum, X x, W w) { return {dot_bytes(sum.v, x.v, w.v)}; }
 inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.v, w.v, x.v)}; }
-inline void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 
 }  // namespace

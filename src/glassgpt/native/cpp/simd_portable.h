@@ -77,7 +77,6 @@ inline I dot_int4(I sum, X x, W w) {
         for (int k = 0; k < 4; k++) sum.v[i] += int8_t(x.v[k]) * int32_t(w.v[4 * i + k]);
     return sum;
 }
-inline void prefetch(const void*) {}
 
 #undef EACH
 

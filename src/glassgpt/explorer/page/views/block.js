@@ -75,7 +75,7 @@ class GlassBlock extends GlassView {
         step("read", "Read the stream", "LN(x)", ["LayerNorm: ", this.#norms], v.resid_pre, v.ln_1),
         step("qkv", "Query, key, value", "LN(x) W_{qkv}", ["q looks for, k is found by, v is passed on."], el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
       step("dots scale mask softmax values", "Attention weights", "softmax( q K^T / √d_{head} + mask )", [],
-        el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention, ramp("below 0", "diverging", "above 0")),
+        el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention),
         this.#scores),
       step("values merge add", "Merge and add", "x ← x + merged W_o + b_o", ["z is the sum of the values, each times its weight (the last row above). The heads are laid side by side (this one’s part is bright), projected by one more matrix, and added to the ", term("residual stream"), "."], v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
       this.#allPairs,
@@ -91,7 +91,7 @@ class GlassBlock extends GlassView {
         v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding, this.#sumSays),
     );
     for (const name of ["wte", "wpe", "embedding"]) v[name].onread = (place) => this.#readSum(place);
-    put(this, el("div", { class: "headed" }, this.#title, this.#heads), this.problem, this.#player.element, this.#attention, this.#embedding);
+    put(this, el("div", { class: "headed" }, this.#title, ramp("below 0", "diverging", "above 0"), this.#heads), this.problem, this.#player.element, this.#attention, this.#embedding);
   }
 
   /** The three numbers at one place. @param {number} place */
@@ -166,7 +166,7 @@ class GlassBlock extends GlassView {
     const bar = part === "attention" ? 0 : this.#player.element.offsetHeight;
     const down = place.getBoundingClientRect().top - sheet.getBoundingClientRect().top - 12 - bar;
     if (sheet.scrollHeight > sheet.clientHeight + 1) sheet.scrollTop += down;
-    else if (part !== "attention") scrollBy(0, place.getBoundingClientRect().top - 60); // a phone: the page scrolls
+    else if (part !== "attention") scrollBy(0, place.getBoundingClientRect().top - (document.querySelector("[role=tablist]")?.clientHeight ?? 60) - 8); // a phone: the page scrolls under the tabs
   }
 
   /** What the player has come to; the rest is to come. */
@@ -211,7 +211,7 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    put(this.#norms, `mean ${format(mean, 2)} → 0, spread ${format(spread, 2)} → 1`);
+    put(this.#norms, `mean ${mean.toFixed(2).replace("-", "−")} → 0, spread ${format(spread, 2)} → 1`);
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);

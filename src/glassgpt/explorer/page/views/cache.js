@@ -6,7 +6,8 @@ import { count, head, label, line, Panel, figure, current, slider } from "../pan
 import { store } from "../store.js";
 import { promptLength } from "../text.js";
 
-const CELL = { width: 34, height: 15, gap: 3 };
+const CELL = { width: 34, narrow: 24, height: 15, gap: 3 };
+const LEFT = 26; // room for the numbers of blocks
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** @param {number} n */
@@ -21,8 +22,11 @@ function large(n) {
   return unit === 0 ? count(n) : `${(n / 1000 ** unit).toPrecision(3)} ${["", "", "million", "billion", "trillion"][unit]}`;
 }
 
-/** How many columns fit into a figure. @param {number} width */
-const columns = (width) => Math.max(3, Math.floor((width - 26 + CELL.gap) / (CELL.width + CELL.gap)));
+/** How many columns fit into a figure, and how wide each is: narrower, if then all of them fit. @param {number} width @param {number} length */
+function columns(width, length) {
+  const cell = Math.max(CELL.narrow, Math.min(CELL.width, Math.floor((width - LEFT + CELL.gap) / length) - CELL.gap));
+  return { cell, shown: Math.max(3, Math.floor((width - LEFT + CELL.gap) / (cell + CELL.gap))) };
+}
 
 class GlassCache extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
@@ -35,12 +39,13 @@ class GlassCache extends Panel {
 
   parts = [
     el("h2", {}, "Generation with a KV cache"),
-    el("p", { class: "small quiet" }, "The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
+    el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
       el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
     el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
     el("p", { class: "cache-said", role: "status" }, this.#step.says),
+    el("p", { class: "small quiet colour-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), "computed in this step"), el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), "kept in the cache"), el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), "not there yet")),
     this.#figures, this.#numbers,
     el("p", { class: "small quiet" }, "Counted: multiplications of all matrix products, of attention, and of the logits at the last position; 4 bytes per value. LayerNorm, GELU and softmax are not counted."),
   ];
@@ -119,7 +124,7 @@ class GlassCache extends Panel {
     this.#given.show(given, `${given} of ${length} tokens`);
     // Side by side where the tower is too high for two, or where the text fits into a half.
     const beside = (room - 16) / 2;
-    const width = room < 480 || (config.n_layer <= 6 && columns(beside) < length) ? room : beside;
+    const width = room < 480 || (config.n_layer <= 6 && columns(beside, length).shown < length) ? room : beside;
     put(this.#figures, this.#figure(width, "With the KV cache", step.from, step.to), this.#figure(width, "Without", 0, step.to));
     const token = bytesPerToken(config);
     const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${many / few >= 10 ? Math.round(many / few) : (many / few).toFixed(1)} ×`];
@@ -136,7 +141,7 @@ class GlassCache extends Panel {
   /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
   #figure(width, title, from, to) {
     const { trace: { tokens }, config: { n_layer } } = current();
-    const shown = columns(width);
+    const { cell, shown } = columns(width, tokens.length);
     const first = Math.max(0, Math.min(to - shown + 1, tokens.length - shown));
     const last = Math.min(tokens.length, first + shown);
     const rows = Math.min(n_layer, 16);
@@ -144,25 +149,25 @@ class GlassCache extends Panel {
     const [ink, grey, accent, accentInk] = ["ink", "line-strong", "accent", "accent-ink"].map(colour);
     /** @type {SVGElement[]} */
     const made = [label(0, 13, title, { "font-size": 13, fill: ink })];
-    const at = (/** @type {number} */ column) => 26 + (column - first) * (CELL.width + CELL.gap);
+    const at = (/** @type {number} */ column) => LEFT + (column - first) * (cell + CELL.gap);
     for (let layer = 0; layer < rows; layer++) {
       const y = 24 + (rows - 1 - layer) * (CELL.height + CELL.gap);
       made.push(label(18, y + 11, layer, { "text-anchor": "end" }));
       for (let column = first; column < last; column++) {
         const is = column >= to ? "empty" : column >= from ? "lit" : "kept";
         ["k", "v"].forEach((name, i) => {
-          const x = at(column) + (i * CELL.width) / 2;
+          const x = at(column) + (i * cell) / 2;
           const paint = { empty: { fill: "none", stroke: grey, "stroke-dasharray": "2 2" }, lit: { fill: accent }, kept: { fill: grey, "fill-opacity": 0.55 } }[is];
-          made.push(svg("rect", { x, y, width: CELL.width / 2 - 1, height: CELL.height, rx: 2, class: is, ...paint }));
-          if (is !== "empty") made.push(label(x + CELL.width / 4 - 0.5, y + 11, name, { "text-anchor": "middle", fill: is === "lit" ? accentInk : ink }));
+          made.push(svg("rect", { x, y, width: cell / 2 - 1, height: CELL.height, rx: 2, class: is, ...paint }));
+          if (is !== "empty") made.push(label(x + cell / 4 - 0.5, y + 11, name, { "text-anchor": "middle", fill: is === "lit" ? accentInk : ink }));
         });
       }
     }
     for (let column = first; column < last; column++) {
-      made.push(label(at(column) + CELL.width / 2, height - 20, short(tokens[column].text, 5), { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
+      made.push(label(at(column) + cell / 2, height - 20, short(tokens[column].text, cell < 30 ? 4 : 5), { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
     }
     const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
-    if (more.length > 0) made.push(label(26, height - 4, `not shown: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
+    if (more.length > 0) made.push(label(LEFT, height - 4, `not shown: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
     return figure(width, height, `${title}: ${to - from} of ${to} columns are computed in this step`, made);
   }
 }

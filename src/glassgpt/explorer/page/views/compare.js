@@ -107,7 +107,7 @@ class GlassCompare extends Panel {
         svg("rect", { x: x + 3, y: 206 - tall, width: column - 6, height: tall, fill: shade("attention", 0.7).fill }));
     });
     const axis = /** @type {[number, string][]} */ ([[18, format(limit, 2)], [61, "0"], [105, format(-limit, 2)], [158, format(most, 2)], [209, "0"]]);
-    const words = /** @type {[number, string][]} */ ([[10, "up: more likely in B"], [113, "down: more likely in A"], [145, "KL of the next-token distributions, in nats"]]);
+    const words = /** @type {[number, string][]} */ ([[10, "probability of each token: up, more likely in B"], [113, "down, more likely in A"], [145, "KL divergence of the next-token distributions, in nats"]]);
     return figure(width, 212, "Difference in probability and KL at each token", bars,
       [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: colour("line-strong") })),
       axis.map(([y, text]) => label(left - 4, y, text, { "text-anchor": "end" })),

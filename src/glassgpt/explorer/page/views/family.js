@@ -1,6 +1,6 @@
 // The family: the transformers that came of one paper, where this model stands, and the sizes of GPT-2 to scale.
 
-import { colour, el, put, svg } from "../draw.js";
+import { colour, el, put, shade, svg } from "../draw.js";
 import { count, figure, label, Panel, current } from "../panel.js";
 import { store } from "../store.js";
 
@@ -43,23 +43,24 @@ class GlassFamily extends Panel {
     const model = store.info?.models[store.get().model];
     const own = /** @type {[string, number, number, number]} */ ([model?.name ?? "this model", config.n_layer, config.n_embd, model?.parameters ?? 0]);
     const known = SIZES.some(([, , , parameters]) => parameters === own[3]);
-    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(own[3])} parameters${known ? "" : `, a ${Math.round(SIZES[3][3] / own[3])}th of XL’s`}.`);
+    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(own[3])} parameters${known ? "" : own[3] < SIZES[3][3] / 1.5 ? `; XL has ${Math.round(SIZES[3][3] / own[3])} times as many` : ""}.`);
     put(this.#sizes, sizes(known ? SIZES : [own, ...SIZES], this.figureWidth, own[3]));
   }
 }
 
 /** The stacks of a branch. @param {Branch} branch */
 function drawing({ name, stacks, here }) {
-  const [width, height] = [150, 132];
-  const left = (i = 0) => (stacks.length === 1 ? 50 : 14) + i * 72;
+  const [width, height] = [170, 132];
+  const left = (i = 0) => (stacks.length === 1 ? 55 : 4) + i * 94;
+  const paint = (/** @type {string} */ kind) => shade(kind === "decoder" ? "probability" : "loss", 0.5);
   const drawn = stacks.flatMap(([kind, masked, memory], i) => [
-    ...[0, 1, 2, 3].map((row) => svg("rect", { x: left(i), y: 26 + row * 20, width: 50, height: 15, rx: 3, fill: colour(kind === "decoder" ? "p-1" : "s-1"), stroke: colour(here ? "accent" : "line-strong") })),
-    label(left(i) + 25, 120, kind, { "text-anchor": "middle", "font-size": 11, fill: colour("ink") }),
-    svg("path", { d: `M${left(i) + 25} 26V12m-4 5l4 -6l4 6`, fill: "none", stroke: colour("soft") }),
-    masked ? label(left(i) + 25, 37, "sees the past", { "text-anchor": "middle", "font-size": 7.5, fill: "#000" }) : label(left(i) + 25, 37, "sees all", { "text-anchor": "middle", "font-size": 7.5, fill: "#000" }),
-    ...(memory ? [svg("rect", { x: 2, y: 46, width: 36, height: 55, rx: 3, fill: "none", stroke: colour("a-2"), "stroke-dasharray": "3 2" }), label(20, 77, "memory", { "text-anchor": "middle", "font-size": 8 }), svg("path", { d: "M38 74h11m-4 -4l5 4l-5 4", fill: "none", stroke: colour("a-2") })] : []),
+    ...[0, 1, 2, 3].map((row) => svg("rect", { x: left(i), y: 26 + row * 20, width: 68, height: 15, rx: 3, fill: paint(kind).fill, stroke: colour(here ? "accent" : "line-strong") })),
+    label(left(i) + 34, 120, kind, { "text-anchor": "middle", "font-size": 11, fill: colour("ink") }),
+    svg("path", { d: `M${left(i) + 34} 26V12m-4 5l4 -6l4 6`, fill: "none", stroke: colour("soft") }),
+    label(left(i) + 34, 37, masked ? "sees the past" : "sees all", { "text-anchor": "middle", "font-size": 10, fill: paint(kind).ink }),
+    ...(memory ? [svg("rect", { x: 1, y: 46, width: 42, height: 55, rx: 3, fill: "none", stroke: colour("a-2"), "stroke-dasharray": "3 2" }), label(22, 77, "memory", { "text-anchor": "middle", "font-size": 10, fill: colour("ink") }), svg("path", { d: "M43 74h11m-4 -4l5 4l-5 4", fill: "none", stroke: colour("a-2") })] : []),
   ]);
-  if (stacks.length === 2) drawn.push(svg("path", { d: "M64 46H85m-5 -4l6 4l-6 4", fill: "none", stroke: colour("a-2"), "stroke-width": 1.5 }));
+  if (stacks.length === 2) drawn.push(svg("path", { d: "M73 46H96m-5 -4l6 4l-6 4", fill: "none", stroke: colour("a-2"), "stroke-width": 1.5 }));
   return figure(width, height, `${name}: ${stacks.map(([kind]) => kind).join(" and ")}`, drawn);
 }
 

@@ -2,7 +2,7 @@
 // several together, drop one of the second text to patch.
 
 import { api } from "../api.js";
-import { el, exchange, percent, put } from "../draw.js";
+import { el, exchange, percent, put, ramp } from "../draw.js";
 import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
 import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../head-kinds.js";
 import { bind } from "../keys.js";
@@ -25,7 +25,7 @@ class GlassHeads extends GlassView {
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
   #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
-  #title = el("h3");
+  #title = el("h2");
   #edits = el("div", { class: "edits" });
   #together = el("div", { class: "choice together", role: "group", "aria-label": "Heads drawn together" });
   #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
@@ -90,13 +90,13 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "Strong colours are high attention weights. Point at a head to preview it, click to keep it; Shift-click ablates it, Ctrl-click draws several together."),
+      el("p", { class: "says" }, "Each square is one head: rows look, columns are looked at. Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
       el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
         "div",
         { class: "side" },
-        el("div", {}, this.#grid, this.#rests),
+        el("div", {}, this.#grid, el("div", { class: "colour-keys" }, ramp("weight 0%", "attention", "100%")), this.#rests),
         el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#together, this.#large),
         el(
           "section",
@@ -198,7 +198,7 @@ class GlassHeads extends GlassView {
     }
     if (!main) return;
     const rest = [...this.#kinds.values()].filter((shares) => shares.first > 0.4).length;
-    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: there it does nothing.` : "");
+    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: a place to look at when there is nothing to fetch.` : "");
     this.#arrange();
     this.#mark();
     this.#showLarge();
@@ -242,6 +242,7 @@ class GlassHeads extends GlassView {
   #mark() {
     const here = cursorHead();
     const { filter, overlay } = store.get();
+    const others = overlay.filter((name) => name !== `${here.layer}.${here.head}`);
     const hadFocus = this.#grid.contains(document.activeElement);
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".thumb"))) {
       const place = { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) };
@@ -253,7 +254,8 @@ class GlassHeads extends GlassView {
       if (isHere && hadFocus && main) thumb.focus();
       const name = `${place.layer}.${place.head}`;
       thumb.classList.toggle("faint", filter !== "" && (this.#kinds.get(name)?.[filter] ?? 0) < THRESHOLD);
-      thumb.classList.toggle("together", main && overlay.includes(name));
+      thumb.classList.toggle("together", main && others.includes(name));
+      thumb.style.borderColor = main && others.includes(name) ? `var(--${paintOf(others.indexOf(name))})` : "";
       const is = !main ? "" : hasEdit(ablateHead(place)) ? "out" : hasEdit(patchHead(place)) ? "2nd" : "";
       if (is) thumb.dataset.is = is;
       else delete thumb.dataset.is;
@@ -283,7 +285,7 @@ class GlassHeads extends GlassView {
     exchange(this.#edits,
       editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
       el("button", { type: "button", class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
-    const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: PAINTS[(i + 1) % PAINTS.length] }));
+    const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: paintOf(i) }));
     this.#together.hidden = others.length === 0;
     exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
     const weights = this.#weights(place);
@@ -296,6 +298,9 @@ class GlassHeads extends GlassView {
     this.#large.show({ weights, tokens: trace.tokens, token: store.cursor.token, others: drawn }, others.length > 0 ? "lines" : pattern, least, `pattern of head ${[name, ...others.map((other) => other.name)].join(", ")}`);
   }
 }
+
+/** The colour of the i-th head drawn over the cursor's. @param {number} i */
+const paintOf = (i) => PAINTS[(i + 1) % PAINTS.length];
 
 /** The colour of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
 function key(name, paint, remove) {

@@ -1,7 +1,7 @@
 // The tally: every matrix with its shape and count, drawn to scale; and The Illustrated GPT-2's own sum beside it.
 
 import { api } from "../api.js";
-import { colour, diverging, el, put, shade, svg } from "../draw.js";
+import { colour, diverging, el, percent, put, shade, svg } from "../draw.js";
 import { count, head, label, line, Panel, figure, current, scroll } from "../panel.js";
 import { strips } from "../scale.js";
 import { store } from "../store.js";
@@ -11,20 +11,22 @@ const ofOne = (/** @type {TallyRow} */ row) => !inBlock(row) || row.name.startsW
 const shortName = (/** @type {TallyRow} */ row) => row.name.replace(/^h\.\d+\./, "");
 const shapeOf = (/** @type {TallyRow} */ row) => row.shape.map(count).join(" × ");
 
-/** @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} kinds of matrices, by the prefix of their names */
+/** Kinds of matrices, by the prefix of their names. @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} */
 const KINDS = [
-  ["wte", "tokens", () => shade("probability", 0.55)],
-  ["wpe", "positions", () => shade("loss", 0.5)],
-  ["attn.", "attention", () => shade("attention", 0.55)],
-  ["mlp.", "MLP", () => diverging(0.6, 1)],
-  ["lm_head", "head", () => shade("probability", 0.8)],
+  ["wte", "token table: wte", () => shade("probability", 0.55)],
+  ["wpe", "position table: wpe", () => shade("loss", 0.5)],
+  ["attn.", "attention: c_attn, c_proj", () => shade("attention", 0.55)],
+  ["mlp.", "MLP: c_fc, c_proj", () => diverging(0.6, 1)],
+  ["lm_head", "head: lm_head", () => shade("probability", 0.8)],
 ];
 
-/** The longest label that fits on a strip. @param {TallyRow} row @param {number} width @param {number} height */
-function labelFor(row, width, height) {
-  const block = shortName(row).startsWith("attn.c_attn") ? `${row.name.split(".")[1]}: ` : "";
-  const full = block + shortName(row).replace(".weight", "");
-  return height < 13 ? "" : ([full, block + full.split(".").at(-1), block.replace(": ", "")].find((text) => text && text.length * 6.2 + 8 < width) ?? "");
+/** The longest label that fits on a strip; a block's first one says which block it is. @param {TallyRow} row @param {boolean} first of its pieces @param {number} width @param {number} height */
+function labelFor(row, first, width, height) {
+  const name = shortName(row).replace(".weight", "");
+  const number = row.name.split(".")[1];
+  const last = /** @type {string} */ (name.split(".").at(-1));
+  const choice = !first ? [`${name}, continued`] : shortName(row).startsWith("attn.c_attn") ? [`block ${number}: c_attn`, `block ${number}`, number] : [name, last];
+  return height < 13 ? "" : (choice.find((text) => text.length * 6.2 + 8 < width) ?? "");
 }
 
 class GlassTally extends Panel {
@@ -61,18 +63,24 @@ class GlassTally extends Panel {
       const words = `${inBlock(row) ? `block ${row.name.split(".")[1]}, ` : ""}${shortName(row)}: ${shapeOf(row)} = ${count(row.count)}`;
       const part = svg("rect", { x: x + 0.5, y: y + 0.5, width: w, height: h, rx: 1.5, fill, ...edge, "data-name": row.name }, svg("title", {}, words));
       part.addEventListener("pointerenter", () => put(this.#pointed, words));
-      return [part, first && label(x + 5, y + h / 2 + 4, labelFor(row, w, h), { fill: ink, "font-size": 11, "pointer-events": "none" })];
+      return [part, label(x + 5, y + h / 2 + 4, labelFor(row, first, w, h), { fill: ink, "font-size": 11, "pointer-events": "none" })];
     });
-    const legend = kinds.map(([, kind, paint], i) => [svg("rect", { x: i * 82, y: height + 14, width: 11, height: 11, rx: 2, fill: paint().fill, ...edge }), label(i * 82 + 16, height + 24, kind, { "font-size": 11 })]);
+    const share = (/** @type {string} */ start) => rows.filter((row) => shortName(row).startsWith(start)).reduce((sum, row) => sum + row.count, 0) / total;
+    const inLine = width < 560 ? 1 : 2;
+    const legend = kinds.map(([start, kind, paint], i) => {
+      const [x, y] = [((i % inLine) * width) / inLine, height + 14 + 18 * Math.floor(i / inLine)];
+      return [svg("rect", { x, y, width: 11, height: 11, rx: 2, fill: paint().fill, ...edge }), label(x + 16, y + 10, `${kind}: ${percent(share(start))} of all parameters`, { "font-size": 11, fill: colour("ink") })];
+    });
+    const below = height + 26 + 18 * Math.ceil(kinds.length / inLine);
     const note = `One square pixel: ${count(Math.round(perPixel))} parameters. Biases and gains are too thin to draw.`;
     put(this.#title, `${count(total)} parameters, drawn to scale`);
-    put(this.#figure, figure(width, height + 50, "Every matrix, drawn to scale", drawn.flat(), legend.flat(), label(0, height + 44, note, width < 420 ? { textLength: width - 4 } : { "font-size": 11 })));
+    put(this.#figure, figure(width, below + 6, "Every matrix, drawn to scale", drawn.flat(), legend.flat(), label(0, below, note, width < 420 ? { textLength: width - 4 } : { "font-size": 11 })));
   }
 
   /** @param {Tally} tally */
   #showTable({ rows, total }) {
     const { n_layer } = current().config;
-    const each = rows.filter(ofOne).map((row) => line(shortName(row), [el("td", { class: "words" }, row.meaning ?? ""), shapeOf(row), count(row.count)], inBlock(row) ? "inside" : ""));
+    const each = rows.filter(ofOne).map((row) => line(shortName(row), [el("td", { class: "words" }, (row.meaning ?? "").replace("->", "→")), shapeOf(row), count(row.count)], inBlock(row) ? "inside" : ""));
     const one = rows.filter((row) => row.name.startsWith("h.0.")).reduce((sum, row) => sum + row.count, 0);
     const sum = (/** @type {string} */ name, /** @type {number} */ n) => line(name, [el("td", { class: "words" }), "", count(n)], "sum");
     const after = each.findLastIndex((row) => row.className === "inside") + 1;

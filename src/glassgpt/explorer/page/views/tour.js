@@ -8,7 +8,6 @@ import { tourFacts } from "../tour-facts.js";
 import { figureOf } from "../tour-figures.js";
 import { FIGURE_WORDS, PLAIN, STEPS } from "../tour-steps.js";
 
-const SETTLED_MS = 350; // the view of a step has its numbers by then
 const small = matchMedia("(max-width: 900px)");
 
 /** @type {Element | null} where the focus was before the tour */
@@ -46,7 +45,10 @@ function go(index) {
 class GlassTour extends HTMLElement {
   /** @type {() => void} */ #stop = () => {};
   #shown = -1;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #settling;
+  /** Whether what is lit is kept in sight while numbers come in: until the user does something. */
+  #follows = false;
+  #numbers = new MutationObserver(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
+  #userActs = () => (this.#follows = false);
 
   constructor() {
     super();
@@ -67,6 +69,8 @@ class GlassTour extends HTMLElement {
       el("div", { class: "tour-foot" }, this.back, this.where, this.next),
     );
     this.addEventListener("keydown", (event) => this.#onKey(event));
+    this.#numbers.observe(document.body, { subtree: true, attributeFilter: ["data-shows"] });
+    for (const name of ["pointerdown", "wheel", "keydown"]) addEventListener(name, this.#userActs, { capture: true, passive: true });
     this.#stop = store.subscribe((changed) => {
       if (changed.has("tour") || changed.has("trace")) void this.#render();
       else if (changed.has("view") && this.#shown >= 0) this.#light();
@@ -75,6 +79,8 @@ class GlassTour extends HTMLElement {
 
   disconnectedCallback() {
     this.#stop();
+    this.#numbers.disconnect();
+    for (const name of ["pointerdown", "wheel", "keydown"]) removeEventListener(name, this.#userActs, { capture: true });
   }
 
   /** @param {KeyboardEvent} event */
@@ -123,11 +129,11 @@ class GlassTour extends HTMLElement {
     }
   }
 
-  /** Highlight what the step speaks of, now and when its numbers have come. */
+  /** Highlight what the step speaks of: now, when its view is drawn, and when its numbers come. */
   #light() {
-    clearTimeout(this.#settling);
+    this.#follows = this.#shown >= 0;
     queueMicrotask(() => this.#lightNow());
-    if (this.#shown >= 0) this.#settling = setTimeout(() => this.#lightNow(), SETTLED_MS);
+    requestAnimationFrame(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
   }
 
   #lightNow() {

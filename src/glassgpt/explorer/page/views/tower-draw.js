@@ -23,8 +23,8 @@ export function layout(width, height, tokens, layers) {
   const even = Math.floor((width - LABEL - 8) / tokens);
   const pitch = even < NARROW ? ROOMY : Math.min(100, even);
   const count = layers + 3;
-  const step = Math.max(31, Math.min(84, (height - 12) / count));
-  const high = Math.round(Math.max(23, Math.min(40, step - 12)));
+  const step = Math.max(26, Math.min(84, (height - 12) / count));
+  const high = Math.round(Math.max(20, Math.min(40, step - 12)));
   /** @type {Row[]} */
   const rows = [];
   /** @param {Row["kind"]} kind @param {number} layer @param {string} name @param {string} title */

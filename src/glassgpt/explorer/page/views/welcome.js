@@ -17,30 +17,32 @@ export const EXAMPLES = [
 
 class GlassWelcome extends HTMLElement {
   about = el("p");
+  /** It shows the example that is open, so that the arrow keys go on from there. */
+  #examples = el(
+    "select",
+    { id: "examples", onchange: () => this.#take(), disabled: api.offline },
+    el("option", { value: "" }, "your own text"),
+    EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
+  );
 
   connectedCallback() {
-    const examples = el(
-      "select",
-      { id: "examples", onchange: () => this.#take(examples), disabled: api.offline },
-      el("option", { value: "" }, "try an example"),
-      EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
-    );
     this.append(
       this.about,
-      el("label", { for: "examples", class: "unseen" }, "Examples"),
-      examples,
+      el("label", { for: "examples" }, "Examples"),
+      this.#examples,
       el("button", { type: "button", class: "close", "aria-label": "Close the welcome", onclick: () => store.set({ welcome: false }) }, "×"),
     );
     store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
+      const { text, ids } = store.get();
+      const open = ids === null ? EXAMPLES.findIndex(([, example]) => example === text) : -1;
+      this.#examples.value = open < 0 ? "" : String(open);
     });
   }
 
-  /** @param {HTMLSelectElement} select */
-  #take(select) {
-    const found = EXAMPLES[Number(select.value)];
-    if (select.value !== "" && found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
-    select.value = "";
+  #take() {
+    const found = this.#examples.value === "" ? undefined : EXAMPLES[Number(this.#examples.value)];
+    if (found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
   }
 
   #render() {

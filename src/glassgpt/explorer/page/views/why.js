@@ -1,7 +1,7 @@
 // Why this word? What a next token's logit is owed to: the tokens of the text, and the parts of the model. And steering.
 
 import { api, isAbort, messageOf } from "../api.js";
-import { diverging, el, exchange, format, percent, put, short, svg, visible, colour } from "../draw.js";
+import { diverging, el, exchange, format, percent, put, ramp, short, svg, visible, colour } from "../draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../sampling.js";
 import { store } from "../store.js";
@@ -36,7 +36,7 @@ class GlassWhy extends Panel {
   parts = [
     this.#title,
     this.#choice,
-    el("section", {}, el("h3", {}, "Owed to these tokens"), this.#methods, this.#says, this.problem, this.#tokens),
+    el("section", {}, el("h3", {}, "Owed to these tokens"), this.#methods, this.#says, this.problem, this.#tokens, el("div", { class: "colour-keys" }, ramp("lowers the logit", "diverging", "raises it"))),
     el("section", {}, el("h3", {}, "Written by these parts"), this.#partsSay, this.#parts),
     el("section", {}, el("h3", {}, "Steer it"),
       el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: towards one word and away from another. The effect is shown above, and in the tower."),

@@ -1,0 +1,71 @@
+"""How long a new request would wait for its first token: one that would wait too long is refused at once.
+
+A request waits for a row of the cache, for the prompts that were there before it to be read, and for nothing
+else. All of that is known when it comes: what runs has so many tokens left, what waits asks for so many, and
+the time of a step was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WEIGHT = 0.1  # of the latest measurement in a running mean
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What waits before a request."""
+
+    samples: int = 0  # that need a row
+    tokens: int = 0  # that these may draw
+    prompt_tokens: int = 0  # that have to be read
+
+
+class WaitEstimator:
+    """Running means of what was measured. Before anything was, it expects no wait."""
+
+    def __init__(self) -> None:
+        self.decode_s = 0.0  # of a step in which every running sequence gets a token
+        self.read_s = 0.0  # of a prompt's token
+        self.used = 1.0  # of the tokens that a text may have: many end before
+
+    def note_decode(self, seconds: float) -> None:
+        self.decode_s = _mean(self.decode_s, seconds)
+
+    def note_reading(self, seconds: float, tokens: int) -> None:
+        self.read_s = _mean(self.read_s, seconds / tokens)
+
+    def note_finished(self, tokens: int, limit: int) -> None:
+        self.used += WEIGHT * (tokens / max(1, limit) - self.used)
+
+    def wait(self, left: Sequence[int], free: int, unread: int, ahead: Ahead) -> float:
+        """Seconds until a request that comes now would be read.
+
+        `left` has the tokens that each running sequence may still draw; `free` rows have no sequence, and
+        `unread` tokens of prompts are not read yet.
+        """
+        steps = 0.0
+        if ahead.samples >= free:
+            busy = [self.used * tokens for tokens in left]
+            steps = time_to_finish([0.0] * free + busy, self.used * ahead.tokens)
+        return steps * self.decode_s + (unread + ahead.prompt_tokens) * self.read_s
+
+
+def time_to_finish(busy: Sequence[float], work: float) -> float:
+    """When the next of several workers is free, each busy so long, after so much work was shared by them.
+
+    Each takes from the work as soon as it can: the level to which water poured into a vessel would rise.
+    """
+    level, poured = 0.0, 0.0
+    for workers, until in enumerate(sorted(busy)):
+        room = workers * (until - level)
+        if poured + room >= work and workers:
+            return level + (work - poured) / workers
+        poured += room
+        level = until
+    return level + (work - poured) / len(busy)
+
+
+def _mean(before: float, now: float) -> float:
+    return now if before == 0 else before + WEIGHT * (now - before)
