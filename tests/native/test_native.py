@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import glassgpt
-from glassgpt.backend import ScoreRequest
+from glassgpt.backend import ScoreRequest, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.model import GPT2, TorchBackend
 from glassgpt.native import is_available
 from glassgpt.native.backend import DTYPES, NativeBackend, Weights
 from glassgpt.native.library import kernels
-from glassgpt.weights import Checkpoint, load_checkpoint
+from glassgpt.weights import Checkpoint, load_checkpoint, packed
+from glassgpt.weights.checkpoint import LazyTensors
 from tests.model.conftest import noisy
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="the native engine was not built")
@@ -105,8 +108,42 @@ def test_precision_of_each_dtype(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
-def test_threads_and_company_change_no_bit(dtype: str) -> None:
+@pytest.mark.parametrize("d_head", [7, 16, 64, 100])
+def test_int8_cache_is_near_the_float32_cache(d_head: int) -> None:
+    """A key or value is off by at most half a step, 1/254 of the largest number in its vector."""
+    model, checkpoint = model_of(n_embd=3 * d_head)
+    ids = draw(model.config, 1, 70).tolist()
+    wanted = TorchBackend(model).logits(ids)
+    for kernel in kernels():
+        backend = NativeBackend(Weights(checkpoint, kernels=kernel), cache_dtype="int8")
+        assert_close(backend.logits(ids), wanted, 3e-2)
+        assert np.abs(backend.logits(ids) - wanted).max() > 1e-5  # it is another cache
+    assert backend.with_rows(2).cache_dtype == "int8"
+    assert backend.fingerprint() != NativeBackend(Weights(checkpoint)).fingerprint()
+
+
+def test_int8_cache_of_a_copied_row() -> None:
+    model, checkpoint = model_of()
+    backend = NativeBackend(Weights(checkpoint), rows=2, cache_dtype="int8")
+    text = draw(model.config, 37).tolist()
+    backend.extend([0], [text])
+    backend.copy(0, [1], 37)
+    after = backend.decode([0, 1], [5, 5], [37, 37])
+    np.testing.assert_array_equal(after[0], after[1])
+
+
+def test_a_cache_dtype_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SettingError, match="cache_dtype 'int4' is not one of float32, float16, int8"):
+        NativeBackend.load(model_of()[1], cache_dtype="int4")
+    with pytest.raises(SettingError, match="cache_dtype int8 is for the native backend"):
+        glassgpt.load("tiny", backend="torch", cache_dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"),
+    [("float32", None), ("float32", "int8"), ("int8", None), ("int8", "int8"), ("int4", None)],
+)
+def test_threads_and_company_change_no_bit(dtype: str, cache_dtype: str | None) -> None:
     model, checkpoint = model_of()
     texts = draw(model.config, 64, 9).tolist()
     new = draw(model.config, 64)
@@ -114,7 +151,7 @@ def test_threads_and_company_change_no_bit(dtype: str) -> None:
     for threads in (1, 2, 3):
         weights = Weights(checkpoint, dtype=dtype, threads=threads)
         for batch in (1, 7, 64):
-            backend = NativeBackend(weights, rows=batch)
+            backend = NativeBackend(weights, rows=batch, cache_dtype=cache_dtype)
             last = backend.extend(range(batch), texts[:batch])
             after = backend.decode(range(batch), new[:batch], [9] * batch)
             found.append((last[0].copy(), after[0].copy()))
@@ -123,11 +160,11 @@ def test_threads_and_company_change_no_bit(dtype: str) -> None:
         np.testing.assert_array_equal(found[0][1], other[1])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_reading_in_pieces_changes_no_bit(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "cache_dtype"), [("float32", None), ("int8", None), ("int8", "int8")])
+def test_reading_in_pieces_changes_no_bit(dtype: str, cache_dtype: str | None) -> None:
     """Neither pieces of a text nor its tokens one by one: speculation is exact."""
     model, checkpoint = model_of(n_positions=600)
-    backend = NativeBackend.load(checkpoint, dtype=dtype)
+    backend = NativeBackend.load(checkpoint, dtype=dtype, cache_dtype=cache_dtype)
     text = draw(model.config, 560).tolist()
     every = backend.extend([0], [text], logits="all").copy()
     np.testing.assert_array_equal(backend.extend([0], [text])[0], every[-1])
@@ -161,6 +198,11 @@ def test_perplexity_of_the_shipped_model() -> None:
             s for _, s in NativeBackend.load(checkpoint, dtype=dtype).score([[ScoreRequest(ids, 1)]])
         ]
         perplexity[dtype] = float(np.exp(-scores[0].logprobs.mean()))
+    (scores,) = [
+        s for _, s in NativeBackend.load(checkpoint, cache_dtype="int8").score([[ScoreRequest(ids, 1)]])
+    ]
+    coarse = float(np.exp(-scores[0].logprobs.mean()))
+    assert abs(coarse / perplexity["int8"] - 1) < 0.005
     assert abs(perplexity["int8"] / perplexity["float32"] - 1) < 0.005
     assert (
         abs(perplexity["int4"] / perplexity["float32"] - 1) < 0.05
@@ -175,18 +217,83 @@ def test_a_file_runs_in_its_own_precision() -> None:
 
 
 def test_int8_rows_of_a_file_are_those_quantized_here() -> None:
-    from glassgpt.weights.packed import pack
-
     model, checkpoint = model_of()
-    packed = pack(checkpoint)
+    rows = packed.pack(checkpoint)
+    assert isinstance(rows.tensors, LazyTensors)
+    for name, entry in rows.tensors.entries.items():  # as the shipped models hold them
+        rows.tensors.entries[name] = dataclasses.replace(entry, panels=None)
     tensors = {
         **checkpoint.tensors,
-        "wpe.weight": packed.tensors["wpe.weight"],
+        "wpe.weight": rows.tensors["wpe.weight"],
     }  # the file rounds positions, too
     here = NativeBackend.load(Checkpoint(model.config, tensors), dtype="int8")
-    there = NativeBackend.load(packed)
+    there = NativeBackend.load(rows)
     ids = draw(model.config, 1, 30).tolist()
     np.testing.assert_array_equal(here.logits(ids), there.logits(ids))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize(
+    "variant", ["heads of 16", "heads of 100", "its own head", "an odd MLP and vocabulary"]
+)
+def test_a_packed_file_is_what_is_quantized_here(
+    dtype: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped or read, it computes the same bits as the weights it was made of; others run it, too."""
+    model, checkpoint = model_of(**VARIANTS[variant])
+    packed.save(checkpoint, tmp_path / "m", dtype)
+    file = load_checkpoint(tmp_path / "m")
+    rounded = {**checkpoint.tensors, "wpe.weight": file.tensors["wpe.weight"]}  # they are int8 in the file
+    ids = draw(model.config, 1, 30).tolist()
+    wanted = NativeBackend.load(Checkpoint(model.config, rounded), dtype=dtype).logits(ids)
+    mapped = NativeBackend.load(file)
+    assert mapped.dtype == dtype
+    np.testing.assert_array_equal(mapped.logits(ids), wanted)
+    monkeypatch.setenv("GLASSGPT_MMAP", "0")
+    copied = NativeBackend.load(file)
+    np.testing.assert_array_equal(copied.logits(ids), wanted)
+    assert copied.weights.n_bytes == mapped.weights.n_bytes
+    assert copied.fingerprint() == mapped.fingerprint()
+    torchs, numpys = (
+        load_backend(file, name, device="cpu", dtype="float32").logits(ids) for name in ("torch", "numpy")
+    )
+    assert_close(numpys, torchs, 1e-5)
+    assert_close(NativeBackend.load(file, dtype="float32").logits(ids), torchs, 1e-5)
+    assert_close(wanted, torchs, 5e-2)  # as its activations are quantized
+
+
+def test_mapped_weights_outlive_their_checkpoint(tmp_path: Path) -> None:
+    model, checkpoint = model_of()
+    packed.save(checkpoint, tmp_path / "m", "int4")
+    ids = draw(model.config, 1, 30).tolist()
+    backend = NativeBackend.load(load_checkpoint(tmp_path / "m"))
+    wanted = backend.logits(ids)
+    backend.weights._checkpoint = checkpoint  # the last reference to the file's reader
+    gc.collect()
+    np.testing.assert_array_equal(backend.logits(ids), wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"data": np.zeros(10, np.uint8)}, "panels of 10 bytes instead of"),
+        ({"dtype": "float32"}, "panels are int8 or int4"),
+        ({"dtype": "int8"}, "int8 values without scales"),
+    ],
+)
+def test_panels_of_another_size_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    _, checkpoint = model_of()
+    packed.save(checkpoint, tmp_path / "m", "int4")
+    file = load_checkpoint(tmp_path / "m")
+    panels = file.panels("wte.weight")
+    assert panels is not None
+    assert isinstance(file.tensors, LazyTensors)
+    bad = panels._replace(**options)
+    file.tensors.entries["wte.weight"] = dataclasses.replace(
+        file.tensors.entries["wte.weight"], panels=lambda mapped: bad
+    )
+    with pytest.raises(UserError, match=words):
+        NativeBackend.load(file)
 
 
 def test_a_nan_stays_one() -> None:

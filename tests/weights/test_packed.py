@@ -1,4 +1,4 @@
-"""The shipped format: int8 rows with a scale each."""
+"""The packed format: int8 with a scale for each output, and int4 in groups of 32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.weights import Checkpoint, convert, load_checkpoint, packed, safetensors_file, save_checkpoint
+from glassgpt.native import is_available
+from glassgpt.weights import (
+    Checkpoint,
+    convert,
+    load_checkpoint,
+    packed,
+    panels,
+    safetensors_file,
+    save_checkpoint,
+)
 from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
 
 
@@ -110,7 +119,7 @@ def test_numbers_that_are_none_cannot_be_packed(small: Checkpoint, bad: float, t
 
 
 def test_no_other_dtype_can_be_written(small: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="stores int8, not 'float16'"):
+    with pytest.raises(SettingError, match="stores int8 or int4, not 'float16'"):
         save_checkpoint(small, tmp_path / "p", format="packed", dtype="float16")
 
 
@@ -157,3 +166,117 @@ def test_a_damaged_scale_makes_no_warning() -> None:
     values[1, 0] = 0
     assert np.isinf(packed.dequantize_rows(values, scale)[0]).all()
     assert np.isnan(packed.dequantize_transposed(values, scale)[0, 1])
+
+
+SHAPES = [(1, 1), (64, 32), (65, 33), (130, 100), (3, 257)]
+
+
+def rows_of(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    rows = (rng.standard_normal(shape) * np.exp(rng.normal(size=(shape[0], 1)))).astype(np.float32)
+    rows[0] = 0
+    return rows
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_panels_hold_the_rows(shape: tuple[int, int]) -> None:
+    values, _ = packed.quantize_rows(rows_of(shape))
+    data = panels.panels_of_int8(values)
+    assert data.shape == panels.shape_of_panels("int8", *shape)
+    assert np.array_equal(panels.int8_of_panels(data, *shape), values)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_int4_is_within_half_a_step(shape: tuple[int, int]) -> None:
+    rows = rows_of(shape)
+    data = panels.quantize_with_numpy(rows, panels.shape_of_panels("int4", *shape))
+    assert data.nbytes * 8 == 4.5 * -(-shape[0] // 64) * 64 * -(-shape[1] // 32) * 32
+    found = panels.floats_of_panels(data, *shape)
+    assert found.shape == shape
+    for first in range(0, shape[1], 32):
+        group, back = rows[:, first : first + 32], found[:, first : first + 32]
+        # A sixteenth of the range, or all of it at the largest value, which may be cut off.
+        assert (np.abs(group - back) <= np.abs(group).max(axis=1, keepdims=True) / 7).all()
+        assert np.square(group - back).mean() <= np.square(group).mean() / 100
+    assert not found[0].any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_native_engine_quantizes_to_the_same_bits(shape: tuple[int, int]) -> None:
+    if not is_available():
+        pytest.skip("the native engine was not built here")
+    rows, stored = rows_of(shape, 1), panels.shape_of_panels("int4", *shape)
+    for view in (rows, np.ascontiguousarray(rows.T).T):  # either order in memory
+        assert np.array_equal(
+            panels.quantize_natively(view, stored), panels.quantize_with_numpy(view, stored)
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_int4_round_trip(variant: str, tmp_path: Path) -> None:
+    ours = random_checkpoint(**VARIANTS[variant])
+    save_checkpoint(ours, tmp_path / "p", format="packed", dtype="int4")
+    found = load_checkpoint(tmp_path / "p")
+    assert (found.format, found.config) == ("packed", ours.config)
+    for name, tensor in ours.tensors.items():
+        stored = found.stored_dtype(name)
+        assert stored == ("float32" if tensor.ndim == 1 else "int8" if name == "wpe.weight" else "int4")
+        again = found.tensors[name]
+        assert again.shape == tensor.shape
+        error = np.square(again - tensor).mean() / np.square(tensor).mean()
+        assert error < {"float32": 1e-12, "int8": 1e-4, "int4": 0.01}[stored]
+        assert (found.panels(name) is not None) == (stored == "int4")
+    # Unless another dtype is named it stays int4, bit for bit.
+    report = convert(tmp_path / "p", tmp_path / "q", format="packed")
+    assert report.max_abs_error == 0
+    first, second = ((tmp_path / folder / packed.FILES["int4"]).read_bytes() for folder in "pq")
+    assert first == second
+
+
+@pytest.mark.parametrize("dtype", packed.DTYPES)
+def test_the_matrices_of_a_file_can_be_mapped(small: Checkpoint, dtype: str, tmp_path: Path) -> None:
+    save_checkpoint(small, tmp_path / "p", format="packed", dtype=dtype)
+    found = load_checkpoint(tmp_path / "p" / packed.FILES[dtype])
+    for name in ("wte.weight", "h.1.attn.c_attn.weight", "h.0.mlp.c_proj.weight"):
+        mapped, read = found.panels(name, mapped=True), found.panels(name)
+        assert mapped is not None
+        assert read is not None
+        assert (mapped.mapped, read.mapped, mapped.dtype) == (True, False, dtype)
+        assert mapped.data.ctypes.data % 64 == 0  # on a cache line, as kernels want it
+        assert not mapped.data.flags.writeable
+        assert np.array_equal(mapped.data, read.data)
+
+
+def test_without_a_format_the_dtype_decides(small: Checkpoint, tmp_path: Path) -> None:
+    save_checkpoint(small, tmp_path / "hf")
+    for dtype in packed.DTYPES:
+        assert convert(tmp_path / "hf", tmp_path / dtype, dtype=dtype).target_format == "packed"
+
+
+@pytest.mark.parametrize("target", ["x.gguf", "x.bin", "x.pt", "x.safetensors"])
+def test_other_formats_refuse_int4(small: Checkpoint, target: str, tmp_path: Path) -> None:
+    if target == "x.pt":
+        pytest.importorskip("torch")
+    save_checkpoint(small, tmp_path / "hf")
+    with pytest.raises(SettingError, match="int4"):
+        convert(tmp_path / "hf", tmp_path / target, dtype="int4")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
+
+
+def test_values_beyond_int4_are_refused(small: Checkpoint, tmp_path: Path) -> None:
+    table = np.array(small.tensors["wte.weight"])
+    table[3, 3] = 1e7  # its scale is no float16
+    large = Checkpoint(small.config, {**small.tensors, "wte.weight": table})
+    with pytest.raises(FileFormatError, match=r"too large for int4\. Use int8"):
+        save_checkpoint(large, tmp_path / "p", format="packed", dtype="int4")
+    save_checkpoint(large, tmp_path / "p", format="packed")
+
+
+def test_panels_of_another_model_are_refused(small: Checkpoint, tmp_path: Path) -> None:
+    for dtype in packed.DTYPES:
+        save_checkpoint(small, tmp_path / dtype, format="packed", dtype=dtype)
+        file = tmp_path / dtype / "config.json"
+        config = json.loads(file.read_text())
+        file.write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 64}))
+        with pytest.raises(FileFormatError, match=rf"'wte.weight' of shape .* is no {dtype} matrix of shape"):
+            load_checkpoint(tmp_path / dtype)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import glassgpt
-from glassgpt.errors import FileFormatError
+from glassgpt.errors import FileFormatError, UserError
+from glassgpt.native import is_available
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.weights.conftest import random_checkpoint
 
@@ -40,11 +41,42 @@ def test_a_file_that_became_shorter_is_named(model: tuple[Path, Path]) -> None:
     assert str(file) in str(caught.value)
 
 
-def test_a_loaded_model_does_not_need_its_file(model: tuple[Path, Path]) -> None:
+def test_a_loaded_model_does_not_need_its_file(
+    model: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSGPT_MMAP", "0")  # see below
     path, file = model
     gpt = glassgpt.load(path)
     expected = gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens
     os.truncate(file, 0)
+    assert gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens == expected
+
+
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built here")
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_a_mapped_file_that_became_shorter_is_one_line(dtype: str, tmp_path: Path) -> None:
+    """The process lives on, and so do models of other files."""
+    for name in ("victim", "other"):
+        save_checkpoint(random_checkpoint(n_embd=64), tmp_path / name, format="packed", dtype=dtype)
+    gpt, other = (
+        glassgpt.load(tmp_path / name, device="cpu", backend="native") for name in ("victim", "other")
+    )
+    expected = other.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens
+    assert gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens == expected
+    os.truncate(tmp_path / "victim" / f"model.{dtype}.safetensors", 0)
+    for _ in range(2):
+        with pytest.raises(UserError, match="was truncated while it was in use; load the model again"):
+            gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0)
+    assert other.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens == expected
+
+
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built here")
+def test_a_mapped_file_may_be_replaced(tmp_path: Path) -> None:
+    """As every command here writes: under another name first."""
+    save_checkpoint(random_checkpoint(n_embd=64), tmp_path / "m", format="packed")
+    gpt = glassgpt.load(tmp_path / "m", device="cpu", backend="native")
+    expected = gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens
+    save_checkpoint(random_checkpoint(n_embd=64, seed=1), tmp_path / "m", format="packed")
     assert gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens == expected
 
 

@@ -114,6 +114,7 @@ COMMANDS = {
             "glassgpt convert gpt2 gpt2.gguf",
             "glassgpt convert nanogpt/out/ckpt.pt my-model",
             "glassgpt convert my-model my-model.bin --format llmc --dtype bfloat16",
+            "glassgpt convert gpt2 gpt2-int4 --dtype int4",
         ),
     ),
     "prepare": Command(

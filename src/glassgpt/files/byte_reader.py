@@ -2,11 +2,13 @@
 
 Read, not mapped: if another program truncates a mapped file (a download that restarts, a training run that
 saves), touching the missing pages kills the process with a signal. A failed read raises an error instead.
+`mapped` is for files that are only ever replaced as a whole, under another inode: those this package writes.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ class ByteReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()  # seeking and reading are two steps
+        self._map: Any = None
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
@@ -53,6 +56,31 @@ class ByteReader:
         count = int(np.prod(shape, dtype=object))
         return self.read(begin, count * dtype.itemsize).view(dtype).reshape(shape)
 
+    def mapped(self, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        """The same array where it lies in the file, read-only: its pages are read when they are touched, and
+        shared with other processes. None if the file cannot be mapped."""
+        with self._lock:
+            if self._map is None:
+                self._map = _map(self._file)
+        count = int(np.prod(shape, dtype=object))
+        if self._map is None or begin + count * dtype.itemsize > len(self._map):
+            return None
+        return np.frombuffer(self._map, dtype, count, begin).reshape(shape)
+
     def __del__(self) -> None:
         if hasattr(self, "_file"):
             self._file.close()
+
+
+def _map(file: Any) -> Any:
+    """The whole file as memory, or None."""
+    import mmap
+
+    try:
+        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # what has to be read from the disk is read into large pages
+            found.madvise(mmap.MADV_HUGEPAGE)
+    return found

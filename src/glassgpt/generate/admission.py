@@ -7,10 +7,13 @@ the time of a step was measured.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
-WEIGHT = 0.1  # of the latest measurement in a running mean
+RECENT = 15  # steps whose median counts: one that took long, for a graph was captured, changes nothing
+WEIGHT = 0.1  # of the latest text in the running mean of how much texts use of their limit
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,28 @@ class Ahead:
 
 
 class WaitEstimator:
-    """Running means of what was measured. Before anything was, it expects no wait."""
+    """Expects what was measured. Before anything was, it expects no wait."""
 
     def __init__(self) -> None:
-        self.decode_s = 0.0  # of a step in which every running sequence gets a token
-        self.read_s = 0.0  # of a prompt's token
         self.used = 1.0  # of the tokens that a text may have: many end before
+        self._decode_s: deque[float] = deque([0.0], RECENT)
+        self._read_s: deque[float] = deque([0.0], RECENT)
+
+    @property
+    def decode_s(self) -> float:
+        """Of a step in which every running sequence gets a token."""
+        return median(self._decode_s)
+
+    @property
+    def read_s(self) -> float:
+        """Of a token of a prompt."""
+        return median(self._read_s)
 
     def note_decode(self, seconds: float) -> None:
-        self.decode_s = _mean(self.decode_s, seconds)
+        self._decode_s.append(seconds)
 
     def note_reading(self, seconds: float, tokens: int) -> None:
-        self.read_s = _mean(self.read_s, seconds / tokens)
+        self._read_s.append(seconds / tokens)
 
     def note_finished(self, tokens: int, limit: int) -> None:
         self.used += WEIGHT * (tokens / max(1, limit) - self.used)
@@ -65,7 +78,3 @@ def time_to_finish(busy: Sequence[float], work: float) -> float:
         poured += room
         level = until
     return level + (work - poured) / len(busy)
-
-
-def _mean(before: float, now: float) -> float:
-    return now if before == 0 else before + WEIGHT * (now - before)

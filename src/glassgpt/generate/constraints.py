@@ -161,12 +161,20 @@ def _explain(name: str, value: Any, message: str) -> str:
 
 
 def collect_masks(constraints: Sequence[Constraint | None], vocab_size: int) -> np.ndarray | None:
-    """Which tokens each sequence may draw, (B, V) bool; None if all may draw all."""
+    """Which tokens each sequence may draw, a bit for each, the lowest first: (B, V // 32 + 1) int32.
+
+    None if all may draw all.
+    """
     if all(constraint is None for constraint in constraints):
         return None
     bits = np.full((len(constraints), vocab_size // 32 + 1), -1, np.int32)
     for row, constraint in zip(bits, constraints, strict=True):
         if constraint is not None:
             constraint.fill_mask(row)
+    return bits
+
+
+def unpack_masks(bits: np.ndarray, vocab_size: int) -> np.ndarray:
+    """The same as (B, V) bool."""
     unpacked = np.unpackbits(bits.view(np.uint8), axis=1, count=vocab_size, bitorder="little")
     return unpacked.view(np.bool_)

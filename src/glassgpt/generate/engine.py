@@ -42,8 +42,8 @@ from glassgpt.generate.sampling import (
     NOTHING,
     LogitEdits,
     SamplingParams,
-    draw_tokens,
     stack_params,
+    token_drawer,
 )  # fmt: skip
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.speculation import (
@@ -140,7 +140,7 @@ class Engine:
         self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
         self._sampling: SamplingState | None = None
-        self._draw_tokens = backend.capture(draw_tokens)
+        self._draw_tokens = token_drawer(backend)
 
     @property
     def busy(self) -> bool:
@@ -448,7 +448,7 @@ class Engine:
             state.params,
             state.random[:, state.used],
             state.edits,
-            None if allowed is None else self.backend.array(allowed),
+            allowed,
         )
         state.used += 1
         in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))

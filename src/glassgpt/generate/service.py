@@ -228,6 +228,7 @@ class Service:
         begun, read = time.perf_counter(), self.engine.stats.read_tokens
         with nullcontext() if self.lock is None else self.lock.hold():
             events = self.engine.step()
+            self._note_load()
         self.steps += 1
         self._measure(time.perf_counter() - begun, self.engine.stats.read_tokens - read)
         for event in events:
@@ -242,14 +243,13 @@ class Service:
             self._tell(job, event)
 
     def _measure(self, seconds: float, read: int) -> None:
-        """Keep what the expected wait is made of, for other threads."""
         if read:
             self.speed.note_reading(seconds, read)
         else:
             self.speed.note_decode(seconds)
-        self._note_load()
 
     def _note_load(self) -> None:
+        """Keep what the expected wait is made of, for other threads."""
         self._left, self._unread = self.engine.tokens_left, self.engine.unread_tokens
 
     def _fail_running(self, error: Exception) -> None:

@@ -27,6 +27,14 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int64, c_int64, _FLOATS, _FLOATS],
     ),
+    "set_panels": (
+        c_int,
+        [c_void_p, c_int, c_int, c_int, c_void_p, c_int64, _FLOATS, _FLOATS, c_int],
+    ),
+    "quantize_int4": (
+        c_int,
+        [c_int, c_int, _FLOATS, c_int64, c_int64, c_void_p, c_int64, c_int],
+    ),
     "set_vector": (c_int, [c_void_p, c_int, c_int, _FLOATS]),
     "check": (c_int, [c_void_p]),
     "bytes": (c_int64, [c_void_p]),
@@ -40,6 +48,24 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "score": (
         c_int,
         [c_void_p, c_void_p, c_int, _INTS, _INTS, _INTS, _INTS, _INTS, _INTS, c_int, _DOUBLES, _INTS, _INTS],
+    ),
+    "limits": (c_int, [c_void_p, c_int64, _DOUBLES]),
+    "draw": (
+        c_int,
+        [
+            c_void_p,
+            c_int,
+            c_int,
+            c_void_p,
+            c_int64,
+            *[c_void_p] * 6,
+            c_int,
+            *[c_void_p] * 4,
+            c_int64,
+            c_int,
+            c_void_p,
+            c_void_p,
+        ],
     ),
 }
 

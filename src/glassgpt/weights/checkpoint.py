@@ -20,6 +20,7 @@ from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_re
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
+    from glassgpt.weights.panels import Panels
 
 Array = NDArray[Any]
 
@@ -48,6 +49,11 @@ class Checkpoint:
     def packed(self, name: str) -> tuple[Array, Array] | None:
         """The int8 values and scales of a tensor stored that way in its file, else None."""
         return self.tensors.packed(name) if isinstance(self.tensors, LazyTensors) else None
+
+    def panels(self, name: str, mapped: bool = False) -> Panels | None:
+        """A matrix that its file holds as the native engine multiplies with it, else None; `mapped`: where it
+        lies in the file, not copied, if that is possible."""
+        return self.tensors.panels(name, mapped) if isinstance(self.tensors, LazyTensors) else None
 
     def stored_dtype(self, name: str) -> str:
         """The name of the dtype in which the file stores a tensor."""
@@ -83,6 +89,8 @@ class LazyTensor:
     read: Callable[[], Array]
     packed: Callable[[], tuple[Array, Array]] | None = None
     stored: str | None = None  # the dtype in the file, if it is not `dtype` (int8, Q8_0)
+    panels: Callable[..., Panels] | None = None  # takes `mapped`
+    mapped: Callable[[], Array | None] | None = None  # not copied; gives None where that cannot be
 
 
 class LazyTensors(Mapping[str, Array]):
@@ -106,6 +114,10 @@ class LazyTensors(Mapping[str, Array]):
     def packed(self, name: str) -> tuple[Array, Array] | None:
         reader = self.entries[name].packed
         return None if reader is None else reader()
+
+    def panels(self, name: str, mapped: bool = False) -> Panels | None:
+        reader = self.entries[name].panels
+        return None if reader is None else reader(mapped=mapped)
 
 
 def shape_of(tensors: Mapping[str, Array], name: str) -> tuple[int, ...]:
@@ -197,6 +209,8 @@ def check_published_architecture(config: Config, program: str) -> None:
 
 def parse_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype called float32, float16 or bfloat16."""
+    if name in ("int8", "int4"):
+        raise SettingError(f"only packed files hold {name}. Add --format packed, or leave the format out.")
     if name not in DTYPES:
         raise SettingError(f"dtype {name!r} is not one of {', '.join(DTYPES)}.")
     return DTYPES[name]

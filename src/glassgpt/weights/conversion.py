@@ -68,7 +68,7 @@ def convert(
     if "\0" in str(dst):
         raise SettingError(f"the target {str(dst)!r} contains a null byte. Give a folder or a file.")
     target = resolve_symlink(Path(dst).expanduser())
-    format = format_for(target) if format is None else format
+    format = format_for(target, dtype) if format is None else format
     module = writer(format)
     _check_target(src, target, force)
     checkpoint = load_checkpoint(src, offline=offline, progress=progress)

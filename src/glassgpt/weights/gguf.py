@@ -114,7 +114,8 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     config = checkpoint.config
     _check_expressible(config)
     if dtype is not None and dtype not in WRITABLE_TYPES:
-        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.")
+        hint = " Only packed files hold int4." if dtype == "int4" else ""
+        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.{hint}")
     tensors = check_tensors(config, checkpoint.tensors)
     outgoing = []
     for name in config.shapes():

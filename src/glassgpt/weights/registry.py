@@ -176,14 +176,14 @@ def writer(format: str) -> Any:
     return _module(format)
 
 
-def format_for(path: str | Path) -> str:
-    """The format for a target by its suffix; a folder is a Hugging Face folder."""
+def format_for(path: str | Path, dtype: str | None = None) -> str:
+    """The format for a target by its suffix; a folder is a Hugging Face folder, or packed if its dtype is."""
     suffix = Path(path).suffix.lower()
     if suffix in _UNCLEAR_SUFFIXES:
         raise SettingError(
             f"{path}: {suffix} does not determine the format. Add --format {'/'.join(WRITABLE)}."
         )
-    return _FORMAT_OF_SUFFIX.get(suffix, "hf")
+    return _FORMAT_OF_SUFFIX.get(suffix, "packed" if dtype in ("int8", "int4") else "hf")
 
 
 # The files of a model folder, which may be replaced as a whole.

@@ -65,7 +65,10 @@ def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str
     file = ByteReader(path)
     tensors = {
         name: LazyTensor(
-            span.shape, span.dtype, functools.partial(file.array, span.begin, span.shape, span.dtype)
+            span.shape,
+            span.dtype,
+            functools.partial(file.array, span.begin, span.shape, span.dtype),
+            mapped=functools.partial(file.mapped, span.begin, span.shape, span.dtype),
         )
         for name, span in spans.items()
     }
@@ -167,8 +170,10 @@ def size_of(tensors: Iterable[TensorToWrite]) -> int:
     return sum(math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
 
 
-def write_tensors(path: str | Path, tensors: list[TensorToWrite], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file, one tensor in memory at a time."""
+def write_tensors(
+    path: str | Path, tensors: list[TensorToWrite], metadata: Mapping[str, str], align: int = 8
+) -> None:
+    """Write a safetensors file, one tensor in memory at a time. Arrays start on a multiple of `align`."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     reached = 0
     for tensor in tensors:
@@ -180,7 +185,7 @@ def write_tensors(path: str | Path, tensors: list[TensorToWrite], metadata: Mapp
         }
         reached = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # arrays start on a multiple of 8
+    text += b" " * (-(8 + len(text)) % align)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)

@@ -26,10 +26,11 @@ def command(
     *,
     format: Annotated[
         Literal["auto", "hf", "gguf", "openai", "nanogpt", "llmc", "packed"],
-        flag("format to write; auto: by the suffix of DST, else hf"),
+        flag("format to write; auto: by the suffix of DST, else packed for int8 and int4, hf otherwise"),
     ] = "auto",
     dtype: Annotated[
-        str | None, flag("float32, bfloat16, float16 (gguf also q8_0)", "NAME", default="that of SRC")
+        str | None,
+        flag("float32, bfloat16, float16; int8 or int4 (packed); q8_0 (gguf)", "NAME", default="that of SRC"),
     ] = None,
     force: Annotated[bool, flag("replace DST if it exists", default="")] = False,
     json: Annotated[bool, flag("print one JSON object with all tensors", default="")] = False,

@@ -1,7 +1,9 @@
 // The C functions that Python calls through ctypes. Each returns 0, or -1 with a message for `glassgpt_error`.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #if !defined(_WIN32)
 #include <unistd.h>
@@ -42,6 +44,7 @@ struct Handle {
     pid_t owner = getpid();
 #endif
     void check() const {
+        if (model.mapped.is_lost()) throw Error("the file of the weights was truncated while it was in use; load the model again");
 #if !defined(_WIN32)
         if (getpid() != owner) throw Error("this engine belongs to the process that forked this one; load the model again");
 #endif
@@ -62,10 +65,29 @@ OwnedMatrix& matrix_of(Model& model, int layer, int which) {
     }
 }
 
+OwnedMatrix& matrix_to_set(Model& model, int layer, int which) {
+    OwnedMatrix& matrix = matrix_of(model, layer, which);
+    if (matrix.data) throw Error("this matrix was set already");
+    if (which == 1) model.tied = false;
+    return matrix;
+}
+
+// Outputs and inputs.
+std::pair<int, int> sizes_of(const Shape& s, int which) {
+    const int outs[] = {s.vocab_size, s.vocab_size, 3 * s.n_embd, s.n_embd, s.d_mlp, s.n_embd};
+    return {outs[which], which == 5 ? s.d_mlp : s.n_embd};
+}
+
 Memory copied(const float* values, int64_t n, int64_t padded) {
     Memory memory(size_t(padded) * 4);
     memcpy(memory.as(), values, size_t(n) * 4);
     return memory;
+}
+
+void set_bias(OwnedMatrix& matrix, const float* bias) {
+    if (!bias) return;
+    matrix.bias_memory = copied(bias, matrix.n_out, matrix.out_padded);
+    matrix.bias = matrix.bias_memory.as<float>();
 }
 
 std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, const int32_t* counts, const int32_t* tokens) {
@@ -124,18 +146,36 @@ API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const
         Handle& h = *static_cast<Handle*>(handle);
         std::lock_guard<std::mutex> lock(h.engine.mutex);
         h.check();
-        const Shape& s = h.model.shape;
-        const int outs[] = {s.vocab_size, s.vocab_size, 3 * s.n_embd, s.n_embd, s.d_mlp, s.n_embd};
-        const int ins[] = {s.n_embd, s.n_embd, s.n_embd, s.n_embd, s.n_embd, s.d_mlp};
-        OwnedMatrix& matrix = matrix_of(h.model, layer, which);
-        if (which == 1) h.model.tied = false;
         if (source_dtype == INT8 && !scale) throw Error("int8 values without scales");
-        if (matrix.data) throw Error("this matrix was set already");
-        h.engine.pack(h.model.arena, matrix, outs[which], ins[which], dtype, {data, out_stride, in_stride, source_dtype, scale});
-        if (bias) {
-            matrix.bias_memory = copied(bias, outs[which], matrix.out_padded);
-            matrix.bias = matrix.bias_memory.as<float>();
-        }
+        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
+        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+        h.engine.pack(h.model.arena, matrix, n_out, n_in, dtype, {data, out_stride, in_stride, source_dtype, scale});
+        set_bias(matrix, bias);
+    });
+}
+
+// A matrix in the layout of layout.h: int8 with scales, or int4. If it `stays` in memory until the model is deleted and
+// starts on a cache line it is not copied.
+API int glassgpt_set_panels(void* handle, int layer, int which, int dtype, const uint8_t* data, int64_t n_bytes,
+                            const float* scale, const float* bias, int stays) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
+        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+        h.engine.place(h.model, matrix, n_out, n_in, {data, size_t(n_bytes), dtype, scale, stays != 0});
+        set_bias(matrix, bias);
+    });
+}
+
+// The panels of a matrix, for a file; `out` is zeroed memory.
+API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t out_stride, int64_t in_stride, uint8_t* out,
+                               int64_t n_bytes, int n_threads) {
+    return guarded([&] {
+        if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");
+        Pool pool(n_threads);
+        quantize_int4(pool, n_out, n_in, {data, out_stride, in_stride, FLOAT32, nullptr}, out, size_t(n_bytes));
     });
 }
 
@@ -173,9 +213,10 @@ API int glassgpt_check(void* handle) {
 
 API int64_t glassgpt_bytes(void* handle) { return int64_t(static_cast<Handle*>(handle)->model.n_bytes()); }
 
-API void* glassgpt_new_cache(void* handle, int rows, int context, int half) {
+// dtype: FLOAT32, FLOAT16 or INT8
+API void* glassgpt_new_cache(void* handle, int rows, int context, int dtype) {
     Cache* cache = nullptr;
-    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, half != 0); });
+    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, dtype); });
     return cache;
 }
 
@@ -197,6 +238,7 @@ API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, 
         h.check();
         if (wanted < NONE || wanted > ALL) throw Error("wanted is not 0, 1 or 2");
         h.engine.forward(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens), Wanted(wanted), out, ld);
+        h.check();
     });
 }
 
@@ -209,5 +251,36 @@ API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, co
         h.check();
         h.engine.score(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
                        {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
+        h.check();
+    });
+}
+
+// limits: bytes a second read from memory, products and sums of bytes a second.
+API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        limits[0] = h.engine.read_bandwidth(size_t(std::max<int64_t>(n_bytes, 0)));
+        limits[1] = h.engine.int8_peak();
+    });
+}
+
+// Arrays have an element, or a row, for each row of the logits; typical_p, top_p, min_p, edit_ids and allowed may be null.
+API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, int64_t ld, const double* uniform,
+                      const double* temperature, const int64_t* top_k, const double* typical_p, const double* top_p,
+                      const double* min_p, int n_edits, const int64_t* edit_ids, const float* edit_scale,
+                      const float* edit_shift, const uint32_t* allowed, int64_t ld_allowed, int alternatives, int64_t* tokens,
+                      double* report) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        std::vector<Draws::Row> rows;
+        for (int i = 0; i < n; i++)
+            rows.push_back({temperature[i], typical_p ? typical_p[i] : INFINITY, top_p ? top_p[i] : INFINITY,
+                            min_p ? min_p[i] : 0.0, uniform[i], int(top_k[i])});
+        h.engine.draw({n, vocab_size, logits, ld, rows.data(), n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
+                       alternatives, tokens, report});
     });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "mapped.h"
 #include "threads.h"
 
 namespace glassgpt {
@@ -69,6 +70,15 @@ struct Source {
     const float* scale;
 };
 
+// A matrix in the layout of layout.h already, as a packed file holds it.
+struct Panels {
+    const uint8_t* data;
+    size_t n_bytes;
+    int dtype;           // INT8 or INT4
+    const float* scale;  // int8: (n_out,)
+    bool stays;          // in memory, unchanged, until the model is deleted
+};
+
 struct OwnedMatrix : Matrix {
     Memory scale_memory, total_memory, bias_memory;
 };
@@ -88,17 +98,18 @@ struct Model {
     std::vector<Layer> layers;
     Memory ln_f_weight, ln_f_bias;
     Arena arena;
-    size_t n_bytes() const { return arena.used(); }  // of the matrices
+    MappedRange mapped;  // the matrices that lie in a file
+    size_t n_bytes() const { return arena.used() + mapped.used(); }  // of the matrices
 };
 
 struct Cache {
-    Cache(const Model& model, int rows, int context, bool half);
+    Cache(const Model& model, int rows, int context, int dtype);
     HeadCache head(int layer, int row, int head) const;
     void copy(int source, int target, int length);
     int rows, context, blocks;  // blocks of 16 positions
-    bool half;
+    int dtype, element;  // element: bytes of one number
     int n_layer, n_head, d_head, d_padded;
-    size_t key_bytes, value_bytes, head_bytes;  // of one head of one row
+    size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head of one row
     Memory memory;
 };
 
@@ -130,6 +141,28 @@ struct Step {
     void plan_tiles(int queries);
 };
 
+// Rows of logits of which each gives a token (sampling.cpp). The settings are those of generate/sampling.py.
+struct Draws {
+    struct Row {
+        double temperature, typical_p, top_p, min_p;  // infinity, infinity and 0 where a filter is off
+        double uniform;                               // in [0, 1)
+        int top_k;                                    // 1 to vocab_size
+    };
+    int n, vocab_size;
+    const float* logits;  // [row][ld]
+    int64_t ld;
+    const Row* rows;
+    int n_edits;              // changes of single logits in each row: l -> (l > 0 ? l / scale : l * scale) + shift
+    const int64_t* edit_ids;  // [row][n_edits]
+    const float *edit_scale, *edit_shift;
+    const uint32_t* allowed;  // [row][ld_allowed], a bit for each token, the lowest first; or null
+    int64_t ld_allowed;
+    int alternatives;  // how many of the likeliest tokens are reported, -1 for no log-probabilities at all
+    int64_t* tokens;   // [row]
+    double* report;    // [row][ld_report()]: the token, or -1 if no logit is finite; its log-probability; ids; theirs
+    int ld_report() const { return alternatives < 0 ? 1 : 2 + 2 * alternatives; }
+};
+
 class Engine {
 public:
     Engine(const Kernels* kernels, int n_threads);
@@ -146,7 +179,12 @@ public:
         int32_t* likeliest_allowed;
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
+    void draw(const Draws& draws);
+    double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
+    double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
+    // Panels as they are: used where they lie (`stays`: until the model is deleted), or copied into large pages.
+    void place(Model& model, OwnedMatrix& matrix, int n_out, int n_in, const Panels& panels);
 
     const Kernels* kernels;
     std::mutex mutex;  // one call at a time: a second would compete for the same cores
@@ -165,6 +203,8 @@ private:
     Workspace space_;
 };
 
+// Into zeroed memory, as panels.
+void quantize_int4(Pool& pool, int n_out, int n_in, const Source& source, uint8_t* out, size_t n_bytes);
 void embed(const Matrix& wte, int token, float* out);
 void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans);
 

@@ -27,7 +27,7 @@ struct Matrix {
     int n_in = 0, n_out = 0;
     int in_padded = 0, out_padded = 0;
     size_t panel_bytes = 0;
-    uint8_t* data = nullptr;
+    const uint8_t* data = nullptr;
     float* scale = nullptr;      // int8: (out_padded,)
     int32_t* total = nullptr;    // int8: (out_padded,), the sum of an output's values
     const float* bias = nullptr; // (out_padded,), perhaps nullptr

@@ -31,9 +31,8 @@ static float read(const Source& s, int64_t output, int64_t input) {
     }
 }
 
-static void pack_floats(const Matrix& m, int panel, const Source& s) {
+static void pack_floats(const Matrix& m, int panel, const Source& s, uint8_t* out) {
     const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
-    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
     const int block = 16;  // a few inputs of all outputs, then the next: either order of the source is read in lines
     for (int k0 = 0; k0 < m.n_in; k0 += block)
         for (int j = 0; j < n; j++)
@@ -55,9 +54,8 @@ static void quantize_output(const float* row, int n, int8_t* out, float* scale) 
         out[k] = *scale > 0 ? int8_t(std::max(-127.0f, std::min(127.0f, std::nearbyint(row[k] / *scale)))) : 0;
 }
 
-static void pack_int8(const Matrix& m, int panel, const Source& s) {
+static void pack_int8(const Matrix& m, int panel, const Source& s, uint8_t* out) {
     const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
-    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
     std::vector<int8_t> values(size_t(m.in_padded) * PANEL, 0);
     std::vector<float> row(size_t(m.n_in), 0.0f);
     for (int j = 0; j < n; j++) {
@@ -78,6 +76,14 @@ static void pack_int8(const Matrix& m, int panel, const Source& s) {
     }
     for (int k = 0; k < m.in_padded; k += 4)
         for (int j = 0; j < PANEL; j++) memcpy(out + size_t(k) * PANEL + 4 * j, &values[size_t(j) * m.in_padded + k], 4);
+}
+
+// The sums of the values of a panel's outputs.
+static void add_up(const Matrix& m, int panel) {
+    const int8_t* values = reinterpret_cast<const int8_t*>(m.panel(panel));
+    int32_t* total = m.total + panel * PANEL;
+    for (int k = 0; k < m.in_padded; k += 4, values += 4 * PANEL)
+        for (int j = 0; j < PANEL; j++) total[j] += values[4 * j] + values[4 * j + 1] + values[4 * j + 2] + values[4 * j + 3];
 }
 
 // The scale of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around the one that
@@ -110,9 +116,8 @@ static float best_scale(const float* x, int8_t* steps) {
     return best;
 }
 
-static void pack_int4(const Matrix& m, int panel, const Source& s) {
+static void pack_int4(const Matrix& m, int panel, const Source& s, uint8_t* out) {
     const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
-    uint8_t* out = m.data + size_t(panel) * m.panel_bytes;
     std::vector<float> row(size_t(m.in_padded), 0.0f);
     for (int j = 0; j < PANEL; j++) {
         for (int k = 0; k < m.n_in; k++) row[size_t(k)] = j < n ? read(s, first + j, k) : 0;
@@ -131,27 +136,66 @@ static void pack_int4(const Matrix& m, int panel, const Source& s) {
     }
 }
 
-void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& source) {
-    if (dtype < FLOAT32 || dtype > INT4 || source.dtype < FLOAT32 || source.dtype > INT8) throw Error("unknown dtype");
+static void describe(OwnedMatrix& m, int n_out, int n_in, int dtype) {
     m.dtype = dtype;
     m.n_out = n_out;
     m.n_in = n_in;
     m.in_padded = padded_inputs(dtype, n_in);
     m.out_padded = int(round_up(n_out, PANEL));
     m.panel_bytes = bytes_per_panel(dtype, m.in_padded);
-    m.data = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
     if (dtype == INT8) {
         m.scale_memory = Memory(size_t(m.out_padded) * 4);
         m.total_memory = Memory(size_t(m.out_padded) * 4);
         m.scale = m.scale_memory.as<float>();
         m.total = m.total_memory.as<int32_t>();
     }
+}
+
+static size_t check_bytes(size_t given, const Matrix& m) {
+    const size_t needed = m.panel_bytes * size_t(m.n_panels());
+    if (given != needed) throw Error("panels of " + std::to_string(given) + " bytes instead of " + std::to_string(needed));
+    return needed;
+}
+
+void Engine::place(Model& model, OwnedMatrix& m, int n_out, int n_in, const Panels& panels) {
+    if (panels.dtype != INT8 && panels.dtype != INT4) throw Error("panels are int8 or int4");
+    if (panels.dtype == INT8 && !panels.scale) throw Error("int8 values without scales");
+    describe(m, n_out, n_in, panels.dtype);
+    const size_t n_bytes = check_bytes(panels.n_bytes, m);
+    const bool borrow = panels.stays && uintptr_t(panels.data) % 64 == 0 && model.mapped.add(panels.data, n_bytes);
+    if (panels.dtype == INT8) memcpy(m.scale, panels.scale, size_t(n_out) * 4);
+    uint8_t* copy = borrow ? nullptr : model.arena.allocate(n_bytes);
+    m.data = borrow ? panels.data : copy;
+    if (borrow && panels.dtype == INT4) return;
     const Pool::Active active(*pool_);
     pool_->each(m.n_panels(), [&](int64_t panel, int) {
-        if (dtype == INT8) pack_int8(m, int(panel), source);
-        else if (dtype == INT4) pack_int4(m, int(panel), source);
-        else pack_floats(m, int(panel), source);
+        const size_t at = size_t(panel) * m.panel_bytes;
+        if (copy) memcpy(copy + at, panels.data + at, m.panel_bytes);
+        if (panels.dtype == INT8) add_up(m, int(panel));
     });
+}
+
+void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, const Source& source) {
+    if (dtype < FLOAT32 || dtype > INT4 || source.dtype < FLOAT32 || source.dtype > INT8) throw Error("unknown dtype");
+    describe(m, n_out, n_in, dtype);
+    uint8_t* memory = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
+    m.data = memory;
+    const Pool::Active active(*pool_);
+    pool_->each(m.n_panels(), [&](int64_t panel, int) {
+        uint8_t* out = memory + size_t(panel) * m.panel_bytes;
+        if (dtype == INT8) pack_int8(m, int(panel), source, out);
+        else if (dtype == INT4) pack_int4(m, int(panel), source, out);
+        else pack_floats(m, int(panel), source, out);
+    });
+}
+
+void quantize_int4(Pool& pool, int n_out, int n_in, const Source& source, uint8_t* out, size_t n_bytes) {
+    if (n_out < 1 || n_in < 1 || n_out > 1 << 24 || n_in > 1 << 24) throw Error("a size of the matrix is not between 1 and 2^24");
+    OwnedMatrix m;
+    describe(m, n_out, n_in, INT4);
+    check_bytes(n_bytes, m);
+    const Pool::Active active(pool);
+    pool.each(m.n_panels(), [&](int64_t panel, int) { pack_int4(m, int(panel), source, out + size_t(panel) * m.panel_bytes); });
 }
 
 // One row of a packed matrix, as floats.
