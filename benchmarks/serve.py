@@ -101,25 +101,37 @@ def serving(*options: str, port: int = 8765, model: str = "default") -> Iterator
         server.stop()
 
 
-async def ask(port: int, **fields: Any) -> Answer:
-    """One streamed completion over a connection of its own."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def ask(port: int, idle: list[Connection] | None = None, **fields: Any) -> Answer:
+    """One streamed completion, over its own connection or one of the `idle`, as clients keep them."""
     body = json.dumps({"stream": True, "temperature": 0, **fields}).encode()
     begun = time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-    writer.write((head + "Content-Type: application/json\r\nConnection: close\r\n\r\n").encode() + body)
+    head += "Connection: close\r\n" if idle is None else ""
+    writer.write((head + "Content-Type: application/json\r\n\r\n").encode() + body)
     first, tokens, text = 0.0, 0, []
     try:
         status = int((await reader.readline()).split()[1])
-        while line := await reader.readline():
+        headers = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if status != 200:
+            await reader.readexactly(int(headers.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+        while status == 200 and (line := await reader.readline()) not in (b"0\r\n", b""):
             if line.startswith(b"data: {"):
                 if not tokens:
                     first = time.perf_counter() - begun
                 tokens += 1
                 choices = json.loads(line[6:]).get("choices")
                 text.append(choices[0]["text"] if choices else "")
+        if idle is not None:
+            if status == 200:
+                await reader.readline()  # after the last chunk
+            idle.append((reader, writer))
     finally:
-        writer.close()
+        if idle is None:
+            writer.close()
     return Answer(status, first, time.perf_counter() - begun, tokens, "".join(text))
 
 
@@ -204,12 +216,16 @@ async def closed_load(port: int, clients: int, requests: int, **fields: Any) -> 
 async def open_load(port: int, per_s: float, requests: int, **fields: Any) -> list[Answer]:
     """Poisson arrivals, whether or not the server keeps up."""
     rng, asked = random.Random(requests), []
+    idle: list[Connection] = []
     due = time.perf_counter()
     for _ in range(requests):
         due += rng.expovariate(per_s)
         await asyncio.sleep(due - time.perf_counter())
-        asked.append(asyncio.create_task(ask(port, prompt=prompt(rng), **fields)))
-    return await asyncio.gather(*asked)
+        asked.append(asyncio.create_task(ask(port, idle, prompt=prompt(rng), **fields)))
+    answers = await asyncio.gather(*asked)
+    for _, writer in idle:
+        writer.close()
+    return answers
 
 
 def overload(args: argparse.Namespace) -> dict[str, Any]:

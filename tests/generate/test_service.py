@@ -163,6 +163,28 @@ def test_what_the_engine_refuses_is_an_update(service: Service, gpt: GPT) -> Non
     assert service.idle
 
 
+def test_grammars_are_compiled_by_who_submits_them(
+    service: Service, gpt: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llguidance")
+    compilers, compile_settings = [], service.engine.compile
+
+    def noting(settings: Settings) -> Any:
+        compilers.append(threading.current_thread())
+        return compile_settings(settings)
+
+    monkeypatch.setattr(service.engine, "compile", noting)
+    inbox = Inbox()
+    job = inbox.job(gpt, "A", choice=["yes", "no"], max_new_tokens=9, samples=6, seed=1)
+    service.submit([job])  # more samples than rows: it is started in parts
+    ((*generations,),) = inbox.collect([job])
+    assert {one.text for one in generations} <= {"yes", "no"}
+    assert set(compilers) == {threading.current_thread()}
+    with pytest.raises(SettingError, match="cannot be used"):
+        service.submit([inbox.job(gpt, "A", regex="(")])
+    assert service.idle
+
+
 def test_the_bound_holds_while_rows_are_busy(service: Service, gpt: GPT) -> None:
     inbox = Inbox()
     jobs = [inbox.job(gpt, "A", max_new_tokens=100, ignore_eot=True) for _ in range(12)]

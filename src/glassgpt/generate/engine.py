@@ -31,7 +31,7 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.constraints import GrammarCompiler, collect_masks
+from glassgpt.generate.constraints import Constraint, GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
 from glassgpt.generate.prefill import Prefill, PromptReader
@@ -177,13 +177,14 @@ class Engine:
         settings: Settings | None = None,
         rule: Callable[[], TokenRule] | None = None,
         first_sample: int = 0,
+        constraint: Constraint | None = None,
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
         An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
         makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
         from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
-        parts.
+        parts. `constraint` is what `compile` made of the settings; by default it is made here.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -203,7 +204,7 @@ class Engine:
             seed=secrets.randbits(32) if settings.seed is None else settings.seed,
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
-            constraint=self._grammars.compile(settings),
+            constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
@@ -214,6 +215,10 @@ class Engine:
         self._waiting.extend(samples)
         self.stats.requests += 1
         return request.number
+
+    def compile(self, settings: Settings) -> Constraint | None:
+        """What the texts must follow; None if the settings say nothing. Any thread may ask; it takes time."""
+        return self._grammars.compile(settings)
 
     def _speculator(self, sample: Sample) -> Speculator | None:
         """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.

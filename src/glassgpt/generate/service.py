@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from glassgpt.errors import UserError
 from glassgpt.generate.admission import Ahead, WaitEstimator
+from glassgpt.generate.constraints import Constraint
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.fair_queue import FairQueue, QueueFullError, QueueLimits
@@ -54,6 +55,7 @@ class Job:
     started: float | None = None  # when it got its first row
     admitted: int = 0  # samples that the engine has got
     cancelled: bool = False
+    constraint: Constraint | None = None  # what the settings ask for, compiled
 
     @property
     def tokens(self) -> int:
@@ -109,8 +111,18 @@ class Service:
     def idle(self) -> bool:
         return not (self._running or len(self._queue))
 
+    def compile(self, jobs: Sequence[Job]) -> None:
+        """Compile the grammars of jobs, here and not in the thread that everybody waits for.
+
+        Raises what is wrong with them. `submit` does it, where it was not done before.
+        """
+        for job in jobs:
+            if job.constraint is None:
+                job.constraint = self.engine.compile(job.settings)
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue all of these jobs, or raise `QueueFullError`. What the engine refuses, an update tells."""
+        self.compile(jobs)
         with self._changed:
             if self._closed:
                 raise UserError("the service is closed.")
@@ -215,7 +227,9 @@ class Service:
         else:
             settings = dataclasses.replace(settings, prompt_logprobs=None)  # the first samples had them
         try:
-            number = self.engine.add(job.prompt, settings, first_sample=job.admitted)
+            number = self.engine.add(
+                job.prompt, settings, first_sample=job.admitted, constraint=job.constraint
+            )
         except UserError as error:
             job.admitted = job.samples
             self._tell(job, error=error)

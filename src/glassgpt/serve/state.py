@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
+import anyio
 from fastapi import Depends, Request
 
 from glassgpt.generate.fair_queue import QueueFullError
@@ -34,6 +35,7 @@ class ServerState:
         self.draining = False
         self.failed: BaseException | None = None  # why a model could not be loaded
         self.on_failure: Callable[[], None] = lambda: None
+        self.compiling = anyio.CapacityLimiter(1)  # threads that compile grammars
         self._idle = asyncio.Event()
         self._idle.set()
         self._delivery: Delivery | None = None
