@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -107,13 +108,16 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {"context": [], "batch": [], "size": []}
     for context in CONTEXTS:
         found["context"] += [measure(weights, 1, context - 1, args.steps) for weights in small.values()]
+        print(f"context {context} measured", file=sys.stderr, flush=True)
     for batch in BATCHES:
         found["batch"] += [measure(weights, batch, SHORT, args.steps) for weights in small.values()]
+        print(f"batch {batch} measured", file=sys.stderr, flush=True)
     for size in args.sizes:
         for dtype in args.dtypes:
             weights = small[dtype] if size == "gpt2" else load(size, dtype, args.threads)
             row = measure(weights, 1, SHORT, args.steps)
             found["size"].append({"size": size, "parameters": weights.config.n_parameters, **row})
+            print(f"{size} in {dtype} measured", file=sys.stderr, flush=True)
     bandwidth, peak = next(iter(small.values())).machine_limits()
     result = {
         "threads": next(iter(small.values())).threads, "bandwidth": bandwidth, "int8_peak": peak,
