@@ -13,7 +13,6 @@ import pytest
 from glassgpt.config import Config
 from glassgpt.weights import Checkpoint, huggingface, packed, safetensors_file, save_checkpoint
 from glassgpt.weights.checkpoint import parse_dtype
-from glassgpt.weights.safetensors_file import TensorToWrite
 
 SMALL = {"vocab_size": 301, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
 
