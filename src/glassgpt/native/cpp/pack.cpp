@@ -94,9 +94,13 @@ static void add_up(const Matrix& m, int panel) {
 
 constexpr int LANES = 16;  // groups at a time, each in its own lane of vector registers: its sums keep their order
 
-static float to_step(float x) {
-    const float rounded = (x + 12582912.0f) - 12582912.0f;  // to even; exact for anything that is not cut off below
-    return std::max(-8.0f, std::min(7.0f, rounded));
+// Rounded to even, -8 to 7, for |x| < 2^22, in operations that compilers turn into vector instructions: of the sum, the
+// last bits are the integer.
+static int to_step(float x) {
+    const float sum = x + 12582912.0f;
+    int32_t bits;
+    memcpy(&bits, &sum, 4);
+    return std::max(-8, std::min(7, bits - 0x4B400000));
 }
 
 // The scale of each group of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around
@@ -111,10 +115,10 @@ static void best_scales(const float (*x)[LANES], float* scale, int8_t (*steps)[L
     }
     for (int trial = -9; trial <= 9; trial++) {
         float inverse[LANES], xq[LANES] = {}, qq[LANES] = {};
-        for (int l = 0; l < LANES; l++) inverse[l] = sign[l] * (8.0f + 0.1f * float(trial)) / largest[l];
+        for (int l = 0; l < LANES; l++) inverse[l] = largest[l] > 0 ? sign[l] * (8.0f + 0.1f * float(trial)) / largest[l] : 0;
         for (int k = 0; k < GROUP; k++)
             for (int l = 0; l < LANES; l++) {
-                const float q = to_step(x[k][l] * inverse[l]);
+                const float q = float(to_step(x[k][l] * inverse[l]));
                 xq[l] += x[k][l] * q;
                 qq[l] += q * q;
             }
