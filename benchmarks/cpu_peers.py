@@ -1,15 +1,18 @@
 """GlassGPT's native engine beside the fast ways to run GPT-2 on a CPU, on the same weights, in turns.
 
     python -m venv peers
-    peers/bin/pip install llama-cpp-python openvino optimum-intel nncf ctranslate2 torch transformers
+    peers/bin/pip install llama-cpp-python openvino optimum-intel nncf onnx onnxruntime ctranslate2 \\
+        torch transformers
     python benchmarks/cpu_peers.py --peers peers/bin/python --rounds 5
     python benchmarks/cpu_peers.py --peers peers/bin/python --perplexity FILE.txt   # int4 beside Q4_0
 
 Weights are random in the shape of GPT-2 small (speed does not depend on them). Every contestant is a process
 of its own that loads its model once and then waits; in each round each of them runs each task: 128 tokens
 after a prompt of 32, a prompt of 1,023 tokens, and 32 tokens each for 16 and 64 texts at once after prompts
-of 32. All decode greedily and take the largest logit with numpy. Medians, and ratios to GlassGPT of the same
-round with their spread; then one line of JSON. A peer that is not installed is left out, and named.
+of 32. All decode greedily and take the largest logit with numpy, but for CTranslate2, which has only a loop
+of its own. Medians, and ratios to GlassGPT of the same round with their spread, as a table for
+docs/performance.md; what fraction of this machine's memory and int8 arithmetic that is; then one line of
+JSON. A peer that is not installed is left out, and named.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ TASKS = ("one text", "prompt of 1,023", "16 texts", "64 texts")
 STEPS_IN_BATCH = 32
 OURS = ("glassgpt int8", "glassgpt int4")
 PEERS = (
-    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "ctranslate2 int8",
-    "transformers bfloat16",
+    "llama.cpp Q8_0", "llama.cpp Q4_0", "openvino int8", "openvino int4", "onnxruntime int8",
+    "ctranslate2 int8", "transformers bfloat16",
 )  # fmt: skip
 
 Step = Callable[[Any, int], Any]  # (ids (B, T), how many came before) -> the likeliest next tokens (B,)
@@ -170,9 +173,19 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
     """It has no step of its own: `generate_batch` runs the whole loop, and is timed so by `run_task`."""
     import ctranslate2 as ct
 
+    class Vocabulary:  # all that its converter asks of a tokenizer
+        bos_token = eos_token = unk_token = "t50256"
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"t{i}": i for i in range(50257)}
+
+    class Converter(ct.converters.TransformersConverter):  # type: ignore[misc, name-defined]
+        def load_tokenizer(self, *_: Any, **__: Any) -> Vocabulary:
+            return Vocabulary()
+
     path = folder / f"ctranslate2-{kind}"
     if not path.exists():
-        ct.converters.TransformersConverter(str(folder / "hf")).convert(str(path), quantization=kind)
+        Converter(str(folder / "hf")).convert(str(path), quantization=kind)
     generator = ct.Generator(str(path), intra_threads=threads, compute_type=kind)
 
     def generate(ids: list[list[int]], new: int) -> None:
@@ -189,6 +202,100 @@ def ctranslate2(folder: Path, kind: str, threads: int) -> Reset:
     reset: Any = lambda rows: None  # noqa: E731
     reset.generate = generate
     return reset  # type: ignore[no-any-return]
+
+
+def onnx_graph(folder: Path) -> Any:
+    """GPT-2 as ONNX Runtime's own tools write it, with its fused attention; the head for the last token."""
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+    from safetensors.numpy import load_file
+
+    weights = {
+        k.removeprefix("transformer."): v for k, v in load_file(folder / "hf" / "model.safetensors").items()
+    }
+    weights["head"] = weights["wte.weight"].T.copy()
+    nodes, inputs, outputs = [], [], []
+
+    def add(op: str, given: list[str], out: str, more: tuple[str, ...] = (), **attributes: Any) -> str:
+        domain = "com.microsoft" if op in ("Attention", "FastGelu") else ""
+        nodes.append(helper.make_node(op, given, [out, *more], domain=domain, **attributes))
+        return out
+
+    def product(x: str, name: str, out: str) -> str:
+        return add("Add", [add("MatMul", [x, f"{name}.weight"], f"{out}_"), f"{name}.bias"], out)
+
+    def norm(x: str, name: str, out: str) -> str:
+        return add("LayerNormalization", [x, f"{name}.weight", f"{name}.bias"], out, epsilon=1e-5)
+
+    x = add(
+        "Add", [add("Gather", ["wte.weight", "ids"], "tok"), add("Gather", ["wpe.weight", "at"], "pos")], "x"
+    )
+    for i in range(12):
+        h = f"h.{i}"
+        past = ["batch" if n == 1 else "past" if n == 3 else size for n, size in enumerate((2, 0, 12, 0, 64))]
+        inputs.append(helper.make_tensor_value_info(f"past{i}", onnx.TensorProto.FLOAT, past))
+        outputs.append(helper.make_tensor_value_info(f"present{i}", onnx.TensorProto.FLOAT, None))
+        given = [
+            norm(x, f"{h}.ln_1", f"n{i}"),
+            f"{h}.attn.c_attn.weight",
+            f"{h}.attn.c_attn.bias",
+            "",
+            f"past{i}",
+        ]
+        mixed = add("Attention", given, f"a{i}", (f"present{i}",), num_heads=12, unidirectional=1)
+        x = add("Add", [x, product(mixed, f"{h}.attn.c_proj", f"p{i}")], f"y{i}")
+        wide = add("MatMul", [norm(x, f"{h}.ln_2", f"m{i}"), f"{h}.mlp.c_fc.weight"], f"w{i}")
+        wide = add("FastGelu", [wide, f"{h}.mlp.c_fc.bias"], f"g{i}")
+        x = add("Add", [x, product(wide, f"{h}.mlp.c_proj", f"q{i}")], f"x{i}")
+    weights["last"] = np.array(-1)
+    add("MatMul", [norm(add("Gather", [x, "last"], "end", axis=1), "ln_f", "final"), "head"], "logits")
+    ids = [
+        helper.make_tensor_value_info(n, onnx.TensorProto.INT64, ["batch", "length"]) for n in ("ids", "at")
+    ]
+    logits = helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", 50257])
+    used = {name for node in nodes for name in node.input}
+    tensors = [numpy_helper.from_array(v, k) for k, v in weights.items() if k in used]
+    graph = helper.make_graph(nodes, "gpt2", [*ids, *inputs], [logits, *outputs], tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def onnxruntime(folder: Path, kind: str, threads: int) -> Reset:
+    import numpy as np
+    import onnxruntime as ort
+
+    path = folder / f"{kind}.onnx"
+    if not path.exists():
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        onnx.save(onnx_graph(folder), folder / "f32.onnx")
+        quantize_dynamic(
+            folder / "f32.onnx", path, per_channel=True, weight_type=QuantType.QInt8,
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )  # fmt: skip
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [out.name for out in session.get_outputs()]
+    value = ort.OrtValue.ortvalue_from_numpy
+
+    def reset(rows: int) -> Step:
+        past = [value(np.zeros((2, rows, 12, 0, 64), np.float32)) for _ in names[1:]]
+
+        def step(ids: Any, before: int) -> Any:
+            nonlocal past
+            ids = np.asarray(ids, np.int64)
+            at = np.tile(np.arange(before, before + ids.shape[1]), (rows, 1))
+            feeds = {"ids": value(np.ascontiguousarray(ids)), "at": value(at)}
+            feeds |= {f"past{i}": one for i, one in enumerate(past)}
+            logits, *past = session.run_with_ort_values(names, feeds)
+            return logits.numpy().argmax(axis=1)
+
+        return step
+
+    return reset
 
 
 def transformers(folder: Path, kind: str, threads: int) -> Reset:
@@ -214,8 +321,8 @@ def transformers(folder: Path, kind: str, threads: int) -> Reset:
 
 
 CONTESTANTS = {
-    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "ctranslate2": ctranslate2,
-    "transformers": transformers,
+    "glassgpt": glassgpt, "llama.cpp": llama, "openvino": openvino, "onnxruntime": onnxruntime,
+    "ctranslate2": ctranslate2, "transformers": transformers,
 }  # fmt: skip
 
 
@@ -230,9 +337,12 @@ def run_task(reset: Reset, task: str, draw: Any) -> float:
     new = NEW if rows == 1 else STEPS_IN_BATCH
     prompts = draw.integers(50257, size=(rows, PROMPT))
     if hasattr(reset, "generate"):
-        begun = time.perf_counter()
-        reset.generate(prompts.tolist(), new)
-        return rows * new / (time.perf_counter() - begun)
+        seconds = []
+        for count in (1, new + 1):  # what the prompt and the first token take does not count
+            begun = time.perf_counter()
+            reset.generate(prompts.tolist(), count)
+            seconds.append(time.perf_counter() - begun)
+        return rows * new / (seconds[1] - seconds[0])
     step = reset(rows)
     tokens = step(prompts, 0)
     begun = time.perf_counter()
@@ -326,21 +436,34 @@ def export(folder: Path) -> None:
     save_checkpoint(checkpoint, folder / "f32.gguf", "gguf")
 
 
-def bandwidth(threads: int) -> float:
-    """GB/s at which this machine's memory is read, by a numpy sum in each of so many processes."""
-    code = (
-        "import numpy as np, time\n"
-        "x = np.ones(1 << 25)\n"
-        "def run():\n    t = time.perf_counter(); x.max(); return x.nbytes / (time.perf_counter() - t)\n"
-        "end = time.perf_counter() + 2\nbest = []\n"
-        "while time.perf_counter() < end: best.append(run())\n"
-        "print(sorted(best)[len(best) // 2] / 1e9)"
-    )
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        for _ in range(threads)
-    ]
-    return sum(float(one.communicate()[0]) for one in running)
+def machine(folder: Path, threads: int) -> dict[str, Any]:
+    """What this machine's memory and its products of bytes can do at most, and what a token asks of them."""
+    from glassgpt.config import Config
+    from glassgpt.native.backend import Weights
+    from glassgpt.weights import load_checkpoint
+
+    checkpoint = load_checkpoint(str(folder / "hf"))
+    n_bytes = {}
+    for name in OURS:
+        weights = Weights(checkpoint, dtype=name.split(" ")[1], threads=threads)
+        n_bytes[name] = weights.n_bytes
+    limits = [weights.machine_limits() for _ in range(3)]
+    shape = Config.named("gpt2")
+    head, cache = (
+        shape.vocab_size * shape.n_embd,
+        4 * shape.n_layer * shape.n_embd,
+    )  # the latter for each position
+    blocks = shape.n_parameters - head - shape.n_positions * shape.n_embd
+    length = PROMPT + STEPS_IN_BATCH // 2
+    return {
+        "bandwidth": statistics.median(one for one, _ in limits),
+        "int8_peak": statistics.median(one for _, one in limits),
+        "bytes": n_bytes,
+        "operations": {
+            "prompt of 1,023": 2 * blocks + cache * 512,
+            **dict.fromkeys(("16 texts", "64 texts"), 2 * (blocks + head) + cache * length),
+        },
+    }
 
 
 def race(workers: list[Worker], rounds: int, tasks: list[str]) -> dict[str, dict[str, list[float]]]:
@@ -358,13 +481,12 @@ def race(workers: list[Worker], rounds: int, tasks: list[str]) -> dict[str, dict
 
 
 def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """Medians, ratios and spreads; printed as a Markdown table."""
     result: dict[str, Any] = {}
     for task, found in speeds.items():
-        print(f"\n{task:<28} tokens/s    ours / theirs (spread)")
         for name, values in found.items():
-            row: dict[str, Any] = {"tokens_per_s": statistics.median(values)}
+            row: dict[str, Any] = {"tokens_per_s": statistics.median(values), "all": values}
             ours = OURS[1] if name.endswith(("Q4_0", "int4")) and task == "one text" else OURS[0]
-            line = f"  {name:<26} {row['tokens_per_s']:>8,.0f}"
             if name not in OURS and ours in found:
                 ratios = sorted(a / b for a, b in zip(found[ours], values, strict=True))
                 row |= {
@@ -373,10 +495,41 @@ def report(speeds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
                     "highest": ratios[-1],
                     "of": ours,
                 }
-                line += f"    {row['ratio']:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) of {ours}"
-            print(line)
             result.setdefault(task, {})[name] = row
+    print("\n| | " + " | ".join(result) + " |\n|" + " --- |" * (len(result) + 1))
+    for name in next(iter(result.values()), {}):
+        print(
+            f"| {f'**{name}**' if name in OURS else name} | "
+            + " | ".join(cell(result[t][name]) for t in result)
+            + " |"
+        )
     return result
+
+
+def cell(row: dict[str, Any]) -> str:
+    speed = f"{row['tokens_per_s']:,.0f}"
+    return (
+        f"{speed} ({row['ratio']:.2f}: {row['lowest']:.2f} to {row['highest']:.2f})"
+        if "ratio" in row
+        else speed
+    )
+
+
+def report_limits(result: dict[str, Any], limits: dict[str, Any]) -> dict[str, float]:
+    """What fraction of the memory's speed, or of the products of bytes, a task reaches."""
+    bandwidth, peak = limits["bandwidth"], limits["int8_peak"]
+    print(f"\nmemory is read at {bandwidth / 1e9:.1f} GB/s; int8 reaches {peak / 1e12:.2f} Top/s at most")
+    fractions = {}
+    for task, found in result.items():
+        for name in set(OURS) & set(found):
+            speed = found[name]["tokens_per_s"]
+            if task == "one text":
+                part, what = speed * limits["bytes"][name] / bandwidth, "of the memory's speed"
+            else:
+                part, what = speed * limits["operations"][task] / peak, "of the int8 peak"
+            fractions[f"{task}, {name}"] = part
+            print(f"{task + ', ' + name:<34} {part:.0%} {what}")
+    return fractions
 
 
 # ---- perplexity of int4 beside Q4_0 ----
@@ -467,9 +620,9 @@ def main() -> None:
     finally:
         for one in workers:
             one.close()
-    rate = bandwidth(args.threads)
-    print(f"\nmemory is read at {rate:.1f} GB/s by {args.threads} processes")
-    print(json.dumps({"threads": args.threads, "bandwidth_gb_s": rate, "tasks": report(speeds)}))
+    result, limits = report(speeds), machine(args.folder, args.threads)
+    fractions = report_limits(result, limits)
+    print(json.dumps({"threads": args.threads, **limits, "fractions": fractions, "tasks": result}))
     return None
 
 

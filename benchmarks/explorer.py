@@ -43,20 +43,35 @@ GOALS = {"trace": 1.0, "first paint": 1.0, "ready": 1.0, "interaction": 0.100, "
 LONG_INTERACTION = 0.300
 GPT2_READY = 2.5
 
-# In the page: the number of pending responses, and a way to wait for the frame that shows them.
+# In the page: a way to wait for the frame that shows all that was asked for. A frame may ask for more, so it
+# is over when a frame has passed after which nothing is pending. (Nothing here polls: that would be work.)
 WATCH = """
-window.pending = 0;
-const plain = window.fetch;
-window.fetch = async (...given) => {
-  window.pending++;
-  try { return await plain(...given); } finally { setTimeout(() => window.pending--); }
+let pending = 0;
+let waiting = [];
+const later = () => new Promise((done) => {  // the next task; a timer would wait up to 4 ms
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => { port1.close(); done(); };
+  port2.postMessage(null);
+});
+const count = (object, name) => {
+  const plain = object[name];
+  object[name] = async function (...given) {
+    pending++;
+    try {
+      return await plain.apply(this, given);
+    } finally {
+      later().then(() => --pending === 0 && waiting.splice(0).forEach((done) => done()));
+    }
+  };
 };
+count(window, "fetch");
+for (const name of ["json", "text", "arrayBuffer"]) count(Response.prototype, name);
+window.frame = () => new Promise((done) => requestAnimationFrame(() => later().then(done)));
 window.shown = async () => {
-  const turn = () => new Promise((done) => setTimeout(done));
-  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-  await turn();
-  while (window.pending > 0) await turn();
-  await frame();
+  do {
+    if (pending > 0) await new Promise((done) => waiting.push(done));
+    await frame();
+  } while (pending > 0);
 };
 """
 
@@ -97,6 +112,9 @@ def some_text(gpt: GPT, tokens: int, seed: int) -> str:
     return gpt.decode(ids[:tokens])
 
 
+Figures = tuple[float, ...]  # seconds: on the clock, and often the CPU time of the page and of the server
+
+
 class Meter:
     """The CPU seconds that the page's main thread and this process, the server, have used."""
 
@@ -105,10 +123,14 @@ class Meter:
         self.session.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})
         self.session.send("Performance.enable")
 
-    def read(self) -> float:
+    def read(self) -> tuple[float, float]:
         found = self.session.send("Performance.getMetrics")["metrics"]
         page = sum(each["value"] for each in found if each["name"] == "TaskDuration")
-        return float(page) + time.process_time()
+        return float(page), time.process_time()
+
+    def since(self, before: tuple[float, float]) -> tuple[float, float]:
+        page, server = self.read()
+        return page - before[0], server - before[1]
 
 
 def interaction(page: Any, kind: str, round: int) -> float:
@@ -121,8 +143,12 @@ def interaction(page: Any, kind: str, round: int) -> float:
               const { n_head, n_layer } = store.config;
               const head = kind === "effect" ? 0 : 1;
               const edits = [{ kind: "ablate_head", layer: round % n_layer, head, how: "zero" }];
-              const had = store.intervention;
               const candidates = () => document.querySelectorAll("glass-why .targets button");
+              if (kind === "heads") {  // of a text that was not seen before, as long as this one
+                const ids = store.trace.tokens.map(({ id }) => id);
+                store.set({ view: "block", ids: [...ids.slice(0, -1), round + 1] });
+                await shown();
+              }
               const start = performance.now();
               if (kind === "append") document.querySelectorAll(".candidate")[round % 10].click();
               else if (kind === "why") candidates()[(round + 1) % candidates().length].click();
@@ -130,14 +156,16 @@ def interaction(page: Any, kind: str, round: int) -> float:
                 token: { token: (7 * round + 3) % last },
                 layer: { layer: (store.cursor.layer + 1) % n_layer },
                 head: { head: (store.cursor.head + 1) % n_head },
-                heads: { view: store.get().view === "heads" ? "block" : "heads" },
+                heads: { view: "heads" },
                 play: { play: (store.get().play ?? 0) + 1 },
                 edits: { edits },
                 effect: { edits },
               }[kind]);
               if (kind === "effect") {
-                while (store.intervention === had) await new Promise((done) => setTimeout(done));
-                await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+                await new Promise((done) => {
+                  const stop = store.subscribe((changed) => changed.has("intervention") && done(stop()));
+                });
+                await frame();
                 const took = (performance.now() - start) / 1000;
                 await shown();
                 return took;
@@ -170,16 +198,13 @@ def slider(page: Any, round: int) -> float:
     )
 
 
-def measured(name: str, tokens: int, rounds: int) -> dict[str, tuple[float, float | None]]:
-    """The median of each figure: on the clock, and as work where that can be told."""
+def measured(name: str, tokens: int, rounds: int) -> dict[str, Figures]:
+    """The median of each figure: on the clock, and the work of page and server where that can be told."""
     gpt = opened(name)
-    found: dict[str, list[float]] = {}
-    work: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, ...]]] = {}
 
-    def note(what: str, seconds: float, worked: float | None = None) -> None:
-        found.setdefault(what, []).append(seconds)
-        if worked is not None:
-            work.setdefault(what, []).append(worked)
+    def note(what: str, seconds: float, work: tuple[float, ...] = ()) -> None:
+        found.setdefault(what, []).append((seconds, *work))
 
     with served(make_app(gpt)) as url, launched() as browser:
         for round in range(rounds):
@@ -191,7 +216,7 @@ def measured(name: str, tokens: int, rounds: int) -> dict[str, tuple[float, floa
             start, used = time.perf_counter(), meter.read()
             page.goto(f"{url}#text={text}")
             page.wait_for_selector("#status[data-is=ready]", state="attached", timeout=300_000)
-            note("ready", time.perf_counter() - start, meter.read() - used)
+            note("ready", time.perf_counter() - start, meter.since(used))
             paints = page.evaluate("performance.getEntriesByType('paint').map((e) => [e.name, e.startTime])")
             note("first paint", dict(paints)["first-contentful-paint"] / 1000)
             asked = page.evaluate(
@@ -209,14 +234,11 @@ def measured(name: str, tokens: int, rounds: int) -> dict[str, tuple[float, floa
                     )
                     for again in range(rounds):
                         used = meter.read()
-                        note(what, interaction(page, kind, again), meter.read() - used)
+                        note(what, interaction(page, kind, again), meter.since(used))
                 for again in range(4 * rounds):
                     note("slider", slider(page, again))
             context.close()
-    return {
-        what: (statistics.median(times), statistics.median(work[what]) if what in work else None)
-        for what, times in found.items()
-    }
+    return {what: tuple(map(statistics.median, zip(*each, strict=True))) for what, each in found.items()}
 
 
 def goal(case: str, what: str) -> float:
@@ -234,14 +256,17 @@ def main() -> None:
     parser.add_argument("--case", action="append", help="MODEL:TOKENS")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
-    results: dict[str, dict[str, tuple[float, float | None]]] = {}
+    results: dict[str, dict[str, Figures]] = {}
     for case in given.case or ["default:32", "default:200", "gpt2:32"]:
         name, _, tokens = case.partition(":")
         results[case] = measured(name, int(tokens), given.rounds)
-        print(f"\n{case}, {torch.get_num_threads()} threads{'':12}  clock       work       goal")
-        for what, (clock, work) in results[case].items():
-            worked = "" if work is None else f"{1000 * work:.1f} ms"
-            print(f"  {what:26} {1000 * clock:8.1f} ms {worked:>11} {1000 * goal(case, what):7.0f} ms")
+        titles = [f"{title:>10}" for title in ("clock", "page", "server")]
+        print(f"\n{case + f', {torch.get_num_threads()} threads':28} {' '.join(titles)}    goal")
+        for what, (clock, *work) in results[case].items():
+            columns = [f"{1000 * each:7.1f} ms" for each in (clock, *work)] + [""] * (2 - len(work))
+            print(
+                f"  {what:26} {' '.join(f'{each:>10}' for each in columns)} {1000 * goal(case, what):4.0f} ms"
+            )
     print(json.dumps(results))
 
 

@@ -8,7 +8,7 @@
 | --- | --- |
 | throughput | tokens/s of 16 concurrent streams, and of one |
 | peers | the same against `transformers serve` on the same weights, alternating |
-| overload | ten times as many clients as rows: 429s, the queue, memory, and the time to the first token |
+| overload | ten times as many requests as it can serve: 429s, the queue, memory, time to the first token |
 | memory | resident memory after every thousand of 10,000 requests of all kinds |
 | loris | the latency of /health beside 500 sockets that send half a request |
 | invariance | 200 prompts: alone = in a batch = with a prefix in the cache, greedy |
@@ -101,25 +101,37 @@ def serving(*options: str, port: int = 8765, model: str = "default") -> Iterator
         server.stop()
 
 
-async def ask(port: int, **fields: Any) -> Answer:
-    """One streamed completion over a connection of its own."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def ask(port: int, idle: list[Connection] | None = None, **fields: Any) -> Answer:
+    """One streamed completion, over its own connection or one of the `idle`, as clients keep them."""
     body = json.dumps({"stream": True, "temperature": 0, **fields}).encode()
     begun = time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-    writer.write((head + "Content-Type: application/json\r\nConnection: close\r\n\r\n").encode() + body)
+    head += "Connection: close\r\n" if idle is None else ""
+    writer.write((head + "Content-Type: application/json\r\n\r\n").encode() + body)
     first, tokens, text = 0.0, 0, []
     try:
         status = int((await reader.readline()).split()[1])
-        while line := await reader.readline():
+        headers = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if status != 200:
+            await reader.readexactly(int(headers.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+        while status == 200 and (line := await reader.readline()) not in (b"0\r\n", b""):
             if line.startswith(b"data: {"):
                 if not tokens:
                     first = time.perf_counter() - begun
                 tokens += 1
                 choices = json.loads(line[6:]).get("choices")
                 text.append(choices[0]["text"] if choices else "")
+        if idle is not None:
+            if status == 200:
+                await reader.readline()  # after the last chunk
+            idle.append((reader, writer))
     finally:
-        writer.close()
+        if idle is None:
+            writer.close()
     return Answer(status, first, time.perf_counter() - begun, tokens, "".join(text))
 
 
@@ -187,45 +199,77 @@ def peers(args: argparse.Namespace) -> dict[str, Any]:
     return {"glassgpt_tokens_per_s": ours, "transformers_tokens_per_s": them, "ratio": ours / them}
 
 
+async def closed_load(port: int, clients: int, requests: int, **fields: Any) -> list[Answer]:
+    """So many clients, each of which sends its next request when it has the answer to the last."""
+    rng, answers, left = random.Random(clients), [], requests
+
+    async def client() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            answers.append(await ask(port, prompt=prompt(rng), **fields))
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return answers
+
+
+async def open_load(port: int, per_s: float, requests: int, **fields: Any) -> list[Answer]:
+    """Poisson arrivals, whether or not the server keeps up."""
+    rng, asked = random.Random(requests), []
+    idle: list[Connection] = []
+    due = time.perf_counter()
+    for _ in range(requests):
+        due += rng.expovariate(per_s)
+        await asyncio.sleep(due - time.perf_counter())
+        asked.append(asyncio.create_task(ask(port, idle, prompt=prompt(rng), **fields)))
+    answers = await asyncio.gather(*asked)
+    for _, writer in idle:
+        writer.close()
+    return answers
+
+
 def overload(args: argparse.Namespace) -> dict[str, Any]:
-    """Unloaded: as many clients as rows. Overloaded: ten times as many, each of which tries again at once."""
-    rows, rng = 16, random.Random(0)
+    """Capacity: requests/s of as many clients as rows. Then Poisson arrivals: unloaded at a tenth of that, as
+    the server is by default; overloaded at ten times that, with --max-wait."""
+    rows, fields = 16, {"max_tokens": args.short, "ignore_eos": True}
+    with serving("--max-batch-size", str(rows), model=args.model) as server:
+        asyncio.run(closed_load(server.port, rows, 8 * rows, **fields))
+        begun = time.perf_counter()
+        asyncio.run(closed_load(server.port, rows, 20 * rows, **fields))
+        capacity = 20 * rows / (time.perf_counter() - begun)
+        unloaded = asyncio.run(open_load(server.port, capacity / 10, args.unloaded_requests, **fields))
+    options = ("--max-batch-size", str(rows), "--max-wait", str(args.max_wait))
+    with serving(*options, model=args.model) as server:
+        waiting: list[float] = []
 
-    async def load(port: int, clients: int, requests: int) -> list[Answer]:
+        async def load(count: int) -> list[Answer]:
+            asked = asyncio.create_task(open_load(server.port, 10 * capacity, count, **fields))
+            while not asked.done():
+                waiting.append(await asyncio.to_thread(server.metric, "requests_waiting"))
+                await asyncio.wait([asked], timeout=0.5)
+            return asked.result()
+
+        asyncio.run(load(300))
         answers: list[Answer] = []
-        left = requests
-
-        async def client() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                fields = {"prompt": prompt(rng), "max_tokens": args.short, "ignore_eos": True}
-                answers.append(await ask(port, **fields))
-                if answers[-1].status == 429:
-                    await asyncio.sleep(0.2)
-
-        await asyncio.gather(*(client() for _ in range(clients)))
-        return answers
-
-    with serving(
-        "--max-batch-size", str(rows), "--max-queue", str(args.max_queue), model=args.model
-    ) as server:
-        asyncio.run(load(server.port, rows, 4 * rows))
-        unloaded = asyncio.run(load(server.port, rows, 20 * rows))
-        before, most_waiting = server.memory(), 0.0
-        answers: list[Answer] = []
-        marks = [before]  # and after every thousand requests
+        marks = [server.memory()]  # after every thousand requests
+        begun = time.perf_counter()
         while len(answers) < args.requests:
-            answers += asyncio.run(load(server.port, 10 * rows, min(1000, args.requests - len(answers))))
-            most_waiting = max(most_waiting, server.metric("requests_waiting"))
+            answers += asyncio.run(load(min(1000, args.requests - len(answers))))
             marks.append(server.memory())
+        seconds = time.perf_counter() - begun
     admitted = [answer for answer in answers if answer.status == 200]
+    assert {answer.status for answer in unloaded} == {200}
     assert {answer.status for answer in answers} <= {200, 429}
-    quick, slow = (p99([a.first for a in some]) for some in (unloaded, admitted))
+    before, after = ([1000 * answer.first for answer in some] for some in (unloaded, admitted))
     return {
+        "capacity_per_s": capacity, "offered_per_s": len(answers) / seconds,
         "requests": len(answers), "admitted": len(admitted), "rejected_429": len(answers) - len(admitted),
-        "most_waiting": most_waiting, "memory_mb": [round(mark) for mark in marks],
-        "unloaded_p99_first_ms": 1000 * quick, "loaded_p99_first_ms": 1000 * slow, "ratio": slow / quick,
+        "admitted_per_s": len(admitted) / seconds,
+        "max_wait_s": args.max_wait, "most_waiting": max(waiting),
+        "memory_mb": [round(mark) for mark in marks],
+        "unloaded_first_ms": statistics.median(before), "unloaded_p99_first_ms": p99(before),
+        "loaded_first_ms": statistics.median(after), "loaded_p99_first_ms": p99(after),
+        "ratio": p99(after) / p99(before),
     }  # fmt: skip
 
 
@@ -400,7 +444,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="of a stream")
     parser.add_argument("--short", type=int, default=16, help="tokens of a request in overload")
     parser.add_argument("--requests", type=int, default=10_000, help="of overload and memory")
-    parser.add_argument("--max-queue", type=int, default=4, help="of overload")
+    parser.add_argument("--unloaded-requests", type=int, default=500, help="of overload, before it")
+    parser.add_argument("--max-wait", type=float, default=0.0, help="of overload")
     parser.add_argument("--model", default="default", help="of all parts but throughput and peers")
     parser.add_argument(
         "--dtype", help="ours in peers; theirs is float32, the shipped model is stored in int8"

@@ -60,8 +60,14 @@ ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 
 
 class Backend(Protocol):
-    """A backend may also say `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at
-    least (64 otherwise). Prompts are cut at multiples of it, and begin alike only in whole chunks."""
+    """A backend may also have
+
+    - `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at least (64 otherwise).
+      Prompts are cut at multiples of it, and begin alike only in whole chunks.
+    - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
+      as bits, 32 tokens in each int32, the lowest first.
+    - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    """
 
     config: Config
     rows: int  # how many sequences the cache holds side by side
@@ -217,10 +223,16 @@ def load_backend(
     *,
     device: str | None = None,
     dtype: str | None = None,
+    cache_dtype: str | None = None,
 ) -> Backend:
-    """The backend of that name with a checkpoint's weights."""
+    """The backend of that name with a checkpoint's weights; `cache_dtype` is that of the KV cache."""
     name = default_backend(checkpoint.config, device, dtype) if name is None else name
     check_backend(name)
+    if cache_dtype is not None and name != "native":
+        raise SettingError(
+            f"cache_dtype {cache_dtype} is for the native backend; this model runs on {name}. Leave it out."
+        )
+    more = {} if cache_dtype is None else {"cache_dtype": cache_dtype}
     module, cls = BACKENDS[name].split(":")
     try:
         backend = getattr(import_module(module), cls)
@@ -232,7 +244,7 @@ def load_backend(
         raise UserError(
             f"running a model needs {error.name}. Install it with: pip install 'glassgpt[{name}]'"
         ) from None
-    loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype)
+    loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype, **more)
     return loaded
 
 

@@ -171,7 +171,7 @@ def test_on_paper_there_are_no_buttons_and_nothing_is_cut_off(visit: Begin) -> N
     for state in STATES[:-1]:
         show(page, **state)
         page.page.emulate_media(media="print")
-        for gone in (".tools", "[role=tablist]", "glass-welcome"):
+        for gone in (".tools", "[role=tablist]", "glass-welcome", ".edit"):
             assert not page.page.locator(gone).first.is_visible()
         clipped = page.js(
             "['.sheet', '.tower [role=grid]'].filter((s) => { const at = document.querySelector(s);"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -193,6 +194,7 @@ class TestMistakes:
             ({"regex": 5}, "regex is 5"),
             ({"grammar": "start: foo"}, "unknown name"),
             ({"regex": "a", "choice": ["b"]}, "regex and choice"),
+            ({"choice": ["x" * 200_000]}, "characters, and 200,000 are the most"),
             ({"regex": "a", "beams": 2, "temperature": 0}, "beam search"),
         ],
     )
@@ -209,6 +211,21 @@ class TestMistakes:
         monkeypatch.setattr(constraints_module, "import_module", missing)
         with pytest.raises(UserError, match="glassgpt\\[constrain\\]"):
             gpt.generate("x", regex="[a-z]{77}")
+
+
+@pytest.mark.slow
+def test_threads_that_compile_at_once_get_what_one_gets(gpt):
+    engine = Engine(gpt.backend.with_rows(2), gpt.tokenizer)
+    wanted = [Settings(regex=f"[a-z]{{{1 + n % 5}}}", max_new_tokens=9, seed=n) for n in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        compiled = list(threads.map(engine.compile, wanted))
+    numbers = [
+        engine.add([1], settings, constraint=constraint)
+        for settings, constraint in zip(wanted, compiled, strict=True)
+    ]
+    results = finished(run(engine))
+    for settings, number in zip(wanted, numbers, strict=True):
+        assert re.fullmatch(settings.regex, results[number, 0].text)
 
 
 def follow_random_schemas(gpt, count):

@@ -79,10 +79,12 @@ class TestChunks:
         first = engine.add([5], Settings(seed=1, max_new_tokens=20, ignore_eot=True))
         engine.step()
         second = engine.add([6] * 18, Settings(seed=2, max_new_tokens=5, ignore_eot=True))
-        events = [engine.step() for _ in range(7)]
-        assert all([e.request for e in step].count(first) == 1 for step in events)
+        events = [engine.step() for _ in range(12)]
+        counts = [[e.request for e in step].count(first) for step in events]
+        assert counts[device : device + 9] == [0, 1] * 4 + [0]  # a chunk and a token in turn
+        assert counts[device + 9 :] == [1] * (3 - device)
         started = [i for i, step in enumerate(events) if any(e.request == second for e in step)]
-        assert started[0] == 4 + device  # 18 tokens are five chunks; a device is read one step late
+        assert started[0] == 8 + device  # 18 tokens are five chunks; a device is read one step late
 
     def test_chunks_change_nothing(self, device):
         prompts = [list(range(1, n)) for n in (2, 5, 6, 9, 17, 24, 26)]

@@ -11,7 +11,9 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.admission import WaitEstimator
 from glassgpt.generate.engine import Engine
+from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.fair_queue import FairQueue, QueueFullError, QueueLimits
 from glassgpt.generate.generation import Event, Generation
 from glassgpt.generate.service import Job, Service, Update
@@ -62,6 +64,15 @@ def test_the_queue_is_bounded_in_requests_and_tokens() -> None:
     assert len(items) == 4
     drain(items)
     items.push([Item("a", "1", 1000) for _ in range(9)])  # an empty queue takes any batch
+
+
+def test_what_comes_before_a_client_s_next_item() -> None:
+    items: FairQueue[Any] = FairQueue()
+    items.push([Item("a", name) for name in "1234"])
+    items.push([Item("b", "x")])
+    assert "".join(item.name for item in items.ahead("c")) == "1x"
+    assert "".join(item.name for item in items.ahead("b")) == "12x"
+    assert "".join(item.name for item in items.ahead("a")) == "1234x"
 
 
 def test_items_are_removed_wherever_they_stand() -> None:
@@ -152,6 +163,28 @@ def test_what_the_engine_refuses_is_an_update(service: Service, gpt: GPT) -> Non
     assert service.idle
 
 
+def test_grammars_are_compiled_by_who_submits_them(
+    service: Service, gpt: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llguidance")
+    compilers, compile_settings = [], service.engine.compile
+
+    def noting(settings: Settings) -> Any:
+        compilers.append(threading.current_thread())
+        return compile_settings(settings)
+
+    monkeypatch.setattr(service.engine, "compile", noting)
+    inbox = Inbox()
+    job = inbox.job(gpt, "A", choice=["yes", "no"], max_new_tokens=9, samples=6, seed=1)
+    service.submit([job])  # more samples than rows: it is started in parts
+    ((*generations,),) = inbox.collect([job])
+    assert {one.text for one in generations} <= {"yes", "no"}
+    assert set(compilers) == {threading.current_thread()}
+    with pytest.raises(SettingError, match="cannot be used"):
+        service.submit([inbox.job(gpt, "A", regex="(")])
+    assert service.idle
+
+
 def test_the_bound_holds_while_rows_are_busy(service: Service, gpt: GPT) -> None:
     inbox = Inbox()
     jobs = [inbox.job(gpt, "A", max_new_tokens=100, ignore_eot=True) for _ in range(12)]
@@ -160,6 +193,38 @@ def test_the_bound_holds_while_rows_are_busy(service: Service, gpt: GPT) -> None
     with pytest.raises(QueueFullError):
         service.submit([inbox.job(gpt, "B", max_new_tokens=1)])
     service.cancel(jobs)
+
+
+class TenSecondSteps(WaitEstimator):
+    decode_s, read_s = 10.0, 0.0  # type: ignore[assignment]
+
+
+def test_a_job_that_would_wait_too_long_is_refused(gpt: GPT) -> None:
+    engine, lock, inbox = Engine(gpt.backend.with_rows(2), gpt.tokenizer), FairLock(), Inbox()
+    service = Service(engine, QueueLimits(max_wait=5), lock)
+    service.speed = TenSecondSteps()
+    try:
+        endless = [inbox.job(gpt, "A", max_new_tokens=1000, ignore_eot=True) for _ in range(2)]
+        service.submit(endless[:1])
+        inbox.next()
+        service.submit(endless[1:])  # a row is free
+        while service.running < 2:
+            inbox.next()
+        with lock.hold():  # no step is taken meanwhile
+            left = min(engine.tokens_left)
+            assert service.expected_wait() == 10 * left
+            with pytest.raises(QueueFullError, match="at most 5 are") as refusal:
+                service.submit([inbox.job(gpt, "B", max_new_tokens=1)])
+            assert refusal.value.retry_after == 10 * left - 5
+            assert service.waiting == 0
+        service.cancel(endless[:1])
+        while service.running == 2:
+            inbox.next()
+        last = inbox.job(gpt, "B", max_new_tokens=1)
+        service.submit([last])
+        assert finished(inbox, last)
+    finally:
+        service.close()
 
 
 def test_a_step_that_fails_fails_its_jobs_and_not_the_service(

@@ -49,7 +49,9 @@ def test_no_edits_change_nothing(gpt: GPT, size: int) -> None:
     ]:
         for name in list_steps(SMALL):
             np.testing.assert_array_equal(done[name], plain[name], err_msg=name)
-        np.testing.assert_array_equal(done.lens(3).p, plain.lens(3).p)
+        np.testing.assert_array_equal(done.lens(3).ids, plain.lens(3).ids)
+        # Of the lens only the changed layers are computed: a product of another size rounds differently.
+        np.testing.assert_allclose(done.lens(3).p, plain.lens(3).p, rtol=1e-5)
     nothing = gpt.intervene(ids)
     assert nothing.kl == 0
     assert not nothing.kl_per_token.any()

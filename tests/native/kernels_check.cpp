@@ -175,25 +175,26 @@ void check_rows(const Kernels& kernels) {
 
 void check_attention(const Kernels& kernels) {
     for (int d_head : {7, 16, 64, 100})
-        for (bool half : {false, true}) {
+        for (int dtype : {FLOAT32, FLOAT16, INT8}) {
             Random random{uint32_t(d_head)};
             const int context = 80, d_padded = int(round_up(d_head, 16));
             Floats keys(size_t(context * d_head)), values(size_t(context * d_padded)), scores(size_t(MAX_QUERIES * (128 + 64)));
+            Floats key_scale(context), value_scale(context);
+            const HeadCache cache{dtype, d_head, d_padded, keys.data(), values.data(), key_scale.data(), value_scale.data()};
             for (int position = 0; position < context; position++) {
                 const Floats k = random.some(size_t(d_head)), v = random.some(size_t(d_head));
-                kernels.store_keys(k.data(), d_head, half, keys.data(), position);
-                kernels.store_values(v.data(), d_head, half, values.data(), position, d_padded);
+                kernels.store_key(k.data(), cache, position);
+                kernels.store_value(v.data(), cache, position);
             }
             const Floats q = random.some(size_t(MAX_QUERIES * d_head));
             Floats all;
             for (int first : {0, 1, 14, 15, 16, 33, 63, 71})
                 for (int n = 1; n <= MAX_QUERIES; n++) {
                     Floats out(size_t(n * d_head));
-                    kernels.attend({{keys.data(), values.data()}, half, d_head, d_padded, 0.5f, q.data(), d_head, out.data(),
-                                    d_head, n, first, scores.data(), 128 + 64});
+                    kernels.attend({cache, 0.5f, q.data(), d_head, out.data(), d_head, n, first, scores.data(), 128 + 64});
                     all.insert(all.end(), out.begin(), out.end());
                 }
-            report(kernels, "attend " + std::to_string(d_head) + (half ? " float16" : " float32"), all);
+            report(kernels, "attend " + std::to_string(d_head) + (dtype == INT8 ? " int8" : dtype == FLOAT16 ? " float16" : " float32"), all);
         }
 }
 

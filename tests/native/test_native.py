@@ -109,8 +109,42 @@ def test_precision_of_each_dtype(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
-def test_threads_and_company_change_no_bit(dtype: str) -> None:
+@pytest.mark.parametrize("d_head", [7, 16, 64, 100])
+def test_int8_cache_is_near_the_float32_cache(d_head: int) -> None:
+    """A key or value is off by at most half a step, 1/254 of the largest number in its vector."""
+    model, checkpoint = model_of(n_embd=3 * d_head)
+    ids = draw(model.config, 1, 70).tolist()
+    wanted = TorchBackend(model).logits(ids)
+    for kernel in kernels():
+        backend = NativeBackend(Weights(checkpoint, kernels=kernel), cache_dtype="int8")
+        assert_close(backend.logits(ids), wanted, 3e-2)
+        assert np.abs(backend.logits(ids) - wanted).max() > 1e-5  # it is another cache
+    assert backend.with_rows(2).cache_dtype == "int8"
+    assert backend.fingerprint() != NativeBackend(Weights(checkpoint)).fingerprint()
+
+
+def test_int8_cache_of_a_copied_row() -> None:
+    model, checkpoint = model_of()
+    backend = NativeBackend(Weights(checkpoint), rows=2, cache_dtype="int8")
+    text = draw(model.config, 37).tolist()
+    backend.extend([0], [text])
+    backend.copy(0, [1], 37)
+    after = backend.decode([0, 1], [5, 5], [37, 37])
+    np.testing.assert_array_equal(after[0], after[1])
+
+
+def test_a_cache_dtype_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SettingError, match="cache_dtype 'int4' is not one of float32, float16, int8"):
+        NativeBackend.load(model_of()[1], cache_dtype="int4")
+    with pytest.raises(SettingError, match="cache_dtype int8 is for the native backend"):
+        glassgpt.load("tiny", backend="torch", cache_dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"),
+    [("float32", None), ("float32", "int8"), ("int8", None), ("int8", "int8"), ("int4", None)],
+)
+def test_threads_and_company_change_no_bit(dtype: str, cache_dtype: str | None) -> None:
     model, checkpoint = model_of()
     texts = draw(model.config, 64, 9).tolist()
     new = draw(model.config, 64)
@@ -118,7 +152,7 @@ def test_threads_and_company_change_no_bit(dtype: str) -> None:
     for threads in (1, 2, 3):
         weights = Weights(checkpoint, dtype=dtype, threads=threads)
         for batch in (1, 7, 64):
-            backend = NativeBackend(weights, rows=batch)
+            backend = NativeBackend(weights, rows=batch, cache_dtype=cache_dtype)
             last = backend.extend(range(batch), texts[:batch])
             after = backend.decode(range(batch), new[:batch], [9] * batch)
             found.append((last[0].copy(), after[0].copy()))
@@ -127,11 +161,11 @@ def test_threads_and_company_change_no_bit(dtype: str) -> None:
         np.testing.assert_array_equal(found[0][1], other[1])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_reading_in_pieces_changes_no_bit(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "cache_dtype"), [("float32", None), ("int8", None), ("int8", "int8")])
+def test_reading_in_pieces_changes_no_bit(dtype: str, cache_dtype: str | None) -> None:
     """Neither pieces of a text nor its tokens one by one: speculation is exact."""
     model, checkpoint = model_of(n_positions=600)
-    backend = NativeBackend.load(checkpoint, dtype=dtype)
+    backend = NativeBackend.load(checkpoint, dtype=dtype, cache_dtype=cache_dtype)
     text = draw(model.config, 560).tolist()
     every = backend.extend([0], [text], logits="all").copy()
     np.testing.assert_array_equal(backend.extend([0], [text])[0], every[-1])
@@ -165,6 +199,11 @@ def test_perplexity_of_the_shipped_model() -> None:
             s for _, s in NativeBackend.load(checkpoint, dtype=dtype).score([[ScoreRequest(ids, 1)]])
         ]
         perplexity[dtype] = float(np.exp(-scores[0].logprobs.mean()))
+    (scores,) = [
+        s for _, s in NativeBackend.load(checkpoint, cache_dtype="int8").score([[ScoreRequest(ids, 1)]])
+    ]
+    coarse = float(np.exp(-scores[0].logprobs.mean()))
+    assert abs(coarse / perplexity["int8"] - 1) < 0.005
     assert abs(perplexity["int8"] / perplexity["float32"] - 1) < 0.005
     assert (
         abs(perplexity["int4"] / perplexity["float32"] - 1) < 0.05

@@ -164,6 +164,50 @@ def test_a_queue_that_is_full(gpt: GPT) -> None:
     assert response.json()["error"]["code"] == "queue_full"
 
 
+def test_a_wait_that_would_be_too_long(gpt: GPT) -> None:
+    from glassgpt.generate.fair_queue import QueueFullError, QueueLimits
+
+    with app_client(gpt, batch_size=1, queue=QueueLimits(max_wait=0)) as client:
+        service = client.app.state.server.pool.loaded[SHIPPED].service
+        complete(client, max_tokens=2)
+        assert complete(client, max_tokens=2)  # a free row is admitted to
+
+        def full(client: str = "") -> None:
+            raise QueueFullError("it would take long.", retry_after=7)
+
+        service.check_wait = full
+        for body in (b'{"prompt": "A"}', b"not JSON: it is not even parsed", b"x" * 100_000):
+            response = client.post("/v1/completions", content=body)
+            assert response.status_code == 429
+            assert response.headers["retry-after"] == "7"
+            assert response.json()["error"]["code"] == "queue_full"
+        assert client.get("/v1/models").status_code == 200
+        rejected = f'glassgpt_requests_total{{model="{SHIPPED}",outcome="rejected"}} 3.0'
+        assert rejected in client.get("/metrics").text
+
+
+def test_connections_do_not_wait_to_fill_packets() -> None:
+    """Nagle's algorithm cost every request on a connection that was kept 40 ms."""
+    import socket
+
+    from glassgpt.cli.commands.explore import listen
+
+    found = []
+
+    async def connect() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(answer, sock=listen("127.0.0.1", 0)) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await reader.read()
+            writer.close()
+
+    asyncio.run(connect())
+    assert found == [1]
+
+
 def test_a_request_that_takes_too_long(gpt: GPT) -> None:
     with app_client(gpt, timeout=0.05) as client:
         service = client.app.state.server.pool.loaded[SHIPPED].service

@@ -148,6 +148,8 @@ def test_a_wrong_row_is_one_line(cluster: Any, tmp_path: Path, monkeypatch: pyte
     source.write_text('{"prompt": "The old house"}\n\n')
     words = ["ray_batch", str(source), str(tmp_path / "out"), "--model", SHIPPED, "--cpus", "0.5"]
     monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SettingError, match="does not exist"):
+        ray_batch.run(tmp_path / "no.jsonl", tmp_path / "out")
     with pytest.raises(SystemExit, match=r"^glassgpt: row 1 of .* has no text in 'prompt'. See --column.$"):
         ray_batch.main()
 

@@ -27,6 +27,8 @@ class Model:
         self.gpt = gpt
         self.checkpoints = find_checkpoints(gpt.name)
         self._open: OrderedDict[int, GPT] = OrderedDict()
+        # What neurons read and write, by checkpoint and block.
+        self.neurons: dict[tuple[int | None, int], dict[int, tuple[list[int], list[int]]]] = {}
 
     @property
     def tokenizer(self) -> Tokenizer | None:

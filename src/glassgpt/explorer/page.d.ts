@@ -112,6 +112,13 @@ interface Lens {
   p: number[][];
 }
 
+/** The lens of some columns: the others are not known yet. */
+interface SparseLens {
+  ids: (number | undefined)[][];
+  texts: (string | undefined)[][];
+  p: (number | undefined)[][];
+}
+
 interface Trace {
   id: string;
   model: number;
@@ -199,11 +206,10 @@ interface Attribution {
 
 interface Intervention {
   logits: Floats;
-  logits_before: Floats;
   kl: number;
   changes: { id: number; text: string; before: number; after: number }[];
   /** null while it is computed: the effect on the next token comes first */
-  lens: Lens | null;
+  lens: SparseLens | null;
 }
 
 /** A custom element that shows one view. */

@@ -82,6 +82,8 @@ class InterveneRequest(Schema):
     only: Literal["next", "lens"] | None = (
         None  # a part of the response: the page asks for the quick one first
     )
+    first: Index | None = None  # the columns of the lens; by default, all
+    last: Index | None = None
 
     def edits_as_dicts(self) -> list[dict[str, Any]]:
         return [edit.model_dump(exclude_none=True) for edit in self.edits]
@@ -104,10 +106,17 @@ class GenerateRequest(ModelChoice):
     max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 40
 
 
+RequestKey = Annotated[str, Field(max_length=MAX_CHARACTERS)]  # "/path?query", or "/path {body}"
+
+
+class BatchRequest(Schema):
+    requests: Annotated[list[RequestKey], Field(min_length=1, max_length=32)]
+
+
 class ExportRequest(ModelChoice):
     """What the exported page opens with (the URL's fragment), and the requests it can answer offline."""
 
     text: Text | None = None
     ids: Ids | None = None
     hash: Annotated[str, Field(max_length=MAX_CHARACTERS)] = ""
-    requests: Annotated[list[Annotated[str, Field(max_length=MAX_CHARACTERS)]], Field(max_length=400)] = []
+    requests: Annotated[list[RequestKey], Field(max_length=400)] = []

@@ -15,14 +15,17 @@ from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 
 if TYPE_CHECKING:
-    from glassgpt.inspect import Intervention, Lens, Trace
-    from glassgpt.inspect.readout import LensColumn
+    from glassgpt.inspect import Intervention, Trace
 
 MAX_TOKENS = 1024  # the context of the published models; a longer one is seen in part
 MAX_TRACES = 32
 # The latest traces cache the activations inside blocks, up to 256 MB each; others recompute them.
 MAX_CACHED_ACTIVATIONS = 3
 MAX_INTERVENTIONS = 4
+# The first pass of a text keeps what the views ask for next, if it is small: all steps of 70 tokens of the
+# shipped model, the attention patterns of 290.
+KEEP_BYTES = 32 * 2**20
+LENS_TOP = 5  # the tokens of an opened cell of the tower
 
 
 @dataclass(eq=False)
@@ -92,7 +95,7 @@ class TraceCache:
         found = make_id(number, checkpoint, ids)
         if found not in self._traces:
             gpt = model.at(checkpoint)
-            self._add(CachedTrace(number, checkpoint, model, gpt, gpt.trace(ids)))
+            self._add(CachedTrace(number, checkpoint, model, gpt, gpt.trace(ids).keep_steps(KEEP_BYTES)))
         return self[found]
 
     def append(self, id: str, token: int) -> CachedTrace:
@@ -164,6 +167,7 @@ def trace_json(cached: CachedTrace) -> dict[str, Any]:
     """What the page needs of a trace when it opens."""
     model, trace = cached.model, cached.trace
     words, of_token = split_words(model, trace.tokens)
+    ids, p = trace.lens_top_k(min(LENS_TOP, trace.vocabulary.size))  # for cells that are opened later
     loss = trace.token_loss
     losses = zip(loss.p[1:], loss.rank[1:], loss.entropy[1:], strict=True)
     return {
@@ -178,19 +182,19 @@ def trace_json(cached: CachedTrace) -> dict[str, Any]:
         "words": words,
         "token_loss": [
             None,
-            *({"p": p, "rank": int(rank), "entropy": entropy} for p, rank, entropy in losses),
+            *({"p": q, "rank": int(rank), "entropy": entropy} for q, rank, entropy in losses),
         ],
-        "lens": lens_json(model, trace.lens()),
+        "lens": lens_json(model, ids[..., 0], p[..., 0]),
         "norms": trace.norms,
     }
 
 
-def lens_json(model: Model, lens: Lens | LensColumn) -> dict[str, Any]:
+def lens_json(model: Model, ids: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     """Layers by positions, or layers by rank at one position."""
     return {
-        "ids": np.ascontiguousarray(lens.ids),
-        "texts": [[model.text(int(i)) for i in row] for row in lens.ids],
-        "p": np.ascontiguousarray(lens.p),
+        "ids": np.ascontiguousarray(ids),
+        "texts": [[model.text(i) for i in row] for row in ids.tolist()],
+        "p": np.ascontiguousarray(p),
     }
 
 

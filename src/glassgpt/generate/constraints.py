@@ -12,6 +12,8 @@ is where a small model gets lost.
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -24,6 +26,7 @@ from glassgpt.generate.text import Tokenizer
 
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 MAX_COMPILED = 64  # grammars of an engine that are kept
+MAX_CHARACTERS = 200_000  # of a grammar: 3.5 seconds at most
 MAX_ENCODED = 10_000  # texts
 
 
@@ -62,14 +65,19 @@ class Constraint:
 
 
 class GrammarCompiler:
-    """Makes constraints for the vocabulary of a model. The vocabulary and the last grammars are kept."""
+    """Makes constraints for the vocabulary of a model. The vocabulary and the last grammars are kept.
+
+    Any thread may compile: llguidance takes some seconds for what is as large as allowed, and lets others run
+    meanwhile.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int, eos: Iterable[int]) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos = [token for token in eos if token < vocab_size]
         self._vocabulary: Any = None  # llguidance's, made with the first grammar
-        self._compiled: dict[str, Constraint] = {}
+        self._compiled: OrderedDict[str, Constraint] = OrderedDict()  # the least recently used first
+        self._lock = threading.Lock()
 
     def compile(self, settings: Settings) -> Constraint | None:
         """The constraint that the settings ask for, before its first token; None if there is none."""
@@ -84,17 +92,31 @@ class GrammarCompiler:
             source = _grammar(guidance, name, value)
         except ValueError as error:
             raise SettingError(_explain(name, value, str(error))) from None
-        if source not in self._compiled:
-            if self._vocabulary is None:
-                words = _Vocabulary(self._tokenizer, self._vocab_size, self._eos)
-                self._vocabulary = guidance.LLTokenizer(words, eos_token=self._eos or [self._vocab_size])
-            matcher = guidance.LLMatcher(self._vocabulary, source, log_level=0)
+        if len(source) > MAX_CHARACTERS:
+            raise SettingError(
+                f"the {CONSTRAINTS[name]} has {len(source):,} characters, and {MAX_CHARACTERS:,} are the "
+                "most. Give a shorter one."
+            )
+        with self._lock:
+            vocabulary = self._make_vocabulary(guidance)
+            known = self._compiled.get(source)
+        if known is None:
+            matcher = guidance.LLMatcher(vocabulary, source, log_level=0)
             if matcher.is_error():
                 raise SettingError(_explain(name, value, matcher.get_error()))
-            if len(self._compiled) >= MAX_COMPILED:
-                self._compiled.clear()
-            self._compiled[source] = Constraint(matcher)
-        return self._compiled[source].copy()
+            known = Constraint(matcher)
+        with self._lock:
+            self._compiled[source] = known
+            self._compiled.move_to_end(source)
+            if len(self._compiled) > MAX_COMPILED:
+                self._compiled.popitem(last=False)
+            return known.copy()
+
+    def _make_vocabulary(self, guidance: Any) -> Any:
+        if self._vocabulary is None:
+            words = _Vocabulary(self._tokenizer, self._vocab_size, self._eos)
+            self._vocabulary = guidance.LLTokenizer(words, eos_token=self._eos or [self._vocab_size])
+        return self._vocabulary
 
 
 def import_guidance(name: str) -> Any:
@@ -161,12 +183,20 @@ def _explain(name: str, value: Any, message: str) -> str:
 
 
 def collect_masks(constraints: Sequence[Constraint | None], vocab_size: int) -> np.ndarray | None:
-    """Which tokens each sequence may draw, (B, V) bool; None if all may draw all."""
+    """Which tokens each sequence may draw, a bit for each, the lowest first: (B, V // 32 + 1) int32.
+
+    None if all may draw all.
+    """
     if all(constraint is None for constraint in constraints):
         return None
     bits = np.full((len(constraints), vocab_size // 32 + 1), -1, np.int32)
     for row, constraint in zip(bits, constraints, strict=True):
         if constraint is not None:
             constraint.fill_mask(row)
+    return bits
+
+
+def unpack_masks(bits: np.ndarray, vocab_size: int) -> np.ndarray:
+    """The same as (B, V) bool."""
     unpacked = np.unpackbits(bits.view(np.uint8), axis=1, count=vocab_size, bitorder="little")
     return unpacked.view(np.bool_)

@@ -5,9 +5,9 @@
     while engine.busy:
         for event in engine.step(): ...
 
-A step is three things: a token for every running sequence (`_decode`), a few chunks of the prompts that came
-in meanwhile (`_read_prompts`), so that a long prompt does not make the others wait, and the events that the
-host has learned of (`_collect`).
+A step computes one of two things: a token for every running sequence (`_decode`), or a few chunks of the
+prompts that came in (`_read_prompts`). Where there is both to do they alternate: a long prompt does not make
+the others wait, nor they a short one. Then come the events that the host has learned of (`_collect`).
 
 What a request gets does not depend on its neighbours: its prompt is read by itself, in chunks that depend on
 the prompt alone, its random numbers follow from its own seed, and the sampler treats sequences separately.
@@ -31,7 +31,7 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.constraints import GrammarCompiler, collect_masks
+from glassgpt.generate.constraints import Constraint, GrammarCompiler, collect_masks
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
 from glassgpt.generate.prefill import Prefill, PromptReader
@@ -42,8 +42,8 @@ from glassgpt.generate.sampling import (
     NOTHING,
     LogitEdits,
     SamplingParams,
-    draw_tokens,
     stack_params,
+    token_drawer,
 )  # fmt: skip
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.speculation import (
@@ -92,6 +92,7 @@ class Stats:
     requests: int = 0
     prompt_tokens: int = 0  # of the prompts that were read
     cached_tokens: int = 0  # of these, found in the prefix cache
+    read_tokens: int = 0  # that were computed, also where a context window slid
     generated_tokens: int = 0
     drafted_tokens: int = 0  # that were guessed ahead
     accepted_tokens: int = 0  # of these, guessed right
@@ -130,6 +131,7 @@ class Engine:
         self.stats = Stats()
         self._last_request = 0
         self._step = 0
+        self._reads = False  # the last step read prompts
         self._waiting: deque[Sample] = deque()
         self._running: list[Sample] = []
         self._rows = PrefixCache(backend.rows, chunk, prefix_cache)
@@ -138,7 +140,7 @@ class Engine:
         self._in_flight: deque[InFlightStep] = deque()
         self._events: list[Event] = []
         self._sampling: SamplingState | None = None
-        self._draw_tokens = backend.capture(draw_tokens)
+        self._draw_tokens = token_drawer(backend)
 
     @property
     def busy(self) -> bool:
@@ -159,19 +161,30 @@ class Engine:
         """How many tokens the prompts have for which no row was free yet."""
         return sum(len(request.prompt) for request in {sample.request for sample in self._waiting})
 
+    @property
+    def tokens_left(self) -> list[int]:
+        """How many tokens each sequence may still draw."""
+        return [sample.limit - sample.drawn for sample in [*self._samples_with_rows(), *self._waiting]]
+
+    @property
+    def unread_tokens(self) -> int:
+        """How many tokens of prompts are not read yet."""
+        return self._reader.unread_tokens + self.waiting_tokens
+
     def add(
         self,
         prompt: Sequence[int],
         settings: Settings | None = None,
         rule: Callable[[], TokenRule] | None = None,
         first_sample: int = 0,
+        constraint: Constraint | None = None,
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
         An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
         makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
         from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
-        parts.
+        parts. `constraint` is what `compile` made of the settings; by default it is made here.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -191,7 +204,7 @@ class Engine:
             seed=secrets.randbits(32) if settings.seed is None else settings.seed,
             word_biases=WordBiases(settings, self.tokenizer),
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
-            constraint=self._grammars.compile(settings),
+            constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
@@ -202,6 +215,10 @@ class Engine:
         self._waiting.extend(samples)
         self.stats.requests += 1
         return request.number
+
+    def compile(self, settings: Settings) -> Constraint | None:
+        """What the texts must follow; None if the settings say nothing. Any thread may ask; it takes time."""
+        return self._grammars.compile(settings)
 
     def _speculator(self, sample: Sample) -> Speculator | None:
         """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
@@ -236,7 +253,7 @@ class Engine:
         return [*self._running, *self._reader.samples]
 
     def step(self) -> list[Event]:
-        """One token for every running sequence; the events that the host has learned of."""
+        """A token for every running sequence, or more of the prompts; what the host has learned by then."""
         try:
             self._advance()
         except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are freed
@@ -251,17 +268,16 @@ class Engine:
 
     def _advance(self) -> None:
         self._step += 1
-        full = [s for s in self._running if s.unfinished and s.length == self.backend.context]
-        if full:
-            self._collect(self._step)
-            for sample in full:
-                if sample.unfinished:
-                    self._slide(sample)
-        drawn = self._decode()
+        self._slide_full()
         self._admit()
-        drawn = self._read_prompts() or drawn
+        drawn = self._read_prompts() if self._reads_next() else self._decode()
         pipelined = bool(self._in_flight) and not isinstance(self._in_flight[-1].tokens, np.ndarray)
         self._collect(self._step - 1 if drawn and pipelined else self._step)
+
+    def _reads_next(self) -> bool:
+        """Whether this step reads prompts: where there are any, but not twice running while others wait."""
+        self._reads = bool(self._reader) and not (self._reads and any(s.unfinished for s in self._running))
+        return self._reads
 
     def _decode(self) -> bool:
         """One more token for every running sequence, or several that were guessed; whether there was any."""
@@ -303,6 +319,15 @@ class Engine:
         for sample in samples:
             sample.length += 1
         self._collect(self._step)
+
+    def _slide_full(self) -> None:
+        """Make room in the rows that are full."""
+        full = [s for s in self._running if s.unfinished and s.length == self.backend.context]
+        if full:
+            self._collect(self._step)
+        for sample in full:
+            if sample.unfinished:
+                self._slide(sample)
 
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
@@ -364,7 +389,9 @@ class Engine:
 
     def _read_prompts(self) -> bool:
         """Read on in the texts that wait for it; whether any was read to its end."""
+        before = self._reader.unread_tokens
         ready = self._reader.read()
+        self.stats.read_tokens += before - self._reader.unread_tokens
         if ready:
             self._start(ready)
         return bool(ready)
@@ -426,7 +453,7 @@ class Engine:
             state.params,
             state.random[:, state.used],
             state.edits,
-            None if allowed is None else self.backend.array(allowed),
+            allowed,
         )
         state.used += 1
         in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))

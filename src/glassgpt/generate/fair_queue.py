@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from glassgpt.errors import UserError
 
 
 class QueueFullError(UserError):
-    """Too much is waiting already; try again after `retry_after` seconds."""
+    """Too much is waiting already, or it would take too long; try again after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -20,10 +22,14 @@ class QueueFullError(UserError):
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """How much may wait; what already runs does not count."""
+    """How much may wait, and how long; what already runs does not count."""
 
     max_requests: int = 256
     max_tokens: int = 1_000_000  # of prompts, and of what is asked for after them
+    max_wait: float = 30.0  # seconds, as they are expected when a request comes
+
+
+UNLIMITED = QueueLimits(max_requests=10**9, max_tokens=10**18, max_wait=math.inf)
 
 
 class Waiting(Protocol):
@@ -76,6 +82,12 @@ class FairQueue(Generic[Item]):
             self._clients.setdefault(item.client, deque()).append(item)
             self._length += 1
             self.tokens += item.tokens
+
+    def ahead(self, client: str) -> Iterator[Item]:
+        """The items that come before the next one of a client."""
+        turns = len(self._clients.get(client, ())) + 1
+        for other, items in self._clients.items():
+            yield from items if other == client else islice(items, turns)
 
     def peek(self) -> Item | None:
         """The item whose turn it is."""

@@ -65,6 +65,10 @@ class PromptReader:
     def samples(self) -> Iterator[Sample]:
         return (sample for prefill in self._texts for sample in prefill.samples)
 
+    @property
+    def unread_tokens(self) -> int:
+        return sum(len(prefill.ids) - prefill.done for prefill in self._texts)
+
     def add(self, prefill: Prefill) -> None:
         self._texts.append(prefill)
 

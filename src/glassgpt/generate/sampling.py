@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgpt.backend import Array, array_namespace
+from glassgpt.backend import Array, Backend, array_namespace
+from glassgpt.generate.constraints import unpack_masks
 from glassgpt.generate.settings import Settings
 
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
@@ -109,6 +110,31 @@ def draw_tokens(
     if params.alternatives is not None:  # of the model's own logits, before any setting
         columns.append(score_tokens(logits, tokens, params.alternatives))
     return Draw(tokens, xp.concat(columns, axis=1) if len(columns) > 1 else columns[0])
+
+
+def token_drawer(backend: Backend) -> Callable[..., tuple[Array, Array]]:
+    """`draw_tokens` as it is fastest on a backend, with `allowed` as `constraints.collect_masks` has it.
+
+    A backend may have its own, which must draw the same tokens (the native one does, in C++, and covers every
+    setting); the others get this one.
+    """
+    own: Callable[..., tuple[Array, Array]] | None = getattr(backend, "draw_tokens", None)
+    if own is not None:
+        return own
+    captured = backend.capture(draw_tokens)
+
+    def draw(
+        logits: Array,
+        params: SamplingParams,
+        uniform: Array,
+        edits: LogitEdits | None,
+        allowed: np.ndarray | None,
+    ) -> tuple[Array, Array]:
+        mask = None if allowed is None else backend.array(unpack_masks(allowed, logits.shape[1]))
+        tokens, report = captured(logits, params, uniform, edits, mask)
+        return tokens, report
+
+    return draw
 
 
 def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:

@@ -209,8 +209,11 @@ def verify(guesses: Sequence[Guess], backend: Backend, draw: Callable[[list[Samp
     firsts = np.cumsum([0, *map(len, texts)]).tolist()
     places = list(zip(guesses, firsts, strict=False))  # the last of the firsts is the end
     while places:
-        now = backend.array(np.array([first + guess.right for guess, first in places]))
-        draw([guess.sample for guess, _ in places], logits[now])
+        now = [first + guess.right for guess, first in places]
+        which = (
+            slice(now[0], now[0] + 1) if len(now) == 1 else backend.array(np.array(now))
+        )  # a slice copies nothing
+        draw([guess.sample for guess, _ in places], logits[which])
         places = [(guess, first) for guess, first in places if guess.was_right()]
     for guess in guesses:
         guess.settle()

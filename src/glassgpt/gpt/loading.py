@@ -21,12 +21,14 @@ def load(
     dtype: str | None = None,
     backend: str | None = None,
     draft: str | Path | None = None,
+    cache_dtype: str | None = None,
     progress: Progress = no_progress,
 ) -> GPT:
     """Open a model: a shipped one by name, a published one from the hub, a folder or a file.
 
     `device` and `dtype` default to the best of this machine; `backend` is a name of `backend.BACKENDS`.
     `draft` is a smaller model with the same vocabulary, which guesses ahead (`tiny` for `default`).
+    `cache_dtype` int8 halves the native engine's KV cache, which is float16 beside int8 weights.
     """
     if backend is not None:
         check_backend(backend)
@@ -37,7 +39,7 @@ def load(
         checkpoint = load_checkpoint(str(name_or_path), progress=progress)
         for remark in checkpoint.remarks:
             warnings.warn(remark, stacklevel=2)
-        loaded = load_backend(checkpoint, backend, device=device, dtype=dtype)
+        loaded = load_backend(checkpoint, backend, device=device, dtype=dtype, cache_dtype=cache_dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # to be read again for a trace
         task, score = checkpoint.task, checkpoint.score
         gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, task=task, score=score)

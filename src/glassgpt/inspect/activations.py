@@ -1,7 +1,8 @@
 """The activations behind a trace: one forward pass over the text, and single blocks recomputed on demand.
 
-The first pass keeps the residual stream only, (n_layer + 1, T, C). Activations inside a block are recomputed
-from the stream that enters it when they are read, and cached within a memory limit.
+The first pass keeps the residual stream only, (n_layer + 1, T, C), unless it is told to keep more.
+Activations inside a block are recomputed from the stream that enters it when they are read, and cached within
+a memory limit.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from math import prod
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from glassgpt.config import Config
-from glassgpt.inspect.arrays import AnyArray, concat, contiguous, split, stack
+from glassgpt.inspect.arrays import AnyArray, concat, contiguous, copy, split, stack
 from glassgpt.inspect.forward import Forward, Tap
-from glassgpt.inspect.taps import dims_of, split_name
+from glassgpt.inspect.taps import dims_of, list_steps, shape_of, split_name
 
 CACHE_BYTES = 256 * 2**20
+LOGITS_BYTES = 32 * 2**20  # of logits: a token's loss, the lens and the next token need the same
 # Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
 # whether they were computed alone or with all others; large enough for the matrix product, small enough for
 # 128 x 50,257 floats.
 CHUNK = 128
+LENS_CHUNK = 512  # vectors of the lens: nobody compares their bits, and larger products are faster
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,9 +63,11 @@ class Activations:
         self.lock = threading.RLock()
         self.prefix: PrefixCache | None = None
         self.first_residuals: AnyArray | None = None  # (some, T, C): of another pass, before the first edit
+        self.keep_bytes = 0  # that the first pass may keep of the steps inside blocks
         self.incremental = False  # computed token by token: equal up to rounding, not bit by bit
         self._cached: OrderedDict[str, AnyArray] = OrderedDict()  # least recently used first
         self._residuals: AnyArray | None = None
+        self._logits: list[tuple[int, AnyArray]] = []  # from a position on, (n, V) each; the oldest first
 
     @property
     def config(self) -> Config:
@@ -73,16 +79,28 @@ class Activations:
         if self._residuals is None:
             names = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
             captured: dict[str, AnyArray] = {}
-            tap = self._capture(names, captured)
             if self.first_residuals is None or not self.forward.runs_blocks_alone:
-                self.forward.hidden(self.ids, tap)
+                kept = self._steps_to_keep()
+                self.forward.hidden(self.ids, self._capture([*names, *kept], captured))
                 self._residuals = stack([captured[name] for name in names])
+                self._store({name: captured[name] for name in kept})
             else:
+                tap = self._capture(names, captured)
                 found = list(self.first_residuals)
                 for i in range(len(found) - 1, self.config.n_layer):
                     found.append(self.forward.block(i, found[i], tap))
                 self._residuals = stack(found)
         return self._residuals
+
+    def _steps_to_keep(self) -> list[str]:
+        """The steps inside blocks that the first pass keeps, if they are small: all, or the patterns."""
+        if self.tap is not None:
+            return []  # of an edited pass, only the outcome is of interest
+        steps = [name for name in list_steps(self.config) if split_name(name)[0] is not None]
+        for kept in (steps, [name for name in steps if name.endswith("attn.weights")]):
+            if sum(4 * prod(shape_of(self.config, name, len(self.ids))) for name in kept) <= self.keep_bytes:
+                return kept
+        return []
 
     @synchronized
     def read(self, names: Sequence[str]) -> dict[str, AnyArray]:
@@ -129,19 +147,51 @@ class Activations:
         """`ln_f` of the last residual stream, (T, C)."""
         return self._apply_tap("ln_f", self.forward.final_norm(self.residuals()[-1])[None])[0]
 
-    def final_logits(self, chunks: slice = slice(None), start: int = 0) -> Iterator[AnyArray]:
-        """The logits from position `start` on, (at most CHUNK, V) at a time; `chunks` selects some."""
-        yield from map(self.forward.head, split(self._final_norm()[start:], CHUNK)[chunks])
+    def final_logits(self, start: int = 0, stop: int | None = None) -> Iterator[AnyArray]:
+        """The logits from position `start` on, (at most CHUNK, V) at a time."""
+        stop = len(self.ids) if stop is None else stop
+        while start < stop:
+            first, rows = self._logits_around(start)
+            yield rows[start - first : stop - first]
+            start = first + len(rows)
 
-    def lens_logits(self, first: int = 0) -> Iterator[AnyArray]:
-        """The logit lens of each stream from `first` on, except the last: (T, V) each, in chunks."""
-        for residual in self.residuals()[first:-1]:
-            yield from map(self._lens_of, split(residual, CHUNK))
+    def logits_at(self, position: int) -> AnyArray:
+        """The logits at one position, (V,)."""
+        first, rows = self._logits_around(position)
+        return rows[position - first]
 
+    @synchronized
+    def _logits_around(self, position: int) -> tuple[int, AnyArray]:
+        """Logits of some positions, this one among them: where they begin, and (n, V)."""
+        for first, rows in self._logits:
+            if first <= position < first + len(rows):
+                return first, rows
+        # Column by column they have no bits to keep, so no more than needed is computed.
+        first = position if self.incremental else position // CHUNK * CHUNK
+        later = [known for known, _ in self._logits if known > position]
+        rows = self.forward.head(self._final_norm()[first : min([first + CHUNK, *later])])
+        self._keep_logits(first, rows)
+        return first, rows
+
+    def _keep_logits(self, first: int, rows: AnyArray) -> None:
+        self._logits.append((first, rows))
+        while len(self._logits) > 1 and sum(rows.nbytes for _, rows in self._logits) > LOGITS_BYTES:
+            self._logits.pop(0)
+
+    def lens_logits(self, layers: slice, positions: slice) -> Iterator[AnyArray]:
+        """The lens of some streams, but the last, at some positions: (layers * positions, V) in chunks."""
+        vectors = self.residuals()[:-1][layers, positions].reshape(-1, self.config.n_embd)
+        yield from map(self._lens_of, split(vectors, LENS_CHUNK))
+
+    @synchronized
     def lens_logits_from(self, start: int) -> Iterator[AnyArray]:
         """The logit lens of all streams from a position on: ((n_layer + 1) * positions, V) in chunks."""
         vectors = self.residuals()[:, start:].reshape(-1, self.config.n_embd)
-        yield from map(self._lens_of, split(vectors, CHUNK))
+        chunks = list(map(self._lens_of, split(vectors, LENS_CHUNK)))
+        count = len(self.ids) - start
+        if self.tap is None and count <= len(chunks[-1]):  # the last stream's are the logits
+            self._keep_logits(start, copy(chunks[-1][-count:]))
+        return iter(chunks)
 
     def _lens_of(self, x: AnyArray) -> AnyArray:
         return self.forward.head(self.forward.final_norm(x))
@@ -159,6 +209,7 @@ class Activations:
         prefix.ids = longer.ids
         column = stack([captured[name] for name in names])  # (n_layer + 1, 1, C)
         longer.incremental = True
+        longer._logits = list(self._logits)
         longer._residuals = concat([self.residuals(), column], axis=1)
         return longer
 
@@ -197,6 +248,7 @@ class Activations:
     @synchronized
     def clear_cache(self) -> None:
         self._cached.clear()
+        self._logits.clear()
 
     @property
     def cached_bytes(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from glassgpt.backend import is_torch_installed
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.inspect.activations import Activations
-from glassgpt.inspect.arrays import AnyArray, concat, to_float64
+from glassgpt.inspect.arrays import AnyArray, to_float64
 from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.forward import make_forward
 from glassgpt.inspect.indexing import Array
@@ -166,40 +166,41 @@ def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int)
     """All that is written to the residual stream, through ln_f and onto the target's row of the head."""
     forward = make_forward(gpt.model)
     precise = forward.at_least_float32()
-    activations = Activations(precise, trace.tokens[: position + 1])
+    if precise is not forward:  # of half precision, once more: it is too coarse for sums
+        again = Activations(precise, trace.tokens[: position + 1])
+        read, logit = again.read, float(again.logits_at(position)[target])
+    else:
+        read, logit = trace.tensors, float(trace.logits_at(position)[target])
     config = precise.config
-    final = to_float64(activations.residuals()[-1, -1])  # (C,)
+    last = f"h.{config.n_layer - 1}.resid_post"
+    final = to_float64(read([last])[last][position])  # (C,)
     scale = 1 / np.sqrt(final.var() + config.layer_norm_epsilon)
     row = to_float64(precise.head_row(target))  # (C,)
     ln_f_weight, ln_f_bias = map(to_float64, precise.final_norm_parameters())
     direction = ln_f_weight * row * scale  # (C,)
+    direction -= direction.mean()  # ln_f subtracts the mean of what it reads
 
     def contribution(part: AnyArray) -> Array:
-        """What a part of the stream, (..., C), adds to the logit: ln_f subtracts its mean and scales it."""
-        part = to_float64(part)
-        added: Array = (part - part.mean(-1, keepdims=True)) @ direction
+        """What a part of the stream, (..., C), adds to the logit."""
+        added: Array = to_float64(part) @ direction
         return added
 
     heads, mlps, biases = [], [], []
     for layer in range(config.n_layer):
-        steps = activations.read([f"h.{layer}.attn.z", f"h.{layer}.mlp.proj"])
-        z = to_float64(steps[f"h.{layer}.attn.z"][:, -1])  # (H, D)
-        weight, bias = map(to_float64, precise.attention_output(layer))
-        out = weight.reshape(config.n_head, config.d_head, -1)  # (H, D, C)
-        heads.append(contribution(np.einsum("hd,hdc->hc", z, out)))
+        steps = read([f"h.{layer}.attn.z", f"h.{layer}.mlp.proj"])
+        z = to_float64(steps[f"h.{layer}.attn.z"][:, position])  # (H, D)
+        weight, bias = precise.attention_output(layer)
+        per_head = contribution(weight).reshape(config.n_head, config.d_head)  # of each of its dimensions
+        heads.append((z * per_head).sum(axis=1))  # (H,)
         biases.append(contribution(bias))
-        mlps.append(contribution(steps[f"h.{layer}.mlp.proj"][-1]))
-    embeddings = activations.read(["wte", "wpe"])
-    if precise is forward:
-        logit = float(trace.logits_at(position)[target])
-    else:
-        logit = float(concat(list(activations.final_logits()))[-1, target])
+        mlps.append(contribution(steps[f"h.{layer}.mlp.proj"][position]))
+    embeddings = read(["wte", "wpe"])
     return DirectLogitAttribution(
         trace,
         target,
         position,
-        wte=float(contribution(embeddings["wte"][-1])),
-        wpe=float(contribution(embeddings["wpe"][-1])),
+        wte=float(contribution(embeddings["wte"][position])),
+        wpe=float(contribution(embeddings["wpe"][position])),
         heads=np.stack(heads).astype(np.float32),
         mlps=np.stack(mlps).astype(np.float32),
         attn_bias=np.stack(biases).astype(np.float32),

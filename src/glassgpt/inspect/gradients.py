@@ -53,23 +53,26 @@ class TargetLogit:
             batches = [self(a[:, None, None] * self.x) for a in self._batches(alphas)]
         return to_float64(torch.cat(batches))
 
-    def gradients(self, alphas: Array) -> Tensor:
-        """Input x gradient of each token at those points of the path, (n, T), in float64."""
-        found = []
+    def gradients(self, alphas: Array) -> tuple[Tensor, Tensor]:
+        """Input x gradient of each token at those points of the path, (n, T), and the logits there, (n,), in
+        float64."""
+        found, logits = [], []
         for batch in self._batches(alphas):
             points = (batch[:, None, None] * self.x).requires_grad_()
             with torch.enable_grad():
-                (gradient,) = torch.autograd.grad(self(points).sum(), points)
+                at_points = self(points)
+                (gradient,) = torch.autograd.grad(at_points.sum(), points)
             found.append((to_float64(gradient) * to_float64(self.x)).sum(dim=-1))
-        return torch.cat(found)
+            logits.append(to_float64(at_points))
+        return torch.cat(found), torch.cat(logits)
 
 
 def input_x_gradient(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
     """The gradient of the logit along each token's embedding."""
     logit = TargetLogit(at_least_float32(model), trace.tokens[: position + 1], target)
-    one = np.ones(1)
-    scores = pad_scores(logit.gradients(one)[0], len(trace))
-    return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(logit.at(one)))
+    gradients, logits = logit.gradients(np.ones(1))
+    scores = pad_scores(gradients[0], len(trace))
+    return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(logits[0]))
 
 
 def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
@@ -97,7 +100,7 @@ def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) 
         left = np.array([interval[0] for interval in intervals])
         width = np.array([interval[1] for interval in intervals]) - left
         alphas = left[:, None] + width[:, None] * (nodes + 1) / 2  # (intervals, 4)
-        gradients = logit.gradients(alphas.ravel())  # (intervals * 4, T)
+        gradients, _ = logit.gradients(alphas.ravel())  # (intervals * 4, T)
         factors = torch.from_numpy(width[:, None] * weights / 2)  # (intervals, 4)
         sums = (gradients.view(len(intervals), 4, -1) * factors[:, :, None]).sum(dim=1)  # (intervals, T)
         n_steps += alphas.size

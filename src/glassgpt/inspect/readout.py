@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from glassgpt.errors import UserError
-from glassgpt.inspect.arrays import to_numpy
+from glassgpt.inspect.arrays import AnyArray, at_least_float32, like, stack, to_host, to_numpy, top_k
+from glassgpt.inspect.forward import make_forward
 from glassgpt.inspect.indexing import Array
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
@@ -40,17 +41,19 @@ def head_weight(gpt: GPT) -> Array:
     return parameter(gpt, "wte.weight" if gpt.config.tie_word_embeddings else "lm_head.weight")
 
 
-def final_norm(gpt: GPT, x: Array) -> Array:
-    """`ln_f` of vectors of the residual stream, (..., C)."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + gpt.config.layer_norm_epsilon)
-    return np.asarray(centred / spread * parameter(gpt, "ln_f.weight") + parameter(gpt, "ln_f.bias"))
+def times_table(gpt: GPT, name: str, vectors: Array) -> AnyArray:
+    """The products of vectors (n, C) with every row of a table (V, C), (n, V), where the model computes."""
+    model: Any = gpt.model
+    table = model.weights[name] if isinstance(model, NumpyGPT2) else model.get_parameter(name).detach()
+    return at_least_float32(like(vectors, table) @ table.T)
 
 
 def lens_logits_at(gpt: GPT, trace: Trace, position: int) -> Array:
     """The logit lens of every layer at one position, (n_layer + 1, V)."""
-    streams = np.stack([residual[position] for residual in trace.residual])  # (n_layer + 1, C)
-    return np.asarray(final_norm(gpt, streams) @ head_weight(gpt).T)[:, : trace.vocabulary.size]
+    forward = make_forward(gpt.model)
+    names = ["embedding", *(f"h.{layer}.resid_post" for layer in range(trace.config.n_layer))]
+    streams = stack([stream[position] for stream in trace.tensors(names).values()])  # (n_layer + 1, C)
+    return to_numpy(forward.head(forward.final_norm(streams)))[:, : trace.vocabulary.size]
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,23 @@ class LensColumn:
     ranks: Array  # (len(tokens), n_layer + 1): the rank of each of `tokens`, from 1 on
 
 
-def lens_column(gpt: GPT, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] = ()) -> LensColumn:
-    """The lens at a position, cell by cell, with the way of its tokens through the layers."""
-    logits = lens_logits_at(gpt, trace, position)
-    ids = top_ids(logits, k)
-    p = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
-    p = (p / p.sum(axis=1, keepdims=True)).astype(np.float32)
-    every = list(dict.fromkeys([*ids.ravel().tolist(), *tokens]))
-    ordered = np.sort(logits, axis=1)
-    above = [np.searchsorted(row, own[every], "right") for row, own in zip(ordered, logits, strict=True)]
-    ranks = logits.shape[1] - np.stack(above, axis=1) + 1  # one more than there are larger ones
-    return LensColumn(ids, np.take_along_axis(p, ids, axis=1), every, ranks)
+def lens_column(
+    gpt: GPT, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
+) -> LensColumn:
+    """The lens at a position, cell by cell, with the way of some tokens through the layers: by default of all
+    that the cells list. (Ranks need the logits of the whole vocabulary, the rest is known from the lens.)"""
+    k = min(k, trace.vocabulary.size)
+    ids, p = (found[:, 0] for found in trace.lens_top_k(k, position, position))
+    every = list(dict.fromkeys(ids.ravel().tolist() if tokens is None else tokens))
+    ranks = ranks_of(lens_logits_at(gpt, trace, position), every) if every else np.zeros((0, len(ids)))
+    return LensColumn(ids, p, every, ranks)
 
 
-def top_ids(scores: Array, k: int) -> Array:
-    """The k largest of each row, largest first: without sorting all of them."""
-    k = min(k, scores.shape[1])
-    found = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-    order = np.argsort(-np.take_along_axis(scores, found, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(found, order, axis=1)
+def ranks_of(logits: Array, tokens: Sequence[int]) -> Array:
+    """The rank of tokens in each row of logits, (tokens, rows): one more than there are larger ones."""
+    above = [np.searchsorted(np.sort(row), row[list(tokens)], "right") for row in logits]
+    ranks: Array = logits.shape[1] - np.stack(above, axis=1) + 1
+    return ranks
 
 
 def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5) -> NeuronTokens:
@@ -91,13 +92,14 @@ def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k
     c_fc. It writes one as far as its row of c_proj, at the gain of ln_f, points along the token's row of the
     head.
     """
-    read = parameter(gpt, f"h.{layer}.mlp.c_fc.weight")[:, list(neurons)].T * parameter(
-        gpt, f"h.{layer}.ln_2.weight"
-    )
-    write = parameter(gpt, f"h.{layer}.mlp.c_proj.weight")[list(neurons)] * parameter(
-        gpt, "ln_f.weight"
-    )  # (n, C)
+    fc, proj = (parameter(gpt, f"h.{layer}.mlp.{name}.weight") for name in ("c_fc", "c_proj"))
+    read = fc[:, list(neurons)].T * parameter(gpt, f"h.{layer}.ln_2.weight")  # (n, C)
+    write = proj[list(neurons)] * parameter(gpt, "ln_f.weight")  # (n, C)
     # LayerNorm subtracts the mean of its input, so that the mean of a direction is never seen.
-    reads = (read - read.mean(axis=1, keepdims=True)) @ parameter(gpt, "wte.weight").T  # (n, V)
-    writes = write @ head_weight(gpt).T
-    return NeuronTokens(top_ids(reads[:, :n_tokens], k), top_ids(writes[:, :n_tokens], k))
+    read = read - read.mean(axis=1, keepdims=True)
+    if gpt.config.tie_word_embeddings:  # one table for both
+        scores = times_table(gpt, "wte.weight", np.concatenate([read, write]))  # (2n, V)
+        reads, writes = scores[: len(read)], scores[len(read) :]
+    else:
+        reads, writes = times_table(gpt, "wte.weight", read), times_table(gpt, "lm_head.weight", write)
+    return NeuronTokens(*(to_host(top_k(each[:, :n_tokens], k)[1]) for each in (reads, writes)))

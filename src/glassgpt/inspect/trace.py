@@ -70,7 +70,6 @@ class Trace(Displayable):
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
-        self._last_chunk: tuple[int, AnyArray] | None = None  # of `logits_at`: neighbours are asked for next
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
@@ -169,12 +168,7 @@ class Trace(Displayable):
         if self._activations is None or "logits" in self._saved:
             logits: Array = self.logits[position]
             return logits
-        chunk = position // CHUNK
-        last = self._last_chunk  # read once: another thread may replace it
-        if last is None or last[0] != chunk:
-            (logits_of_chunk,) = self._activations.final_logits(slice(chunk, chunk + 1))
-            self._last_chunk = last = chunk, logits_of_chunk
-        return to_numpy(last[1][position % CHUNK])
+        return to_numpy(self._activations.logits_at(position))
 
     def p_at(self, position: int = -1) -> Array:
         """The next-token probabilities at a position, of the ids that stand for text."""
@@ -199,13 +193,22 @@ class Trace(Displayable):
 
         `ids` and `p` are (n_layer + 1, T); with `k` they are (n_layer + 1, T, k), most likely first.
         """
-        n = 1 if k is None else k
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.vocabulary.size:
-            raise SettingError(f"k is {k!r}; use an integer from 1 to {self.vocabulary.size}.")
-        ids, p = self._lens(n)
+        ids, p = self.lens_top_k(1 if k is None else k)
         if k is None:
             ids, p = ids[..., 0], p[..., 0]
         return Lens(ids, p, self.vocabulary.texts(ids))
+
+    def lens_top_k(self, k: int, first: int = 0, last: int | None = None) -> TopK:
+        """The `ids` and `p` of `lens(k)`, without the texts; of the positions `first` to `last`, if given."""
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= self.vocabulary.size:
+            raise SettingError(f"k is {k!r}; use an integer from 1 to {self.vocabulary.size}.")
+        first = check_index("position", first, len(self))
+        stop = 1 + check_index("position", len(self) - 1 if last is None else last, len(self))
+        is_part = stop - first < len(self)
+        if is_part and self._activations is not None and not any(known >= k for known in list(self._lenses)):
+            return self._compute_lens(k, slice(first, stop))
+        ids, p = self._lens(k)
+        return ids[:, first:stop], p[:, first:stop]
 
     def _lens(self, k: int) -> TopK:
         stored = next((stored for stored in list(self._lenses) if stored >= k), None)
@@ -223,14 +226,22 @@ class Trace(Displayable):
             raise UserError(
                 f"this file has fewer than {k} tokens per layer. Trace.load(path, gpt) computes more."
             )
+        found = self._lenses[k] = self._compute_lens(k, slice(0, len(self)))
+        return found
+
+    def _compute_lens(self, k: int, positions: slice) -> TopK:
+        """The lens at some positions. What an edit has not changed is taken from the trace without it."""
+        assert self._activations is not None
         other, same = (None, 0) if self._same_residuals is None else self._same_residuals
         same = min(same, self.config.n_layer)  # the last layer is the prediction itself
-        chunks = itertools.chain(self._activations.lens_logits(same), self._activations.final_logits())
+        chunks = itertools.chain(
+            self._activations.lens_logits(slice(same, None), positions),
+            self._activations.final_logits(positions.start, positions.stop),
+        )
         found = self._top_k(chunks, self.config.n_layer + 1 - same, k)
         if other is not None and same:
-            ids, p = other._lens(k)
+            ids, p = other.lens_top_k(k, positions.start, positions.stop - 1)
             found = concat_top_k((ids[:same], p[:same]), found, axis=0)
-        self._lenses[k] = found
         return found
 
     def _top_k(self, chunks: Iterable[AnyArray], n_layers: int, k: int) -> TopK:
@@ -274,9 +285,15 @@ class Trace(Displayable):
         longer._lenses, longer._token_loss = dict(self._lenses), self._token_loss
         return longer
 
+    def keep_steps(self, max_bytes: int) -> Trace:
+        """Let the first pass keep the steps inside blocks, or else the attention weights, if they are no
+        larger than this: who looks at every block does not run them twice."""
+        if self._activations is not None:
+            self._activations.keep_bytes = max_bytes
+        return self
+
     def clear_cache(self) -> None:
         """Free the activations inside blocks; they are recomputed when read again."""
-        self._last_chunk = None
         if self._activations is not None:
             self._activations.clear_cache()
 

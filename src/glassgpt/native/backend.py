@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # In the order of `Dtype` in cpp/layout.h.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
+CACHE_DTYPES = ("float32", "float16", "int8")  # int8: with a scale for every key and value vector of a head
 HALF_CACHE = ("float16", "int8", "int4")  # keys and values in float16, far finer than such weights
 
 ACTIVATIONS = {
@@ -76,24 +77,40 @@ class NativeBackend(HostArrays):
     # shipped model on two cores: 1.15 steps for 4 tokens, 1.3 for 6, 1.7 for 8, 4 for 16.
     verify_cost = (0.8, 0.1, 3, 7, 0.08, 0.2)
 
-    def __init__(self, weights: Weights, rows: int = 1, context: int | None = None) -> None:
+    def __init__(
+        self, weights: Weights, rows: int = 1, context: int | None = None, cache_dtype: str | None = None
+    ) -> None:
+        if cache_dtype is not None and cache_dtype not in CACHE_DTYPES:
+            raise SettingError(
+                f"cache_dtype {cache_dtype!r} is not one of {', '.join(CACHE_DTYPES)}. Leave it out."
+            )
         self.weights = weights
+        self.cache_dtype = weights.cache_dtype if cache_dtype is None else cache_dtype
         self.config = weights.config
         self.dtype = weights.dtype
         self.rows = rows
         self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
-        self._cache = _Cache(weights, rows, self.context)
+        self._cache = _Cache(weights, rows, self.context, self.cache_dtype)
         self._scratch: _Cache | None = None  # for scores and logits, which leave the cache alone
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        cache_dtype: str | None = None,
     ) -> NativeBackend:
-        """A backend from a file's contents, by default in the precision of the file."""
-        return cls(Weights(checkpoint, device=device, dtype=dtype))
+        """A backend from a file's contents, by default in the precision of the file.
+
+        The cache is float32, or float16 beside weights that are coarser than that. int8 takes half the memory
+        of float16, and a long context is read faster.
+        """
+        return cls(Weights(checkpoint, device=device, dtype=dtype), cache_dtype=cache_dtype)
 
     def with_rows(self, rows: int) -> NativeBackend:
-        return NativeBackend(self.weights, rows, self.context)
+        return NativeBackend(self.weights, rows, self.context, self.cache_dtype)
 
     def extend(
         self,
@@ -107,6 +124,36 @@ class NativeBackend(HostArrays):
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         return self._cache.forward(rows, positions, list(np.asarray(ids).reshape(-1, 1)), "last")
+
+    def draw_tokens(
+        self,
+        logits: np.ndarray,
+        params: Any,
+        uniform: np.ndarray,
+        edits: Any = None,
+        allowed: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What `generate.sampling.draw_tokens` draws, with all its settings, in C++: see cpp/sampling.cpp."""
+        count, vocab_size = logits.shape
+        if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
+            logits = np.ascontiguousarray(logits, np.float32)
+        alternatives = -1 if params.alternatives is None else params.alternatives
+        tokens = np.empty(count, np.int64)
+        report = np.empty((count, 1 if alternatives < 0 else 2 + 2 * alternatives))
+        uniform = np.ascontiguousarray(uniform)
+        filters = (params.typical_p, params.top_p, params.min_p)
+        library = self.weights.library
+        library.check_result(
+            library.draw(
+                self.weights.handle, count, vocab_size, logits.ctypes.data, logits.strides[0] // 4,
+                *map(_at, (uniform, params.temperature, params.top_k, *filters)),
+                0 if edits is None else edits.ids.shape[1],
+                *map(_at, (None, None, None) if edits is None else edits),
+                _at(allowed), 0 if allowed is None else allowed.shape[1],
+                alternatives, _at(tokens), _at(report),
+            )
+        )  # fmt: skip
+        return tokens, report
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         library, others = self.weights.library, ints(list(rows))
@@ -159,11 +206,12 @@ class NativeBackend(HostArrays):
         return found
 
     def fingerprint(self) -> str:
-        return self.weights.fingerprint
+        own = self.weights.fingerprint
+        return own if self.cache_dtype == self.weights.cache_dtype else f"{self.cache_dtype}-{own}"
 
     def _scratch_cache(self, rows: int) -> _Cache:
         if self._scratch is None or self._scratch.rows < rows:
-            self._scratch = _Cache(self.weights, rows, self.config.n_positions)
+            self._scratch = _Cache(self.weights, rows, self.config.n_positions, self.cache_dtype)
         return self._scratch
 
 
@@ -239,9 +287,21 @@ class Weights:
         return self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
 
     @property
+    def cache_dtype(self) -> str:
+        """Of a cache that nobody chose another for."""
+        return "float16" if self.dtype in HALF_CACHE else "float32"
+
+    @property
     def n_bytes(self) -> int:
         """Of the matrices, as every step of a single text reads them."""
         return int(self.library.bytes(self.handle))
+
+    def machine_limits(self, n_bytes: int = 2**28) -> tuple[float, float]:
+        """Bytes a second that this machine's memory is read at, and integer operations a second on bytes (a
+        product and a sum are two), both by as many threads as the engine has."""
+        limits = np.zeros(2)
+        self.library.check_result(self.library.limits(self.handle, n_bytes, doubles_at(limits)))
+        return float(limits[0]), float(limits[1])
 
     def _set(self, name: str, checkpoint: Checkpoint) -> None:
         """Hand one tensor to the engine; biases go with their matrices."""
@@ -325,11 +385,11 @@ def stored_dtype(checkpoint: Checkpoint) -> str:
 class _Cache:
     """The keys and values of some rows, and the calls that read and write them."""
 
-    def __init__(self, weights: Weights, rows: int, context: int) -> None:
+    def __init__(self, weights: Weights, rows: int, context: int, dtype: str) -> None:
         self.weights, self.rows = weights, rows
         self.padded = -(-weights.config.vocab_size // _PANEL) * _PANEL
         library = weights.library
-        self.handle = library.new_cache(weights.handle, rows, context, weights.dtype in HALF_CACHE)
+        self.handle = library.new_cache(weights.handle, rows, context, DTYPES.index(dtype))
         if not self.handle:
             raise UserError(f"the native engine: {library.error().decode()}")
         weakref.finalize(self, library.delete_cache, self.handle)
@@ -348,6 +408,36 @@ class _Cache:
             )
         )  # fmt: skip
         return None if wanted == "none" else out[:, : weights.config.vocab_size]
+
+    def draw_tokens(
+        self,
+        logits: np.ndarray,
+        params: Any,
+        uniform: np.ndarray,
+        edits: Any = None,
+        allowed: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What `generate.sampling.draw_tokens` draws, with all its settings, in C++: see cpp/sampling.cpp."""
+        count, vocab_size = logits.shape
+        if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
+            logits = np.ascontiguousarray(logits, np.float32)
+        alternatives = -1 if params.alternatives is None else params.alternatives
+        tokens = np.empty(count, np.int64)
+        report = np.empty((count, 1 if alternatives < 0 else 2 + 2 * alternatives))
+        uniform = np.ascontiguousarray(uniform)
+        filters = (params.typical_p, params.top_p, params.min_p)
+        library = self.weights.library
+        library.check_result(
+            library.draw(
+                self.weights.handle, count, vocab_size, logits.ctypes.data, logits.strides[0] // 4,
+                *map(_at, (uniform, params.temperature, params.top_k, *filters)),
+                0 if edits is None else edits.ids.shape[1],
+                *map(_at, (None, None, None) if edits is None else edits),
+                _at(allowed), 0 if allowed is None else allowed.shape[1],
+                alternatives, _at(tokens), _at(report),
+            )
+        )  # fmt: skip
+        return tokens, report
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         library, others = self.weights.library, ints(list(rows))
@@ -371,6 +461,11 @@ class _Cache:
             )
         )  # fmt: skip
         return logprobs, likeliest, allowed
+
+
+def _at(values: np.ndarray | None) -> int | None:
+    """The address of a contiguous array."""
+    return None if values is None else values.ctypes.data
 
 
 def _flat(tokens: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

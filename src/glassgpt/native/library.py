@@ -50,6 +50,24 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_void_p, c_int, _INTS, _INTS, _INTS, _INTS, _INTS, _INTS, c_int, _DOUBLES, _INTS, _INTS],
     ),
+    "limits": (c_int, [c_void_p, c_int64, _DOUBLES]),
+    "draw": (
+        c_int,
+        [
+            c_void_p,
+            c_int,
+            c_int,
+            c_void_p,
+            c_int64,
+            *[c_void_p] * 6,
+            c_int,
+            *[c_void_p] * 4,
+            c_int64,
+            c_int,
+            c_void_p,
+            c_void_p,
+        ],
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from glassgpt.http.middleware import SecurityMiddleware
 from glassgpt.serve import page, routes
 from glassgpt.serve.auth import ApiKeyMiddleware
 from glassgpt.serve.models import ModelPool
+from glassgpt.serve.overload import OverloadMiddleware
 from glassgpt.serve.settings import ServerSettings
 from glassgpt.serve.state import ServerState
 
@@ -50,6 +51,7 @@ def make_app(
     app.include_router(page.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     # The last one added is the first that a request meets.
+    app.add_middleware(OverloadMiddleware, state=state)
     if settings.explorer:
         app.add_middleware(page.ExplorerMiddleware, state=state)
     if settings.api_key is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import anyio.to_thread
 from starlette.types import Receive
 
 from glassgpt.errors import UserError
@@ -270,18 +271,23 @@ class Completion:
         self._outcome = "error"
 
     async def __aenter__(self) -> Completion:
+        await self._compile()
         try:
             self.model.service.submit(self.jobs)
         except QueueFullError as full:
-            self.state.metrics.requests.labels(self.model.name, "rejected").inc()
-            raise ApiError(
-                429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full"
-            ) from None
+            raise self.state.refuse(self.model.name, full) from None
         loop = asyncio.get_running_loop()
         self._watch = loop.create_task(self._watch_client())
         self._timer = loop.call_later(self.state.settings.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
         self.state.begin(self)
         return self
+
+    async def _compile(self) -> None:
+        """Compile grammars in a thread, one at a time: neither the event loop nor the engine waits for it."""
+        if any(job.settings.constraint is not None for job in self.jobs):
+            await anyio.to_thread.run_sync(
+                self.model.service.compile, self.jobs, limiter=self.state.compiling
+            )
 
     async def __aexit__(self, *error: object) -> None:
         if self._left:

@@ -25,6 +25,7 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
+from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
@@ -120,12 +121,15 @@ class Worker:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         part = Part(**row)
-        texts = read_part(part, self.column)
-        found = self.score_texts(texts) if self.score else self.complete(texts, part.first)
+        try:
+            texts = read_part(part, self.column)
+            found = self.score_texts(texts) if self.score else self.complete(texts, part.first)
+        except UserError as error:  # as a result: Ray would wrap it in pages of its own
+            return {"rows": 0, "error": str(error)}
         lines = [json.dumps({"row": part.first + i, **each}) for i, each in enumerate(found)]
         with atomic_write(part.target) as path:
             path.write_text("".join(line + "\n" for line in lines), "utf-8")
-        return {"rows": len(texts)}
+        return {"rows": len(texts), "error": ""}
 
     def complete(self, texts: list[str], first: int) -> list[dict[str, Any]]:
         changes = [{"seed": self.seed + first + number, **self.settings} for number in range(len(texts))]
@@ -193,6 +197,10 @@ def run(
     """Compute what is missing; the number of rows computed now, and of parts that were there already."""
     import ray
 
+    check_whole("rows", rows, 1, 10**9)
+    check_whole("workers", workers, 1, 100_000)
+    if not source.is_file():
+        raise SettingError(f"{source} does not exist. Give a .jsonl or a .parquet file.")
     out.mkdir(parents=True, exist_ok=True)
     check_same_settings(
         out, {"source": source.name, "model": model, "column": column, "score": score, "rows": rows,
@@ -210,7 +218,11 @@ def run(
         num_cpus=cpus,
         num_gpus=gpus,
     )
-    return int(done.sum("rows") or 0), len(parts) - len(missing)
+    found = done.take_all()  # a line for each part
+    wrong = next((each["error"] for each in found if each["error"]), None)
+    if wrong is not None:
+        raise SettingError(wrong)
+    return sum(each["rows"] for each in found), len(parts) - len(missing)
 
 
 def main() -> None:
@@ -238,21 +250,9 @@ def main() -> None:
         del args["max_new_tokens"], args["temperature"]
     try:
         rows, there = run(args.pop("source").resolve(), args.pop("out").resolve(), **args)
-    except Exception as error:
-        message = find_message(error)
-        if message is None:
-            raise
-        sys.exit(f"glassgpt: {message}")
+    except UserError as error:
+        sys.exit(f"glassgpt: {error}")
     print(f"{rows} rows computed; {there} parts were there already")
-
-
-def find_message(error: BaseException | None) -> str | None:
-    """What a user's mistake is, also if it was found by a worker and wrapped by Ray; None for a bug."""
-    while error is not None:
-        if isinstance(error, UserError):
-            return str(error)
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class ServerSettings:
             check_whole("max_batch_size", self.max_batch_size, 1, 4096)
         check_whole("max_queue", self.queue.max_requests, 0, 1_000_000)
         check_whole("max_queue_tokens", self.queue.max_tokens, 0, 10**12)
+        check_number("max_wait", self.queue.max_wait, 0, 10**6, "seconds; 30 is usual")
         check_number("timeout", self.timeout, 0, 10**6, "seconds; 600 is usual", above=True)
         check_number("keep_minutes", self.keep_minutes, 0, 10**6, "10 is usual")
         if self.log not in LOGS:

@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
+import anyio
 from fastapi import Depends, Request
 
+from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.completions import Completion, Delivery
 from glassgpt.serve.metrics import Metrics
@@ -33,6 +35,7 @@ class ServerState:
         self.draining = False
         self.failed: BaseException | None = None  # why a model could not be loaded
         self.on_failure: Callable[[], None] = lambda: None
+        self.compiling = anyio.CapacityLimiter(1)  # threads that compile grammars
         self._idle = asyncio.Event()
         self._idle.set()
         self._delivery: Delivery | None = None
@@ -58,6 +61,11 @@ class ServerState:
             )  # fmt: skip
         if not self.pool.ready:
             raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
+
+    def refuse(self, model: str, full: QueueFullError) -> ApiError:
+        """The error for a request that would have to wait too long."""
+        self.metrics.requests.labels(model, "rejected").inc()
+        return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
     @contextmanager
     def admit(self) -> Iterator[None]:

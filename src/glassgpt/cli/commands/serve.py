@@ -47,6 +47,9 @@ def command(
     max_batch_size: Annotated[
         int | None, flag("sequences computed together", "N", default="16 on a CPU, 64 on a GPU")
     ] = None,
+    max_wait: Annotated[
+        float, flag("seconds that a request may have to wait; one that would wait longer gets 429", "S")
+    ] = 30,
     max_queue: Annotated[int, flag("prompts that may wait; further ones get 429", "N")] = 256,
     max_queue_tokens: Annotated[
         int, flag("tokens that these may take, of prompts and of completions", "N")
@@ -104,7 +107,7 @@ def command(
         host=host,
         api_key=os.environ.get("GLASSGPT_API_KEY") if api_key is None else api_key,
         max_batch_size=max_batch_size,
-        queue=QueueLimits(max_queue, max_queue_tokens),
+        queue=QueueLimits(max_queue, max_queue_tokens, max_wait),
         timeout=timeout,
         max_model_memory=None if max_model_memory is None else int(max_model_memory * 1e9),
         cors_origins=cors_origin,

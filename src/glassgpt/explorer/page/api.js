@@ -5,6 +5,8 @@ import { respond } from "./offline.js";
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
+/** Requests that go out as one; as in schemas.py. */
+const MAX_TOGETHER = 32;
 
 /** An error response. */
 export class ApiError extends Error {
@@ -21,7 +23,7 @@ const offline = readOffline();
 /** @type {Map<string, unknown>} responses, the most recently used last: those about a trace never change */
 const cached = new Map();
 
-/** @type {Map<string, AbortController>} the pending request of each slot */
+/** @type {Map<string, {key: string, controller: AbortController, response: Promise<unknown>}>} the pending request of each slot */
 const slots = new Map();
 
 /** @type {Map<string, Promise<unknown>>} pending requests without a slot, shared by all callers */
@@ -75,6 +77,48 @@ function store(key, response) {
   if (cached.size > MAX_CACHED) cached.delete(/** @type {string} */ (cached.keys().next().value));
 }
 
+/** @typedef {{path: string, resolve: (found: any) => void, reject: (error: unknown) => void, signal: AbortSignal}} Waiting */
+
+/** @type {Waiting[]} GETs that views have asked for in one turn: they are sent together */
+let together = [];
+
+/** The response to a GET, in one request with the others of this turn. @param {string} path @param {AbortSignal} signal @returns {Promise<any>} */
+function getTogether(path, signal) {
+  return new Promise((resolve, reject) => {
+    if (together.length === 0) queueMicrotask(sendTogether);
+    together.push({ path, resolve, reject, signal });
+  });
+}
+
+async function sendTogether() {
+  const aborted = new DOMException("a newer request took its place", "AbortError");
+  for (const { signal, reject } of together) if (signal.aborted) reject(aborted);
+  const asked = together.filter(({ signal }) => !signal.aborted).slice(0, MAX_TOGETHER);
+  together = together.filter(({ signal }) => !signal.aborted).slice(MAX_TOGETHER);
+  if (together.length > 0) queueMicrotask(sendTogether);
+  const controller = new AbortController();
+  // The request as a whole is in vain only when nobody waits for any part of it.
+  for (const { signal, reject } of asked) {
+    signal.addEventListener("abort", () => {
+      reject(aborted);
+      if (asked.every((one) => one.signal.aborted)) controller.abort();
+    });
+  }
+  try {
+    if (asked.length === 0) return;
+    if (asked.length === 1) return asked[0].resolve(await (await send(asked[0].path, undefined, controller.signal)).json());
+    const found = await (await send("/batch", { requests: asked.map(({ path }) => path) }, controller.signal)).json();
+    asked.forEach(({ resolve, reject }, i) => (found[i]?.status === 200 ? resolve(found[i].body) : reject(failed(found[i]?.status ?? 0, found[i]?.body))));
+  } catch (error) {
+    for (const { reject } of asked) reject(error);
+  }
+}
+
+/** @param {number} status @param {any} body of the response */
+function failed(status, body) {
+  return new ApiError(body?.error?.message ?? `The server responded with status ${status}.`, status);
+}
+
 /** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
 async function send(path, body, signal) {
   /** @type {RequestInit} */
@@ -88,14 +132,15 @@ async function send(path, body, signal) {
     throw new ApiError("The server does not respond. Is `glassgpt explore` still running?");
   }
   if (response.ok) return response;
-  const failure = await response.json().catch(() => null);
-  throw new ApiError(failure?.error?.message ?? `The server responded with status ${response.status}.`, response.status);
+  throw failed(response.status, await response.json().catch(() => null));
 }
 
 /** @param {string} path @param {unknown} body @param {{slot?: string}} options @returns {Promise<any>} */
 async function request(path, body, { slot }) {
-  if (slot !== undefined) slots.get(slot)?.abort();
   const key = keyOf(path, body);
+  const before = slot === undefined ? undefined : slots.get(slot);
+  if (before?.key === key) return before.response;
+  before?.controller.abort();
   const known = cached.get(key) ?? (offline && decode(respond(offline, key)));
   if (known !== undefined && known !== null) {
     store(key, known);
@@ -104,8 +149,9 @@ async function request(path, body, { slot }) {
   if (offline) throw new ApiError(path === "/trace" ? "This exported page has one text only. Start `glassgpt explore` for more." : "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.");
   const controller = new AbortController();
   if (slot !== undefined) {
-    slots.set(slot, controller);
-    return fetchAndStore(key, path, body, controller.signal);
+    const response = fetchAndStore(key, path, body, controller.signal).finally(() => slots.get(slot)?.controller === controller && slots.delete(slot));
+    slots.set(slot, { key, controller, response });
+    return response;
   }
   const asked = pending.get(key) ?? fetchAndStore(key, path, body, controller.signal).finally(() => pending.delete(key));
   pending.set(key, asked);
@@ -115,7 +161,7 @@ async function request(path, body, { slot }) {
 /** @param {string} key @param {string} path @param {unknown} body @param {AbortSignal} signal */
 async function fetchAndStore(key, path, body, signal) {
   try {
-    const found = decode(await (await send(path, body, signal)).json());
+    const found = decode(body === undefined ? await getTogether(path, signal) : await (await send(path, body, signal)).json());
     store(key, found);
     return found;
   } catch (error) {

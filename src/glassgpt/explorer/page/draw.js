@@ -62,9 +62,16 @@ export function ramp(from, kind, to) {
   return el("div", { class: "shades" }, from, el("span", { class: `ramp ${kind}`, "aria-hidden": "true" }), to);
 }
 
+/** @type {Map<string, string>} the colours of the theme that were asked for: reading one makes the browser compute all styles */
+const colours = new Map();
+
 /** A colour of the current theme. @param {string} name such as "ink" */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const known = colours.get(name);
+  if (known !== undefined) return known;
+  const found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  if (found) colours.set(name, found);
+  return found;
 }
 
 /** @typedef {[number, number, number]} Rgb */
@@ -83,6 +90,7 @@ const tables = new Map();
 
 /** Clear the cache when the theme changes. */
 export function resetColours() {
+  colours.clear();
   tables.clear();
 }
 

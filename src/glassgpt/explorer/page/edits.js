@@ -64,29 +64,63 @@ function resolveSources() {
   return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
 }
 
-/** The lens of a run with edits, and which run it is. @type {{key: string, lens: Lens} | null} */
-let edited = null;
+/** The run with edits whose lens is shown: its body, and the columns that are known of it. @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens, known: Set<number>} | null} */
+let run = null;
+/** The columns that the tower shows. @type {[number, number]} */
+let columns = [0, 0];
 
-/** The effect on the next token first, then the tower: its lens takes longer, and is the same for all tokens. */
+/** The effect on the next token, and the lens of the columns in sight; both are asked for at once, and the effect comes first. */
 async function updateIntervention() {
   const { trace } = store;
   const edits = resolveSources();
   if (!trace || !edits || edits.length === 0) {
+    run = null;
     if (store.intervention || store.problem) store.update({ intervention: null, problem: "" }, "intervention");
     return;
   }
   const body = { id: trace.id, edits };
   const key = JSON.stringify(body);
+  const layers = trace.lens.ids.length;
+  const rows = () => Array.from({ length: layers }, () => []);
+  if (run?.key !== key) run = { key, body, lens: { ids: rows(), texts: rows(), p: rows() }, known: new Set() };
   try {
-    const found = await api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
-    store.update({ intervention: { ...found, lens: edited?.key === key ? edited.lens : null }, problem: "" }, "intervention");
-    if (edited?.key === key) return;
-    const { lens } = await api.post("/intervene", { ...body, only: "lens" }, { slot: "intervene" });
-    edited = { key, lens };
-    if (store.intervention) store.update({ intervention: { ...store.intervention, lens } }, "intervention");
+    const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
+    void loadColumns();
+    const found = await effect;
+    if (run?.key === key) store.update({ intervention: { ...found, lens: run.known.size > 0 ? run.lens : null }, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
     store.update({ intervention: null, problem: messageOf(error) }, "intervention");
+  }
+}
+
+/** The tower shows other columns: with edits, their lens is computed now. @param {number} first @param {number} last */
+export function showColumns(first, last) {
+  columns = [first, last];
+  if (store.intervention?.lens) void loadColumns();
+}
+
+async function loadColumns() {
+  const current = run;
+  const count = store.trace?.tokens.length ?? 0;
+  if (!current) return;
+  const missing = [];
+  for (let token = columns[0]; token <= Math.min(columns[1], count - 1); token++) if (!current.known.has(token)) missing.push(token);
+  if (missing.length === 0) return;
+  try {
+    const body = { ...current.body, first: missing[0], last: missing[missing.length - 1], only: "lens" };
+    const { first, lens } = await api.post("/intervene", body, { slot: "intervene-lens" });
+    if (run !== current) return;
+    for (const name of /** @type {const} */ (["ids", "texts", "p"])) {
+      lens[name].forEach((/** @type {any[]} */ row, /** @type {number} */ layer) => row.forEach((value, i) => (current.lens[name][layer][first + i] = value)));
+    }
+    for (let token = body.first; token <= body.last; token++) current.known.add(token);
+    // Another object, so that it is seen to have changed.
+    current.lens = { ...current.lens };
+    if (store.intervention) store.update({ intervention: { ...store.intervention, lens: current.lens } }, "intervention");
+    void loadColumns(); // the tower may have been scrolled meanwhile
+  } catch (error) {
+    if (!isAbort(error)) store.update({ problem: messageOf(error) }, "intervention");
   }
 }
 

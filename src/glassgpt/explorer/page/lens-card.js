@@ -28,12 +28,10 @@ export class LensCard {
     const { token } = store.cursor;
     const { pin } = store.get();
     const plain = `/trace/${trace.id}/lens?position=${token}`;
-    const known = api.peek(plain);
-    const path = pin !== null && known && !(pin in known.ranks) ? `${plain}&token=${pin}` : plain;
+    const path = pin === null || api.offline ? plain : `${plain}&token=${pin}`; // an exported page has the ranks of all that is listed
     if (path === this.#asked && this.#found) return this.#show(this.#found);
     void load(api.get(path, { slot: "lens" }), (/** @type {LensColumn} */ found) => {
       [this.#found, this.#asked] = [found, path];
-      if (pin !== null && !(pin in found.ranks) && !path.includes("&token") && !api.offline) return this.render(load); // its ranks are one more request
       this.#show(found);
     });
   }

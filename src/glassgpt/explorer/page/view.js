@@ -6,22 +6,41 @@ import { onHover } from "./hover.js";
 import { viewToSVG } from "./view-to-svg.js";
 import { store } from "./store.js";
 
+/** @type {Map<GlassView, Set<Topic>>} the views to render in the next frame, with what has changed for each */
+const waiting = new Map();
+
+/** Render them in one go, so that what they ask the server for goes out together. */
+function renderAll() {
+  const views = [...waiting];
+  waiting.clear();
+  for (const [view, changed] of views) {
+    try {
+      if (store.trace && view.isConnected) view.render(changed);
+    } catch (error) {
+      reportError(error); // the other views are shown all the same
+    }
+  }
+}
+
+/** @param {GlassView} view @param {Set<Topic>} changed */
+function schedule(view, changed) {
+  if (waiting.size === 0) requestAnimationFrame(renderAll);
+  waiting.set(view, new Set([...(waiting.get(view) ?? []), ...changed]));
+}
+
 /** A view: `build` fills it once, `render` updates it from the store after changes of the topics in `wants`. */
 export class GlassView extends HTMLElement {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "theme"];
   /** Where a view shows errors. */
   problem = el("p", { class: "problem", role: "alert" });
-  /** @type {Set<Topic>} changes since the last render */
-  #changed = new Set();
   /** @type {() => void} */
   #stop = () => {};
-  #frame = 0;
 
   connectedCallback() {
     if (!this.firstChild) this.build();
     this.#stop = store.subscribe((changed) => {
-      if (this.wants.some((topic) => changed.has(topic))) this.#schedule(changed);
+      if (this.wants.some((topic) => changed.has(topic))) schedule(this, changed);
     });
     document.addEventListener("glass-theme", this.#onTheme);
     if (store.trace) this.render(new Set(/** @type {Topic[]} */ ([...this.wants, "theme"])));
@@ -29,23 +48,11 @@ export class GlassView extends HTMLElement {
 
   disconnectedCallback() {
     this.#stop();
-    cancelAnimationFrame(this.#frame);
-    this.#frame = 0;
+    waiting.delete(this);
     document.removeEventListener("glass-theme", this.#onTheme);
   }
 
-  #onTheme = () => this.#schedule(new Set(/** @type {Topic[]} */ (["theme"])));
-
-  /** @param {Set<Topic>} changed */
-  #schedule(changed) {
-    for (const topic of changed) this.#changed.add(topic);
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
-      const all = this.#changed;
-      this.#changed = new Set();
-      if (store.trace) this.render(all);
-    });
-  }
+  #onTheme = () => schedule(this, new Set(/** @type {Topic[]} */ (["theme"])));
 
   /**
    * Use a response when it arrives, or show its error. What is shown meanwhile, or after an error, belongs to what

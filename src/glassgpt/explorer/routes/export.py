@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message
 
-from glassgpt.explorer.dependencies import API, PAGE, ExplorerDep
+from glassgpt.explorer.dependencies import PAGE, ExplorerDep
+from glassgpt.explorer.routes.batch import call_api
 from glassgpt.explorer.schemas import ExportRequest
 from glassgpt.explorer.traces import CachedTrace, attention_scale
 from glassgpt.http.errors import ApiError
@@ -66,9 +66,11 @@ async def export(body: ExportRequest, request: Request, explorer: ExplorerDep) -
     )
     responses: dict[str, Any] = {}
     for key in dict.fromkeys([*initial_requests(body, cached), *body.requests]):
-        found = await call_api(request.app, key)
-        if found is not None:
-            responses[key] = found
+        # The file cannot compute ranks: it has those of all tokens that the cells list.
+        is_lens = re.fullmatch(r"/trace/\w+/lens\?position=\d+", key) is not None
+        status, content = await call_api(request.app, f"{key}&ranks=true" if is_lens else key)
+        if status == 200:
+            responses[key] = json.loads(content)
     activations = await explorer.worker.run(lambda: activations_json(cached), request)
     html_file = bundle_page(PAGE, {"hash": body.hash, "responses": responses, **activations})
     return Response(
@@ -120,45 +122,6 @@ def canonical(body: Any) -> str:
     if isinstance(body, list):
         return "[" + ",".join(map(canonical, body)) + "]"
     return json.dumps(body, ensure_ascii=False)
-
-
-async def call_api(app: ASGIApp, key: str) -> Any | None:
-    """The response to a request of the page ("/path?query" or "/path {body}"), or None if it failed."""
-    url, space, body = key.partition(" ")
-    path, _, query = url.partition("?")
-    if path in ("/generate", "/export"):
-        return None
-    scope = {
-        "type": "http",
-        "method": "POST" if space else "GET",
-        "path": API + path,
-        "raw_path": (API + path).encode(),
-        "query_string": query.encode(),
-        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("localhost", 80),
-    }
-    status, chunks, sent = 0, [], False
-
-    async def receive() -> Message:
-        nonlocal sent
-        if sent:
-            import anyio
-
-            await anyio.sleep_forever()
-        sent = True
-        return {"type": "http.request", "body": body.encode("utf-8", "replace"), "more_body": False}
-
-    async def send(message: Message) -> None:
-        nonlocal status
-        if message["type"] == "http.response.start":
-            status = message["status"]
-        else:
-            chunks.append(message.get("body", b""))
-
-    await app(scope, receive, send)
-    return json.loads(b"".join(chunks)) if status == 200 else None
 
 
 def activations_json(cached: CachedTrace) -> dict[str, Any]:

@@ -37,8 +37,22 @@ def intervene_json(cached: CachedTrace, body: InterveneRequest, traces: TraceCac
     """The text with edits, compared with the text without: at one position, and all over the tower."""
     position = cached.check_position(len(cached.trace) - 1 if body.position is None else body.position)
     found = traces.intervene(cached, body.edits_as_dicts()).at(position)
-    return ({} if body.only == "lens" else next_token_json(cached, found)) | (
-        {} if body.only == "next" else tower_json(cached, found)
+    if body.only == "next":
+        return next_token_json(cached, found)
+    columns = {
+        "first": cached.check_position(0 if body.first is None else body.first),
+        "last": cached.check_position(len(cached.trace) - 1 if body.last is None else body.last),
+    }
+    if body.only == "lens":
+        return columns | {"lens": columns_json(cached, found, **columns)}
+    return (
+        next_token_json(cached, found)
+        | columns
+        | {
+            "logits_before": encode_array(found.logits_before[: cached.model.n_tokens]),
+            "kl_per_token": found.kl_per_token,
+            "lens": columns_json(cached, found, **columns),
+        }
     )
 
 
@@ -46,7 +60,6 @@ def next_token_json(cached: CachedTrace, found: Intervention) -> dict[str, Any]:
     size = cached.model.n_tokens
     return {
         "logits": encode_array(found.logits[:size]),
-        "logits_before": encode_array(found.logits_before[:size]),
         "kl": found.kl,
         "changes": [
             {"id": each.id, "text": cached.model.text(each.id), "before": each.before, "after": each.after}
@@ -55,8 +68,12 @@ def next_token_json(cached: CachedTrace, found: Intervention) -> dict[str, Any]:
     }
 
 
-def tower_json(cached: CachedTrace, found: Intervention) -> dict[str, Any]:
-    return {"kl_per_token": found.kl_per_token, "lens": lens_json(cached.model, found.lens())}
+def columns_json(cached: CachedTrace, found: Intervention, first: int, last: int) -> dict[str, Any]:
+    """The lens of some columns of the tower: those that can be seen."""
+    if first > last:
+        raise ApiError(422, f"last: {last} is before the first position, {first}.", "last")
+    ids, p = found.after.lens_top_k(1, first, last)
+    return lens_json(cached.model, ids[..., 0], p[..., 0])
 
 
 def attribute_json(cached: CachedTrace, body: AttributeRequest) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
 from glassgpt.explorer.telling import telling_json
-from glassgpt.explorer.traces import CachedTrace, lens_json, max_tokens, trace_json
+from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
 from glassgpt.inspect.readout import head_weight, lens_column, neuron_tokens
@@ -22,7 +22,6 @@ from glassgpt.inspect.taps import BLOCK_STEPS, EMBEDDING_STEPS
 
 router = APIRouter()
 
-LENS_TOP = 5  # the tokens of an opened cell of the tower
 NEURONS = 8  # of a block, listed at a position
 MAX_ROWS = 16  # of the head, in one response
 MAX_ALL_PATTERNS = 256  # tokens: of a longer text, the patterns of all blocks together are too large
@@ -83,9 +82,17 @@ async def get_embedding(id: str, position: Index, request: Request, explorer: Ex
 
 @router.get("/trace/{id}/lens")
 async def get_lens_column(
-    id: str, position: Index, request: Request, explorer: ExplorerDep, token: Index | None = None
+    id: str,
+    position: Index,
+    request: Request,
+    explorer: ExplorerDep,
+    token: Index | None = None,
+    ranks: bool = False,
 ) -> Response:
-    return await explorer.respond(request, lambda: lens_column_json(explorer.traces[id], position, token))
+    def work() -> Any:
+        return lens_column_json(explorer.traces[id], position, token, ranks)
+
+    return await explorer.respond(request, work)
 
 
 @router.get("/trace/{id}/scores")
@@ -173,13 +180,15 @@ def embedding_json(cached: CachedTrace, position: int) -> dict[str, Any]:
     return {"wpe": np.zeros_like(rows["wte"])} | rows
 
 
-def lens_column_json(cached: CachedTrace, position: int, token: int | None) -> dict[str, Any]:
-    """The five most likely tokens of every cell of a column, and the rank of each of them in all cells."""
+def lens_column_json(
+    cached: CachedTrace, position: int, token: int | None, all_ranks: bool
+) -> dict[str, Any]:
+    """The five most likely tokens of every cell of a column, and the rank of one of them, or of all."""
     position = cached.check_position(position)
     tokens = [] if token is None else [cached.check_token(token)]
-    found = lens_column(cached.gpt, cached.trace, position, LENS_TOP, tokens)
+    found = lens_column(cached.gpt, cached.trace, position, LENS_TOP, None if all_ranks else tokens)
     return {
-        **lens_json(cached.model, found),
+        **lens_json(cached.model, found.ids, found.p),
         "ranks": {str(each): ranks for each, ranks in zip(found.tokens, found.ranks.tolist(), strict=True)},
     }
 
@@ -197,19 +206,31 @@ def neurons_json(cached: CachedTrace, layer: int, position: int) -> dict[str, An
     layer, position = cached.check_layer(layer), cached.check_position(position)
     active = cached.trace[f"h.{layer}.mlp.gelu"]  # (T, M)
     neurons = np.argsort(-np.abs(active[position]), kind="stable")[:NEURONS].tolist()
-    found = neuron_tokens(cached.gpt, layer, neurons, cached.model.n_tokens)
+    found = known_neurons(cached, layer, neurons)
     text = cached.model.text
     return {
         "neurons": [
             {
                 "neuron": neuron,
-                "reads": [text(int(token)) for token in reads],
-                "writes": [text(int(token)) for token in writes],
+                "reads": [text(token) for token in found[neuron][0]],
+                "writes": [text(token) for token in found[neuron][1]],
                 "activations": np.ascontiguousarray(active[:, neuron]),
             }
-            for neuron, reads, writes in zip(neurons, found.reads, found.writes, strict=True)
+            for neuron in neurons
         ]
     }
+
+
+def known_neurons(
+    cached: CachedTrace, layer: int, neurons: list[int]
+) -> dict[int, tuple[list[int], list[int]]]:
+    """What neurons read and write: the same in every text, so that each is computed once."""
+    known = cached.model.neurons.setdefault((cached.checkpoint, layer), {})
+    missing = [neuron for neuron in neurons if neuron not in known]
+    if missing:
+        found = neuron_tokens(cached.gpt, layer, missing, cached.model.n_tokens)
+        known.update(zip(missing, zip(found.reads.tolist(), found.writes.tolist(), strict=True), strict=True))
+    return known
 
 
 def final_json(cached: CachedTrace, position: int, tokens: list[int]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 // The C functions that Python calls through ctypes. Each returns 0, or -1 with a message for `glassgpt_error`.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -225,9 +226,10 @@ API int glassgpt_check(void* handle) {
 
 API int64_t glassgpt_bytes(void* handle) { return int64_t(static_cast<Handle*>(handle)->model.n_bytes()); }
 
-API void* glassgpt_new_cache(void* handle, int rows, int context, int half) {
+// dtype: FLOAT32, FLOAT16 or INT8
+API void* glassgpt_new_cache(void* handle, int rows, int context, int dtype) {
     Cache* cache = nullptr;
-    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, half != 0); });
+    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, dtype); });
     return cache;
 }
 
@@ -263,5 +265,35 @@ API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, co
         h.engine.score(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
                        {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
         h.check();
+    });
+}
+
+// limits: bytes a second read from memory, products and sums of bytes a second.
+API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        limits[0] = h.engine.read_bandwidth(size_t(std::max<int64_t>(n_bytes, 0)));
+        limits[1] = h.engine.int8_peak();
+    });
+}
+
+// Arrays have an element, or a row, for each row of the logits; typical_p, top_p, min_p, edit_ids and allowed may be null.
+API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, int64_t ld, const double* uniform,
+                      const double* temperature, const int64_t* top_k, const double* typical_p, const double* top_p,
+                      const double* min_p, int n_edits, const int64_t* edit_ids, const float* edit_scale,
+                      const float* edit_shift, const uint32_t* allowed, int64_t ld_allowed, int alternatives, int64_t* tokens,
+                      double* report) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        std::vector<Draws::Row> rows;
+        for (int i = 0; i < n; i++)
+            rows.push_back({temperature[i], typical_p ? typical_p[i] : INFINITY, top_p ? top_p[i] : INFINITY,
+                            min_p ? min_p[i] : 0.0, uniform[i], int(top_k[i])});
+        h.engine.draw({n, vocab_size, logits, ld, rows.data(), n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
+                       alternatives, tokens, report});
     });
 }

@@ -90,35 +90,41 @@ Model::Model(const Shape& s) : shape(s) {
     layers.resize(size_t(s.n_layer));
 }
 
-Cache::Cache(const Model& model, int rows_, int context_, bool half_)
-    : rows(rows_), context(context_), half(half_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
+Cache::Cache(const Model& model, int rows_, int context_, int dtype_)
+    : rows(rows_), context(context_), dtype(dtype_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
       d_head(model.d_head), d_padded(model.d_padded) {
     if (rows < 1 || rows > 1 << 16 || context < 1 || context > model.shape.n_positions)
         throw Error("a cache needs 1 to 65,536 rows, and no more positions than the model");
+    if (dtype != FLOAT32 && dtype != FLOAT16 && dtype != INT8) throw Error("a cache is float32, float16 or int8");
     blocks = int(round_up(context, 16) / 16);
-    const size_t element = half ? 2 : 4;
-    key_bytes = size_t(blocks) * 16 * size_t(d_head) * element;
-    value_bytes = size_t(blocks) * 16 * size_t(d_padded) * element;
-    head_bytes = size_t(round_up(int64_t(key_bytes + value_bytes), 64));
+    element = dtype == FLOAT32 ? 4 : dtype == FLOAT16 ? 2 : 1;
+    key_bytes = size_t(blocks) * 16 * size_t(d_head * element);
+    value_bytes = size_t(blocks) * 16 * size_t(d_padded * element);
+    scale_bytes = dtype == INT8 ? size_t(blocks) * 16 * sizeof(float) : 0;
+    head_bytes = size_t(round_up(int64_t(key_bytes + value_bytes + 2 * scale_bytes), 64));
     memory = Memory(head_bytes * size_t(n_layer) * size_t(n_head) * size_t(rows));
 }
 
 HeadCache Cache::head(int layer, int row, int head) const {
     uint8_t* at = memory.as() + head_bytes * ((size_t(row) * n_layer + layer) * n_head + head);
-    return {at, at + key_bytes};
+    float* scales = reinterpret_cast<float*>(at + key_bytes + value_bytes);
+    return {dtype, d_head, d_padded, at, at + key_bytes, scales, scales + scale_bytes / sizeof(float)};
 }
 
 void Cache::copy(int source, int target, int length) {
     if (source < 0 || source >= rows || target < 0 || target >= rows || length < 0 || length > context)
         throw Error("copy: no such row or length");
     if (source == target) return;
-    const size_t element = half ? 2 : 4;
-    const size_t some_keys = size_t(round_up(length, 16)) * d_head * element;
-    const size_t some_values = size_t(length) * d_padded * element;
+    const size_t some_keys = size_t(round_up(length, 16)) * size_t(d_head * element);
+    const size_t some_values = size_t(length) * size_t(d_padded * element);
+    const size_t some_scales = dtype == INT8 ? size_t(length) * sizeof(float) : 0;
     for (int layer = 0; layer < n_layer; layer++)
         for (int h = 0; h < n_head; h++) {
-            memcpy(head(layer, target, h).keys, head(layer, source, h).keys, some_keys);
-            memcpy(head(layer, target, h).values, head(layer, source, h).values, some_values);
+            const HeadCache from = head(layer, source, h), to = head(layer, target, h);
+            memcpy(to.keys, from.keys, some_keys);
+            memcpy(to.values, from.values, some_values);
+            memcpy(to.key_scale, from.key_scale, some_scales);
+            memcpy(to.value_scale, from.value_scale, some_scales);
         }
 }
 
@@ -234,9 +240,6 @@ void Engine::attend(const Model& model, Cache& cache, int layer, const std::vect
         const Step::Tile& tile = tiles[size_t(i % int64_t(tiles.size()))];
         Attention a;
         a.cache = cache.head(layer, tile.row, head);
-        a.half = cache.half;
-        a.d_head = model.d_head;
-        a.d_padded = model.d_padded;
         a.scale = scale;
         a.q = qkv + tile.first * space_.ld_wide + head * model.d_head;
         a.ldq = space_.ld_wide;
@@ -272,8 +275,8 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
             const int row = step.rows[size_t(i)], position = step.positions[size_t(i)];
             for (int h = 0; h < s.n_head; h++) {
                 const HeadCache head = cache.head(l, row, h);
-                kernels->store_keys(k + h * model.d_head, model.d_head, cache.half, head.keys, position);
-                kernels->store_values(k + C + h * model.d_head, model.d_head, cache.half, head.values, position, model.d_padded);
+                kernels->store_key(k + h * model.d_head, head, position);
+                kernels->store_value(k + C + h * model.d_head, head, position);
             }
         });
         if (last && int(step.keep.size()) < n) {  // above the last keys and values nobody asks for the others

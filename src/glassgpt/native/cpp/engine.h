@@ -104,13 +104,13 @@ struct Model {
 };
 
 struct Cache {
-    Cache(const Model& model, int rows, int context, bool half);
+    Cache(const Model& model, int rows, int context, int dtype);
     HeadCache head(int layer, int row, int head) const;
     void copy(int source, int target, int length);
     int rows, context, blocks;  // blocks of 16 positions
-    bool half;
+    int dtype, element;  // element: bytes of one number
     int n_layer, n_head, d_head, d_padded;
-    size_t key_bytes, value_bytes, head_bytes;  // of one head of one row
+    size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head of one row
     Memory memory;
 };
 
@@ -142,6 +142,28 @@ struct Step {
     void plan_tiles(int queries);
 };
 
+// Rows of logits of which each gives a token (sampling.cpp). The settings are those of generate/sampling.py.
+struct Draws {
+    struct Row {
+        double temperature, typical_p, top_p, min_p;  // infinity, infinity and 0 where a filter is off
+        double uniform;                               // in [0, 1)
+        int top_k;                                    // 1 to vocab_size
+    };
+    int n, vocab_size;
+    const float* logits;  // [row][ld]
+    int64_t ld;
+    const Row* rows;
+    int n_edits;              // changes of single logits in each row: l -> (l > 0 ? l / scale : l * scale) + shift
+    const int64_t* edit_ids;  // [row][n_edits]
+    const float *edit_scale, *edit_shift;
+    const uint32_t* allowed;  // [row][ld_allowed], a bit for each token, the lowest first; or null
+    int64_t ld_allowed;
+    int alternatives;  // how many of the likeliest tokens are reported, -1 for no log-probabilities at all
+    int64_t* tokens;   // [row]
+    double* report;    // [row][ld_report()]: the token, or -1 if no logit is finite; its log-probability; ids; theirs
+    int ld_report() const { return alternatives < 0 ? 1 : 2 + 2 * alternatives; }
+};
+
 class Engine {
 public:
     Engine(const Kernels* kernels, int n_threads);
@@ -158,6 +180,9 @@ public:
         int32_t* likeliest_allowed;
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
+    void draw(const Draws& draws);
+    double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
+    double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
     // int8 rows (n_out, n_in) of an open file, read by all threads at once.
     void pack_file(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int file, int64_t offset, const float* scale);

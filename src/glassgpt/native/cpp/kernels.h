@@ -31,14 +31,15 @@ struct Matmul {
 
 // The cache of one head of one row: keys by blocks of 16 positions, values position by position.
 struct HeadCache {
-    void* keys;    // [position / 16][d_head][16]
-    void* values;  // [position][d_padded]
+    int dtype;            // FLOAT32, FLOAT16, or INT8, where every key and every value vector has its scale
+    int d_head, d_padded;  // d_padded: a multiple of 16
+    void* keys;           // [position / 16][d_head][16]
+    void* values;         // [position][d_padded]
+    float *key_scale, *value_scale;  // [position]
 };
 
 struct Attention {
     HeadCache cache;
-    bool half;              // the cache is float16
-    int d_head, d_padded;   // d_padded: a multiple of 16
     float scale;
     const float* q;         // [query][ldq]
     int64_t ldq;
@@ -62,12 +63,17 @@ struct Kernels {
     void (*quantize_row)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* zero);
     // Signed values with a scale for each group of 32, and -8 times the sum of each group.
     void (*quantize_groups)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* offset);
-    void (*store_keys)(const float* k, int n, bool half, void* keys, int position);
-    void (*store_values)(const float* v, int n, bool half, void* values, int position, int d_padded);
+    void (*store_key)(const float* k, const HeadCache& cache, int position);
+    void (*store_value)(const float* v, const HeadCache& cache, int position);
     void (*attend)(const Attention&);
     void (*activate)(float* x, int n, int activation);
     // max over x, the index of the first that is as large, and sum(exp(x - max)), in float64.
     void (*softmax_sum)(const float* x, int n, float* best, int* argbest, double* sum);
+    // sum(exp((x - best) / temperature)), all in float64.
+    double (*weight_sum)(const float* x, int n, float best, double temperature);
+    // n times as many products of bytes as `multiply_bytes_count`, added up in registers: what the CPU can do at most.
+    float (*multiply_bytes)(int n);
+    int multiply_bytes_count;
 };
 
 const Kernels* portable_kernels();

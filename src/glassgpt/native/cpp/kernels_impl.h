@@ -317,44 +317,74 @@ void matmul(const Matmul& m, int panel, int first, int last) {
 
 // ---- attention ----
 
-void store_keys(const float* k, int n, bool half, void* keys, int position) {
-    const int64_t at = int64_t(position) / 16 * n * 16 + position % 16;
-    for (int i = 0; i < n; i++) {
-        if (!half) {
-            ((float*)keys)[at + 16 * i] = k[i];
-        } else if (i % 16 == 0) {
-            uint16_t rounded[16];
-            store_half(rounded, load_up_to(k, i, n));
-            for (int j = 0; j < 16 && i + j < n; j++) ((uint16_t*)keys)[at + 16 * (i + j)] = rounded[j];
-        }
+// 1 / scale of the integers for n numbers, which goes to *scale: NaN where one of them is not finite.
+inline float byte_scale(const float* x, int n, float* scale) {
+    F size = zero(), finite = zero();
+    for (int i = 0; i < n; i += 16) {
+        F value = load_up_to(x, i, n);
+        finite = fma(value, zero(), finite);
+        size = max(max(value, sub(zero(), value)), size);
+    }
+    const float step = horizontal_max(size) / 127.0f;
+    *scale = step + horizontal_sum(finite);
+    return step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
+}
+
+// 16 of a vector's n numbers as the cache holds them.
+template <class Stored>
+INLINE void rounded(const float* x, int i, int n, float inverse, Stored* out) {
+    const F value = load_up_to(x, i, n);
+    if constexpr (sizeof(Stored) == 4) store(out, value);
+    else if constexpr (sizeof(Stored) == 2) store_half(out, value);
+    else store_bytes((uint8_t*)out, to_int(mul(value, set(inverse))));
+}
+
+template <class Stored>
+void store_key_as(const float* k, const HeadCache& cache, int position) {
+    const int n = cache.d_head;
+    Stored* at = (Stored*)cache.keys + int64_t(position) / 16 * n * 16 + position % 16;
+    const float inverse = sizeof(Stored) == 1 ? byte_scale(k, n, cache.key_scale + position) : 1.0f;
+    for (int i = 0; i < n; i += 16) {
+        Stored some[16];
+        rounded(k, i, n, inverse, some);
+        for (int j = 0; j < 16 && i + j < n; j++) at[16 * (i + j)] = some[j];
     }
 }
 
-void store_values(const float* v, int n, bool half, void* values, int position, int d_padded) {
-    const int64_t at = int64_t(position) * d_padded;
-    for (int i = 0; i < n; i += 16) {
-        if (half) {
-            store_half((uint16_t*)values + at + i, load_up_to(v, i, n));
-        } else {
-            store((float*)values + at + i, load_up_to(v, i, n));
-        }
-    }
+template <class Stored>
+void store_value_as(const float* v, const HeadCache& cache, int position) {
+    Stored* at = (Stored*)cache.values + int64_t(position) * cache.d_padded;
+    const float inverse = sizeof(Stored) == 1 ? byte_scale(v, cache.d_head, cache.value_scale + position) : 1.0f;
+    for (int i = 0; i < cache.d_head; i += 16) rounded(v, i, cache.d_head, inverse, at + i);
+}
+
+void store_key(const float* k, const HeadCache& cache, int position) {
+    if (cache.dtype == FLOAT32) store_key_as<float>(k, cache, position);
+    else if (cache.dtype == FLOAT16) store_key_as<uint16_t>(k, cache, position);
+    else store_key_as<int8_t>(k, cache, position);
+}
+
+void store_value(const float* v, const HeadCache& cache, int position) {
+    if (cache.dtype == FLOAT32) store_value_as<float>(v, cache, position);
+    else if (cache.dtype == FLOAT16) store_value_as<uint16_t>(v, cache, position);
+    else store_value_as<int8_t>(v, cache, position);
 }
 
 struct FullCache { typedef float type; static INLINE F read(const float* p) { return load(p); } };
 struct HalfCache { typedef uint16_t type; static INLINE F read(const uint16_t* p) { return load_half(p); } };
+struct ByteCache { typedef int8_t type; static INLINE F read(const int8_t* p) { return load_int8(p); } };
 
 // q . k for some queries and 16 * WIDTH positions from `position` on.
 template <class Cache, int QUERIES, int WIDTH>
 INLINE void score_tile(const Attention& a, int first, int position) {
     typedef typename Cache::type Stored;
-    const int64_t block = int64_t(a.d_head) * 16;
+    const int64_t block = int64_t(a.cache.d_head) * 16;
     const Stored* keys = (const Stored*)a.cache.keys + position / 16 * block;
     const float* q = a.q + first * a.ldq;
     const int64_t ldq = a.ldq;
     F sums[QUERIES][WIDTH];
     times<QUERIES>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = zero(); }); });
-    for (int d = 0; d < a.d_head; d++, keys += 16) {
+    for (int d = 0; d < a.cache.d_head; d++, keys += 16) {
         F columns[WIDTH];
         times<WIDTH>([&](auto j) FORCED { columns[j] = Cache::read(keys + j * block); });
         times<QUERIES>([&](auto i) FORCED {
@@ -364,7 +394,9 @@ INLINE void score_tile(const Attention& a, int first, int position) {
     }
     times<QUERIES>([&](auto i) FORCED {
         times<WIDTH>([&](auto j) FORCED {
-            store(a.scores + (first + i) * a.ld_scores + position + 16 * j, mul(sums[i][j], set(a.scale)));
+            F score = mul(sums[i][j], set(a.scale));
+            if constexpr (sizeof(Stored) == 1) score = mul(score, load(a.cache.key_scale + position + 16 * j));
+            store(a.scores + (first + i) * a.ld_scores + position + 16 * j, score);
         });
     });
 }
@@ -398,7 +430,7 @@ INLINE void mix_tile(const Attention& a, int first, int vector, int length, cons
     const Stored* values = (const Stored*)a.cache.values + vector * 16;
     const float* weights = a.scores + first * a.ld_scores;
     const int64_t ld_scores = a.ld_scores;
-    const int d_padded = a.d_padded;
+    const int d_padded = a.cache.d_padded;
     F sums[QUERIES][WIDTH];
     times<QUERIES>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = zero(); }); });
     for (int t = 0; t < length; t++, values += d_padded) {
@@ -414,8 +446,8 @@ INLINE void mix_tile(const Attention& a, int first, int vector, int length, cons
             const int d = (vector + j) * 16;
             float* out = a.out + (first + i) * a.ldo + d;
             F mixed = mul(sums[i][j], set(inverse[first + i]));
-            if (d + 16 <= a.d_head) store(out, mixed);
-            else store_some(out, mixed, a.d_head - d);
+            if (d + 16 <= a.cache.d_head) store(out, mixed);
+            else store_some(out, mixed, a.cache.d_head - d);
         });
     });
 }
@@ -431,7 +463,13 @@ void attend_tile(const Attention& a, int first) {
     float inverse[MAX_QUERIES];
     for (int i = 0; i < QUERIES; i++)
         inverse[first + i] = soften(a.scores + (first + i) * a.ld_scores, a.first_position + first + i + 1, padded);
-    const int n_vectors = a.d_padded / 16;
+    if constexpr (sizeof(typename Cache::type) == 1)  // the scales of the values belong to the weights from here on
+        for (int i = first; i < first + QUERIES; i++)
+            for (int t = 0; t < padded; t += 16) {
+                float* weights = a.scores + i * a.ld_scores + t;
+                store(weights, mul(load(weights), load(a.cache.value_scale + t)));
+            }
+    const int n_vectors = a.cache.d_padded / 16;
     int vector = 0;
     for (; vector + ATTEND_VECTORS <= n_vectors; vector += ATTEND_VECTORS)
         mix_tile<Cache, QUERIES, ATTEND_VECTORS>(a, first, vector, length, inverse);
@@ -450,8 +488,9 @@ void attend_some(const Attention& a, int first, int count) {
 void attend(const Attention& a) {
     for (int first = 0; first < a.n_queries; first += ATTEND_QUERIES) {
         const int count = a.n_queries - first < ATTEND_QUERIES ? a.n_queries - first : ATTEND_QUERIES;
-        if (a.half) attend_some<HalfCache, ATTEND_QUERIES>(a, first, count);
-        else attend_some<FullCache, ATTEND_QUERIES>(a, first, count);
+        if (a.cache.dtype == FLOAT32) attend_some<FullCache, ATTEND_QUERIES>(a, first, count);
+        else if (a.cache.dtype == FLOAT16) attend_some<HalfCache, ATTEND_QUERIES>(a, first, count);
+        else attend_some<ByteCache, ATTEND_QUERIES>(a, first, count);
     }
 }
 
@@ -479,9 +518,57 @@ void softmax_sum(const float* x, int n, float* best, int* argbest, double* sum) 
     *sum = total;
 }
 
+// 8 numbers of float64 as gcc and clang compute them with whatever vectors the CPU has: the same results with all.
+typedef double Doubles __attribute__((vector_size(64)));
+typedef int64_t Longs __attribute__((vector_size(64)));
+
+// x becomes e^x, for x <= 0, to about a unit in the last place: 2^n times a polynomial.
+INLINE void exponentiate(Doubles& x) {
+    constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves a rounded number in the lowest bits
+    x = x > -700.0 ? x : Doubles{} - 700.0;
+    const Doubles rounded = x * 1.4426950408889634 + magic, n = rounded - magic;
+    const Doubles r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+    Doubles p = Doubles{} + 1.0 / 479001600;
+    for (double term : {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                        1.0 / 6, 0.5, 1.0, 1.0})
+        p = p * r + term;
+    x = p * (Doubles)(((Longs)rounded + 1023) << 52);
+}
+
+double weight_sum(const float* x, int n, float best, double temperature) {
+    Doubles sums{};
+    const int whole = n / 8 * 8;
+    for (int i = 0; i < whole; i += 8) {
+        Doubles some;
+        for (int j = 0; j < 8; j++) some[j] = double(x[i + j]);
+        some = (some - double(best)) / temperature;
+        exponentiate(some);
+        sums += some;
+    }
+    double total = 0;
+    for (int j = 0; j < 8; j++) total += sums[j];
+    for (int i = whole; i < n; i++) total += std::exp((double(x[i]) - double(best)) / temperature);
+    return total;
+}
+
+constexpr int PEAK_SUMS = TILE_TOKENS * TILE_VECTORS;
+
+float multiply_bytes(int n) {
+    uint8_t bytes[64];
+    for (int i = 0; i < 64; i++) bytes[i] = uint8_t(i % 2);  // small, so that no sum overflows
+    const X x = broadcast_int8(bytes);
+    const W w = load_bytes(bytes);
+    I sums[PEAK_SUMS];
+    times<PEAK_SUMS>([&](auto i) FORCED { sums[i] = set(0); });
+    for (int k = 0; k < n; k++) times<PEAK_SUMS>([&](auto i) FORCED { sums[i] = dot_int8(sums[i], x, w); });
+    float total = 0;
+    times<PEAK_SUMS>([&](auto i) FORCED { total += horizontal_sum(to_float(sums[i])); });
+    return total;
+}
+
 inline Kernels table(const char* name) {
-    return {name,         ATTEND_QUERIES, matmul,       layer_norm, quantize_row, quantize_groups, store_keys,
-            store_values, attend,       activate,   softmax_sum};
+    return {name,         ATTEND_QUERIES, matmul,       layer_norm, quantize_row, quantize_groups, store_key,
+            store_value,  attend,       activate,   softmax_sum, weight_sum, multiply_bytes, PEAK_SUMS * 64};
 }
 
 }  // namespace

@@ -39,6 +39,10 @@ inline void store_half(uint16_t* p, F x) {
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(x.a, 0));
     _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(x.b, 0));
 }
+inline __m256 widen_int8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+inline F load_int8(const int8_t* p) { return {widen_int8(p), widen_int8(p + 8)}; }
 inline __m256 widen_bfloat(const uint16_t* p) {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));

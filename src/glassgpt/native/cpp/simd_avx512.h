@@ -25,6 +25,9 @@ inline void store(float* p, F a) { _mm512_storeu_ps(p, a.v); }
 inline void store_some(float* p, F a, int n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), a.v); }
 inline F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))}; }
 inline void store_half(uint16_t* p, F a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(a.v, 0)); }
+inline F load_int8(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)))};
+}
 inline F load_bfloat(const uint16_t* p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};

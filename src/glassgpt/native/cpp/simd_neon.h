@@ -47,6 +47,12 @@ inline void store_half(uint16_t* p, F x) {
     vst1q_u16(p, vreinterpretq_u16_f16(vcombine_f16(vcvt_f16_f32(x.v[0]), vcvt_f16_f32(x.v[1]))));
     vst1q_u16(p + 8, vreinterpretq_u16_f16(vcombine_f16(vcvt_f16_f32(x.v[2]), vcvt_f16_f32(x.v[3]))));
 }
+inline F load_int8(const int8_t* p) {
+    const int8x16_t bytes = vld1q_s8(p);
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
 inline F load_bfloat(const uint16_t* p) { EACH(F, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16))) }
 inline F add(F x, F y) { EACH(F, vaddq_f32(x.v[i], y.v[i])) }
 inline F sub(F x, F y) { EACH(F, vsubq_f32(x.v[i], y.v[i])) }

@@ -27,6 +27,7 @@ inline void store(float* p, F a) { memcpy(p, a.v, sizeof a.v); }
 inline void store_some(float* p, F a, int n) { memcpy(p, a.v, sizeof(float) * size_t(n)); }
 inline F load_half(const uint16_t* p) { F a{}; EACH(glassgpt::half_to_float(p[i])) }
 inline void store_half(uint16_t* p, F a) { for (int i = 0; i < 16; i++) p[i] = glassgpt::float_to_half(a.v[i]); }
+inline F load_int8(const int8_t* p) { F a{}; EACH(float(p[i])) }
 inline F load_bfloat(const uint16_t* p) {
     F a;
     for (int i = 0; i < 16; i++) {

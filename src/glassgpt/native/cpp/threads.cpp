@@ -12,6 +12,7 @@
 namespace glassgpt {
 
 constexpr int SPINS = 2000;  // about 30 microseconds; then other threads of this core go first
+constexpr uint64_t CLOSED = 0xffffffff;  // as many pieces taken as no phase has
 constexpr int YIELDS = 100;  // after a step; then sleep
 
 Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), stretches_(size_t(n_threads_)) {
@@ -40,9 +41,11 @@ Pool::Active::~Active() { pool_.active_ = false; }
 
 void Pool::share(int64_t n, Call call, const void* function) {
     const uint32_t phase = phase_.load(std::memory_order_relaxed) + 1;
-    n_.store(n, std::memory_order_relaxed);
-    call_.store(call, std::memory_order_relaxed);
-    function_.store(function, std::memory_order_relaxed);
+    // Closed first: a helper that is late with the last phase, and reads what belongs to this one, must not take a piece.
+    for (Stretch& stretch : stretches_) stretch.taken.store(uint64_t(phase) << 32 | CLOSED, std::memory_order_relaxed);
+    n_.store(n, std::memory_order_release);
+    call_.store(call, std::memory_order_release);
+    function_.store(function, std::memory_order_release);
     done_.store(0, std::memory_order_relaxed);
     for (Stretch& stretch : stretches_) stretch.taken.store(uint64_t(phase) << 32, std::memory_order_relaxed);
     phase_.store(phase, std::memory_order_release);
@@ -55,9 +58,9 @@ void Pool::share(int64_t n, Call call, const void* function) {
 
 // What was read of a phase is true if a piece of it can be taken: it cannot end before that piece is done.
 void Pool::take_part(uint32_t phase, int thread) {
-    const int64_t n = n_.load(std::memory_order_relaxed);
-    const Call call = call_.load(std::memory_order_relaxed);
-    const void* function = function_.load(std::memory_order_relaxed);
+    const int64_t n = n_.load(std::memory_order_acquire);
+    const Call call = call_.load(std::memory_order_acquire);
+    const void* function = function_.load(std::memory_order_acquire);
     for (int other = 0; other < n_threads_; other++) {
         const int whose = (thread + other) % n_threads_;
         const int64_t begin = n * whose / n_threads_, end = n * (whose + 1) / n_threads_;

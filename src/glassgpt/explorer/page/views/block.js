@@ -211,7 +211,7 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    put(this.#norms, `mean ${mean.toFixed(2).replace("-", "−")} → 0, spread ${format(spread, 2)} → 1`);
+    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1`);
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);

@@ -40,10 +40,12 @@ class GlassHeads extends GlassView {
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   /** @type {Place | null} the head under the pointer */ #preview = null;
+  /** @type {Map<HTMLElement, number>} */ #sizes = new Map();
   #width = 0;
   #watch = new ResizeObserver(([{ contentRect }]) => {
     if (Math.abs(contentRect.width - this.#width) < 2) return;
     this.#width = contentRect.width;
+    this.#sizes.clear();
     this.#redraw();
   });
 
@@ -204,6 +206,16 @@ class GlassHeads extends GlassView {
     this.#showLarge();
   }
 
+  /** The size of the pictures of a grid. Measured once per frame: a picture that was just drawn makes the browser lay out all. @param {HTMLElement} grid */
+  #thumbSize(grid) {
+    const known = this.#sizes.get(grid);
+    if (known !== undefined) return known;
+    const size = (grid.querySelector(".thumb")?.clientWidth ?? 2) - 2;
+    this.#sizes.set(grid, size);
+    requestAnimationFrame(() => this.#sizes.delete(grid));
+    return size;
+  }
+
   /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {Uint8Array} weights @param {boolean} main */
   #draw(grid, trace, layer, weights, main) {
     const { length: count } = trace.tokens;
@@ -211,6 +223,7 @@ class GlassHeads extends GlassView {
     const ids = trace.tokens.map(({ id }) => id);
     const { pattern, skipFirst } = store.get();
     const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
+    const size = this.#thumbSize(grid);
     for (const thumb of thumbs) {
       const head = Number(thumb.dataset.head);
       const own = weights.subarray(head * area, (head + 1) * area);
@@ -219,7 +232,7 @@ class GlassHeads extends GlassView {
       if (main) this.#kinds.set(name, shares);
       const kind = mainKind(shares);
       thumb.setAttribute("aria-label", `head ${name}${kind ? `, attends to ${kind.says}` : ""}`);
-      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: skipFirst ? withoutFirst(own, count) : own, tokens: trace.tokens, token: 0 }, pattern, thumb.clientWidth - 2);
+      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: skipFirst ? withoutFirst(own, count) : own, tokens: trace.tokens, token: 0 }, pattern, size);
     }
   }
 

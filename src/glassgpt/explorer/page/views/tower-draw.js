@@ -37,14 +37,13 @@ export function layout(width, height, tokens, layers) {
 }
 
 /**
- * The residual stream of each token as a line whose width is its norm.
+ * The residual stream of each token as a line whose width is its norm: all lines as one path.
  * @param {Layout} plan @param {Trace} trace @param {number} first @param {number} last
  */
 export function streams(plan, trace, first, last) {
   // In a trained GPT-2 the first token's norm is a hundred times that of the others: a logarithm shows both.
   const longest = Math.log1p(Math.max(...trace.norms.map((row) => Math.max(...row))));
-  /** @type {SVGElement[]} */
-  const drawn = [];
+  let path = "";
   for (let token = first; token <= last; token++) {
     const x = plan.labelWidth + (token + 0.5) * plan.pitch;
     for (let place = 1; place < plan.rows.length; place++) {
@@ -52,10 +51,11 @@ export function streams(plan, trace, first, last) {
       const above = plan.rows[place - 1];
       const norm = below.kind === "lens" ? trace.norms[below.layer + 1][token] : trace.norms[0][token];
       const wide = 1 + 9 * (Math.log1p(norm) / longest);
-      drawn.push(svg("rect", { fill: "var(--line)", x: x - wide / 2, y: above.top + above.high, width: wide, height: Math.max(0, below.top - above.top - above.high) }));
+      const high = Math.max(0, below.top - above.top - above.high);
+      path += `M${(x - wide / 2).toFixed(2)} ${above.top + above.high}h${wide.toFixed(2)}v${high}h${(-wide).toFixed(2)}z`;
     }
   }
-  return drawn;
+  return path;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
+import { showColumns } from "../edits.js";
 import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
@@ -17,16 +18,18 @@ const PATTERN_TOKENS = 200;
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "intervention", "pin"];
+  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin"];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
   #all = el("div", { class: "all", role: "presentation" });
-  #streams = svg("g");
+  #streams = svg("path", { fill: "var(--line)" });
   #curves = svg("g");
   #band = el("div", { class: "band", "aria-hidden": "true" });
   #back = el("div", { class: "back", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #rows = [];
+  /** @type {Map<number, HTMLElement>[]} the cells of each row, by token */ #cells = [];
+  /** @type {WeakMap<HTMLElement, string>} what each cell says */ #said = new WeakMap();
   #layout = layout(600, 400, 1, 1);
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
   #box = { width: 600, height: 400, left: 0 };
@@ -36,7 +39,7 @@ class GlassTower extends GlassView {
   });
   #seen = "";
   #card = new LensCard();
-  /** @type {Lens | null} the lens that is drawn */ #lens = null;
+  /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
   build() {
     put(
@@ -72,33 +75,52 @@ class GlassTower extends GlassView {
   /** @param {Set<Topic>} changed */
   render(changed) {
     const lens = store.intervention?.lens ?? store.trace?.lens ?? null;
-    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens) this.#rebuild();
+    // Until the lens with the new edits is there, what is shown is that of before, and marked so.
+    const computing = store.get().edits.length > 0 && !store.intervention?.lens && !store.problem;
+    const wasComputing = this.classList.contains("computing");
+    this.classList.toggle("computing", computing);
+    if (computing && !changed.has("trace") && !changed.has("theme")) {
+      if (!wasComputing) put(this.#note, "computing it with your edits; below is what was before");
+      return this.#moveCursor();
+    }
+    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
     else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
     else this.#moveCursor();
   }
 
-  /** Rebuild everything, for another text, size or theme. */
+  /** For another text, size, theme or lens. Rows and cells that stay where they are keep their elements. */
   #rebuild() {
     const { trace, config } = store;
     if (!trace || !config) return;
+    const before = this.#layout;
     this.#layout = layout(this.#box.width, this.#box.height, trace.tokens.length, config.n_layer);
-    const { width, height, rows, labelWidth } = this.#layout;
+    const { width, height, labelWidth, rows } = this.#layout;
     this.#all.style.width = `${width}px`;
     this.#all.style.height = `${height}px`;
     this.#back.style.width = `${labelWidth}px`;
     this.#grid.setAttribute("aria-rowcount", String(rows.length));
     this.#grid.setAttribute("aria-colcount", String(trace.tokens.length + 1));
+    if (this.#rows.length === 0 || !isSameGrid(before, this.#layout)) this.#buildRows();
+    this.#seen = "";
+    this.#lens = store.intervention?.lens ?? trace.lens;
+    const last = Math.min(this.#range[1], trace.tokens.length - 1);
+    this.#resize(Math.min(this.#range[0], last + 1), last);
+    this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
+    put(this.#note, store.intervention?.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
+    this.#drawStreams();
+    this.#moveCursor();
+  }
+
+  #buildRows() {
+    const { rows, labelWidth } = this.#layout;
     this.#rows.forEach((row) => row.remove());
     this.#rows = rows.map(({ name, title, top, high }, place) => {
       const label = el("div", { role: "rowheader", title, style: { width: `${labelWidth}px`, "line-height": `${high}px` } }, name);
       return el("div", { role: "row", "aria-rowindex": place + 1, style: { top: `${top}px`, height: `${high}px` } }, label);
     });
-    this.#all.append(...this.#rows);
+    this.#cells = rows.map(() => new Map());
     this.#range = [0, -1];
-    this.#seen = "";
-    this.#lens = store.intervention?.lens ?? trace.lens;
-    put(this.#note, store.intervention ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
-    this.#moveCursor();
+    this.#all.append(...this.#rows);
   }
 
   /** Draw the visible columns, if they changed. */
@@ -110,30 +132,63 @@ class GlassTower extends GlassView {
     const first = Math.max(0, Math.floor((left - labelWidth) / pitch));
     const last = Math.min(trace.tokens.length - 1, Math.ceil((left + width) / pitch));
     if (first >= this.#range[0] && last <= this.#range[1]) return;
-    const [from, to] = [Math.max(0, first - MARGIN), Math.min(trace.tokens.length - 1, last + MARGIN)];
-    this.#range = [from, to];
-    this.#rows.forEach((row, place) => {
-      const cells = [];
-      for (let token = from; token <= to; token++) cells.push(this.#cell(trace, place, token));
-      row.replaceChildren(/** @type {Element} */ (row.firstElementChild), ...cells);
-    });
-    put(this.#streams, streams(this.#layout, trace, from, to));
+    this.#resize(Math.max(0, first - MARGIN), Math.min(trace.tokens.length - 1, last + MARGIN));
+    this.#drawStreams();
     this.#mark();
     light();
   }
 
-  /** @param {Trace} trace @param {number} place of the row @param {number} token */
-  #cell(trace, place, token) {
-    const { rows, pitch, labelWidth, cellWidth, letters } = this.#layout;
+  /** Let every row have these columns: those that are there stay. @param {number} from @param {number} to */
+  #resize(from, to) {
+    const trace = /** @type {Trace} */ (store.trace);
+    const [before] = this.#range;
+    this.#range = [from, to];
+    showColumns(from, to);
+    this.#cells.forEach((cells, place) => {
+      for (const [token, cell] of cells) {
+        if (token >= from && token <= to) continue;
+        cell.remove();
+        cells.delete(token);
+      }
+      /** @type {HTMLElement[]} */ const left = [];
+      /** @type {HTMLElement[]} */ const right = [];
+      for (let token = from; token <= to; token++) {
+        if (cells.has(token)) continue;
+        const cell = this.#cell(place, token);
+        this.#fill(cell, trace, place, token);
+        (token < before ? left : right).push(cell);
+      }
+      for (const cell of [...left, ...right]) cells.set(Number(cell.dataset.token), cell);
+      this.#rows[place].firstElementChild?.after(...left);
+      this.#rows[place].append(...right);
+    });
+  }
+
+  /** An empty cell. @param {number} place of the row @param {number} token */
+  #cell(place, token) {
+    const { rows, pitch, labelWidth, cellWidth } = this.#layout;
+    const { layer, kind } = rows[place];
+    const style = { left: `${labelWidth + token * pitch + (pitch - cellWidth) / 2}px`, width: `${cellWidth}px` };
+    return el("div", { role: kind === "token" ? "columnheader" : "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2, "data-token": token, "data-layer": layer, style });
+  }
+
+  /** What a cell says, unless it says so already. @param {HTMLElement} cell @param {Trace} trace @param {number} place of its row @param {number} token */
+  #fill(cell, trace, place, token) {
+    const { rows, letters } = this.#layout;
     const { layer, kind, high } = rows[place];
-    const said = contentOf(trace, kind, layer, token);
-    const style = { left: `${labelWidth + token * pitch + (pitch - cellWidth) / 2}px`, width: `${cellWidth}px`, background: said.fill, color: said.ink };
-    return el(
-      "div",
-      { class: `cell is-${kind}${said.changed ? " changed" : ""}`, role: kind === "token" ? "columnheader" : "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2, "aria-description": said.label, "data-token": token, "data-layer": layer, style },
-      el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)),
-      high >= 34 && said.detail ? el("span", { class: "how" }, said.detail) : null,
-    );
+    const said = contentOf(trace, this.#lens ?? trace.lens, kind, layer, token);
+    const what = JSON.stringify(said);
+    if (this.#said.get(cell) === what) return;
+    this.#said.set(cell, what);
+    cell.className = `cell is-${kind}${said.changed ? " changed" : ""}`;
+    cell.setAttribute("aria-description", said.label);
+    cell.style.background = said.fill;
+    cell.style.color = said.ink;
+    put(cell, el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)), high >= 34 && said.detail ? el("span", { class: "how" }, said.detail) : null);
+  }
+
+  #drawStreams() {
+    if (store.trace) this.#streams.setAttribute("d", streams(this.#layout, store.trace, ...this.#range));
   }
 
   #moveCursor() {
@@ -180,8 +235,14 @@ class GlassTower extends GlassView {
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
     const norm = kind === "lens" ? [" Norm of the ", term("residual stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
-    put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, kind, layer, token).label}.`, ...norm);
+    put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
+}
+
+/** Whether a cell of one layout can stay in another. @param {import("./tower-draw.js").Layout} one @param {import("./tower-draw.js").Layout} other */
+function isSameGrid(one, other) {
+  const [grid, grid2] = [one, other].map(({ rows, pitch, letters }) => JSON.stringify([rows, pitch, letters]));
+  return grid === grid2;
 }
 
 /** @param {Event} event @returns {{token: number, layer: number} | null} the cell an event happened on */
@@ -203,9 +264,9 @@ function weightsOf(trace) {
 
 /**
  * The content of a cell: the token, the logit lens, or the actual next token.
- * @param {Trace} trace @param {string} kind @param {number} layer @param {number} token
+ * @param {Trace} trace @param {SparseLens} lens @param {string} kind @param {number} layer @param {number} token
  */
-function contentOf(trace, kind, layer, token) {
+function contentOf(trace, lens, kind, layer, token) {
   const plain = { fill: "", ink: "", changed: false, detail: "" };
   if (kind === "token") {
     const { text, id } = trace.tokens[token];
@@ -217,9 +278,9 @@ function contentOf(trace, kind, layer, token) {
     const { text } = trace.tokens[token + 1];
     return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
-  const lens = store.intervention?.lens ?? trace.lens;
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
+  if (text === undefined || p === undefined) return { ...plain, text: "…", label: "is being computed with your edits" };
   const changed = lens.ids[row][token] !== trace.lens.ids[row][token];
   const label = `${layer < 0 ? "after the embedding" : `after block ${layer}`}: next token “${visible(text)}” with ${percent(p)}`;
   return { ...shade("probability", p), changed, text, detail: brief(p), label };

@@ -50,14 +50,14 @@ class GlassWelcome extends HTMLElement {
     const model = store.info?.models[store.get().model];
     if (!model) return;
     const whose = model.shipped
-      ? "a GPT-2 that this project trained itself (it is not OpenAI’s: much smaller, and it knows far less)"
+      ? "a GPT-2 that this project trained itself (not OpenAI’s: much smaller, and it knows far less)"
       : `the model ${model.name}`;
     put(
       this.about,
       el("b", {}, "Welcome. "),
-      `This is ${whose}, reading the text below. It has cut it into `,
+      `This is ${whose}. It has cut the text below into `,
       term("token", "tokens"),
-      ", and at each of them guesses the next. Every number on this page is computed by it. ",
+      ", and guesses the next after each. Every number here is its own. ",
       el("b", {}, "Click any cell"),
       " to see how it came about, or press Explain for a tour. ",
       term("·", "“·”"),
