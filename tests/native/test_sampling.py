@@ -48,7 +48,7 @@ def random_settings(draw: np.random.Generator) -> Settings:
 
 
 def random_logits(draw: np.random.Generator, rows: int, vocab_size: int) -> np.ndarray:
-    """Smooth ones, some with many ties, some with many banned tokens; in wider rows, as the engine has them."""
+    """Smooth ones, ones with many ties, ones with most tokens banned; in wider rows, as the engine has."""
     wide = np.full((rows, vocab_size + 13), 1e9, np.float32)
     logits = wide[:, :vocab_size]
     logits[:] = draw.normal(0, draw.uniform(0.5, 5, (rows, 1)), (rows, vocab_size))

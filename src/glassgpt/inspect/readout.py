@@ -81,7 +81,8 @@ def lens_column(
 def ranks_of(logits: Array, tokens: Sequence[int]) -> Array:
     """The rank of tokens in each row of logits, (tokens, rows): one more than there are larger ones."""
     above = [np.searchsorted(np.sort(row), row[list(tokens)], "right") for row in logits]
-    return logits.shape[1] - np.stack(above, axis=1) + 1
+    ranks: Array = logits.shape[1] - np.stack(above, axis=1) + 1
+    return ranks
 
 
 def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5) -> NeuronTokens:
