@@ -108,13 +108,19 @@ async def ask(port: int, idle: list[Connection] | None = None, **fields: Any) ->
     """One streamed completion, over its own connection or one of the `idle`, as clients keep them."""
     body = json.dumps({"stream": True, "temperature": 0, **fields}).encode()
     begun = time.perf_counter()
-    reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+    while idle and idle[-1][0].at_eof():
+        idle.pop()  # the server has closed it
+    kept = idle.pop() if idle else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port) if kept is None else kept
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
     head += "Connection: close\r\n" if idle is None else ""
     writer.write((head + "Content-Type: application/json\r\n\r\n").encode() + body)
     first, tokens, text = 0.0, 0, []
     try:
-        status = int((await reader.readline()).split()[1])
+        line = await reader.readline()
+        if not line and kept is not None:  # it was closed just now
+            return await ask(port, idle, **fields)
+        status = int(line.split()[1])
         headers = (await reader.readuntil(b"\r\n\r\n")).lower()
         if status != 200:
             await reader.readexactly(int(headers.partition(b"content-length: ")[2].split(b"\r\n")[0]))
