@@ -21,8 +21,8 @@ class GlassEdits extends GlassView {
     const { edits } = store.get();
     this.hidden = edits.length === 0;
     if (this.hidden) return;
-    const chips = edits.map((edit) => el("button", { type: "button", class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
-    if (edits.length > 1) chips.push(el("button", { type: "button", class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
+    const chips = edits.map((edit) => el("button", { class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
+    if (edits.length > 1) chips.push(el("button", { class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
     exchange(this, el("div", {}, chips), el("div", { "aria-live": "polite" }, effect()));
   }
 }
