@@ -69,6 +69,15 @@ let run = null;
 /** The columns that the tower shows. @type {[number, number]} */
 let columns = [0, 0];
 
+/** What the effect belongs to: the text, the edits and the token. */
+const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.cursor.token]);
+
+/** The effect of the current edits at the cursor; null while it is computed. */
+export const effectNow = () => (store.intervention?.of === subject() ? store.intervention : null);
+
+/** The lens with the current edits; null while it is computed. */
+export const lensNow = () => run?.lens ?? null;
+
 /** The effect on the next token, and the lens of the columns in sight; both are asked for at once, and the effect comes first. */
 async function updateIntervention() {
   const { trace } = store;
@@ -81,11 +90,12 @@ async function updateIntervention() {
   const body = { id: trace.id, edits };
   const key = JSON.stringify(body);
   if (run?.key !== key) run = { key, body, lens: null };
+  const of = subject();
   try {
     const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
     void loadColumns();
     const found = await effect;
-    if (run?.key === key) store.update({ intervention: { ...found, lens: run.lens }, problem: "" }, "intervention");
+    if (run?.key === key) store.update({ intervention: { ...found, of, lens: run.lens }, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
     store.update({ intervention: null, problem: messageOf(error) }, "intervention");
@@ -95,7 +105,7 @@ async function updateIntervention() {
 /** The tower shows other columns: with edits, their lens is computed now. @param {number} first @param {number} last */
 export function showColumns(first, last) {
   columns = [first, last];
-  if (store.intervention?.lens) void loadColumns();
+  if (lensNow()) void loadColumns();
 }
 
 async function loadColumns() {
@@ -112,7 +122,7 @@ async function loadColumns() {
     const merge = (/** @type {"ids" | "texts" | "p"} */ name) =>
       lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])], Object.fromEntries(row.map((value, i) => [first + i, value]))));
     current.lens = { ids: merge("ids"), texts: merge("texts"), p: merge("p") };
-    if (store.intervention) store.update({ intervention: { ...store.intervention, lens: current.lens } }, "intervention");
+    store.update({ intervention: store.intervention && { ...store.intervention, lens: current.lens } }, "intervention");
     void loadColumns(); // the tower may have been scrolled meanwhile
   } catch (error) {
     if (!isAbort(error)) store.update({ problem: messageOf(error) }, "intervention");

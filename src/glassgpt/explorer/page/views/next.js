@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
-import { describe } from "../edits.js";
+import { describe, effectNow } from "../edits.js";
 import { count, named, Panel, current, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
@@ -95,8 +95,8 @@ class GlassNext extends Panel {
     const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();
-    if (edits.length > 0 && !store.intervention) return; // it is loading
-    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
+    if (edits.length > 0 && !effectNow()) return; // it is loading
+    const logits = edits.length > 0 ? effectNow() : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
     void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
       this.sampler = new Sampler(logits.data);
       [this.words, this.#row] = [texts, wanted];
@@ -107,8 +107,7 @@ class GlassNext extends Panel {
 
   /** The key of the logits to show: trace, position and edits. */
   get #wanted() {
-    const { edits } = store.get();
-    return JSON.stringify([store.trace?.id, store.cursor.token, edits, edits.length > 0 && store.intervention?.kl]);
+    return JSON.stringify([store.trace?.id, store.cursor.token, store.get().edits]);
   }
 
   /** Whether the candidates are those of the current text, and can be picked. */

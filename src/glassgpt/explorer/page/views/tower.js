@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
-import { showColumns } from "../edits.js";
+import { lensNow, showColumns } from "../edits.js";
 import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
@@ -74,9 +74,9 @@ class GlassTower extends GlassView {
 
   /** @param {Set<Topic>} changed */
   render(changed) {
-    const lens = store.intervention?.lens ?? store.trace?.lens ?? null;
+    const lens = this.#wanted;
     // Until the lens with the new edits is there, what is shown is that of before, and marked so.
-    const computing = store.get().edits.length > 0 && !store.intervention?.lens && !store.problem;
+    const computing = lens === null;
     const wasComputing = this.classList.contains("computing");
     this.classList.toggle("computing", computing);
     if (computing && !changed.has("trace") && !changed.has("theme")) {
@@ -86,6 +86,12 @@ class GlassTower extends GlassView {
     if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
     else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
     else this.#moveCursor();
+  }
+
+  /** The lens to show: that of the text, or that with the edits, null while it is computed. */
+  get #wanted() {
+    const plain = store.get().edits.length === 0 || store.problem;
+    return plain ? store.trace?.lens ?? null : lensNow();
   }
 
   /** For another text, size, theme or lens. Rows and cells that stay where they are keep their elements. */
@@ -103,11 +109,11 @@ class GlassTower extends GlassView {
     if (this.#all.dataset.plan !== plan) this.#buildRows();
     this.#all.dataset.plan = plan;
     this.#seen = "";
-    this.#lens = store.intervention?.lens ?? trace.lens;
+    this.#lens = this.#wanted ?? trace.lens;
     const last = Math.min(this.#range[1], trace.tokens.length - 1);
     this.#resize(Math.min(this.#range[0], last + 1), last);
     this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
-    put(this.#note, store.intervention?.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
+    put(this.#note, this.#lens !== trace.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
     this.#drawStreams();
     this.#moveCursor();
   }
