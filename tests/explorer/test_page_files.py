@@ -13,19 +13,21 @@ from glassgpt.inspect.taps import BLOCK_STEPS
 
 PAGE = Path(glassgpt.__file__).parent / "explorer" / "page"
 FILES = sorted(path for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))
-CODE_LIMIT = 290_000  # bytes before compression; comments and indentation are not code
+CODE_LIMIT = 300_000  # bytes before compression; the comments, a sixth of it, are not code
+ONLY_IN_EXPORTS = "offline.js"  # a served page does not load it
 LINES = 350
 
 
 def code(text: str) -> str:
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    text = re.sub(r"^\s*(//.*)?\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"^ +", "", text, flags=re.MULTILINE)
+    return re.sub(r"^\s*(//.*)?\n", "", text, flags=re.MULTILINE)
 
 
 def test_the_page_is_small() -> None:
     assert len(FILES) > 20
-    assert sum(len(code(path.read_text("utf-8")).encode()) for path in FILES) < CODE_LIMIT
+    loaded = {path: code(path.read_text("utf-8")) for path in FILES if path.name != ONLY_IN_EXPORTS}
+    assert not any(f'from "./{ONLY_IN_EXPORTS}"' in source for source in loaded.values())
+    assert sum(len(source.encode()) for source in loaded.values()) < CODE_LIMIT
     long = [
         path.name for path in FILES if path.suffix == ".js" and path.read_text("utf-8").count("\n") > LINES
     ]

@@ -1,7 +1,5 @@
 // All requests to the server. An exported page has no server and takes its responses from its bundle.
 
-import { respond } from "./offline.js";
-
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
@@ -137,7 +135,7 @@ async function request(path, body, { slot }) {
   const before = slot === undefined ? undefined : slots.get(slot);
   if (before?.key === key) return before.response;
   before?.controller.abort();
-  const known = cached.get(key) ?? (offline && decode(respond(offline, key)));
+  const known = cached.get(key) ?? (offline && decode((await import("./offline.js")).respond(offline, key)));
   if (known !== undefined && known !== null) {
     store(key, known);
     return known;
