@@ -242,6 +242,7 @@ class GlassHeads extends GlassView {
     const sorted = sort && filter !== "";
     const thumbs = /** @type {HTMLElement[]} */ ([...this.#grid.querySelectorAll(".thumb")]);
     if (!sorted && !this.#grid.classList.contains("sorted")) return;
+    const turned = this.#grid.classList.contains("sorted") !== sorted;
     this.#grid.classList.toggle("sorted", sorted);
     const share = (/** @type {HTMLElement} */ thumb) => this.#kinds.get(`${thumb.dataset.layer}.${thumb.dataset.head}`)?.[filter] ?? 0;
     const order = sorted ? [...thumbs].sort((a, b) => share(b) - share(a)) : [];
@@ -249,6 +250,9 @@ class GlassHeads extends GlassView {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
+    if (!turned) return;
+    this.#sizes.clear(); // the squares have another size now
+    this.#redraw();
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
