@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
@@ -145,6 +145,16 @@ def make_wrapper() -> WordWrap | NoWrap:
     if not is_terminal(sys.stdout):
         return NoWrap()
     return WordWrap(min(PIPE_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size().columns)))
+
+
+def write_pieces(pieces: Iterable[str]) -> None:
+    """Write a text to stdout as it comes, wrapped, and end its line."""
+    wrapper = make_wrapper()
+    for piece in pieces:
+        sys.stdout.write(wrapper.push(sanitize(piece)))
+        sys.stdout.flush()
+    sys.stdout.write(wrapper.flush() + "\n")
+    sys.stdout.flush()
 
 
 def sanitize(text: str, stream: TextIO | None = None) -> str:
