@@ -1,6 +1,5 @@
 // All requests to the server. An exported page has no server and takes its responses from its bundle.
 
-import { respond } from "./offline.js";
 
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
@@ -19,6 +18,8 @@ export class ApiError extends Error {
 
 /** The bundle of an exported page; null when there is a server. */
 const offline = readOffline();
+/** What computes the responses of an exported page; others do not load it. */
+const respond = offline ? (await import("./offline.js")).respond : () => undefined;
 
 /** @type {Map<string, unknown>} responses, the most recently used last: those about a trace never change */
 const cached = new Map();
