@@ -39,12 +39,11 @@ class GlassHeads extends GlassView {
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   /** @type {Place | null} the head under the pointer */ #preview = null;
-  /** @type {Map<HTMLElement, number>} */ #sizes = new Map();
   #width = 0;
   #watch = new ResizeObserver(([{ contentRect }]) => {
     if (Math.abs(contentRect.width - this.#width) < 2) return;
     this.#width = contentRect.width;
-    this.#sizes.clear();
+    delete this.#grid.dataset.size;
     this.#redraw();
   });
 
@@ -138,7 +137,7 @@ class GlassHeads extends GlassView {
     if (!trace) return;
     const { pattern, filter, least, second, sort, skipFirst } = store.get();
     const hows = /** @type {const} */ (["matrix", "lines"]);
-    exchange(this.#how, hows.map((how) => el("button", { type: "button", "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
+    exchange(this.#how, hows.map((how) => el("button", { "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
     this.#filter.value = filter;
     [this.#sort.checked, this.#skip.checked] = [sort && filter !== "", skipFirst];
     this.#sort.disabled = filter === "";
@@ -205,16 +204,6 @@ class GlassHeads extends GlassView {
     this.#showLarge();
   }
 
-  /** The size of the pictures of a grid. Measured once per frame: a picture that was just drawn makes the browser lay out all. @param {HTMLElement} grid */
-  #thumbSize(grid) {
-    const known = this.#sizes.get(grid);
-    if (known !== undefined) return known;
-    const size = (grid.querySelector(".thumb")?.clientWidth ?? 2) - 2;
-    this.#sizes.set(grid, size);
-    requestAnimationFrame(() => this.#sizes.delete(grid));
-    return size;
-  }
-
   /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {Uint8Array} weights @param {boolean} main */
   #draw(grid, trace, layer, weights, main) {
     const { length: count } = trace.tokens;
@@ -222,7 +211,12 @@ class GlassHeads extends GlassView {
     const ids = trace.tokens.map(({ id }) => id);
     const { pattern, skipFirst } = store.get();
     const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
-    const size = this.#thumbSize(grid);
+    // Measured once for all: a picture that was just drawn would make the browser lay out everything.
+    if (!grid.dataset.size) {
+      grid.dataset.size = String(thumbs[0].clientWidth - 2);
+      requestAnimationFrame(() => delete grid.dataset.size);
+    }
+    const size = Number(grid.dataset.size);
     for (const thumb of thumbs) {
       const head = Number(thumb.dataset.head);
       const own = weights.subarray(head * area, (head + 1) * area);
@@ -249,7 +243,6 @@ class GlassHeads extends GlassView {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
-    this.#sizes.clear();
     if (was !== sorted) this.#redraw(); // the squares have another size now
   }
 
@@ -299,7 +292,7 @@ class GlassHeads extends GlassView {
     const { pattern, least, overlay } = store.get();
     exchange(this.#edits,
       editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
-      el("button", { type: "button", class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
+      el("button", { class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
     const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: paintOf(i) }));
     this.#together.hidden = others.length === 0;
     exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
@@ -320,7 +313,7 @@ const paintOf = (i) => PAINTS[(i + 1) % PAINTS.length];
 /** The colour of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
 function key(name, paint, remove) {
   const dot = el("i", { class: "dot", "aria-hidden": "true", style: { background: `var(--${paint})` } });
-  return remove ? el("button", { type: "button", class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
+  return remove ? el("button", { class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
 }
 
 /** Draw a head together with others, or no more. @param {Place} place */
@@ -338,7 +331,7 @@ function cursorHead() {
 
 /** @param {number} layer @param {number} head @param {boolean} main */
 function thumbOf(layer, head, main) {
-  return el("button", { type: "button", class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
+  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
 }
 
 /** @param {Event} event @returns {Place | null} the head an event happened on */
