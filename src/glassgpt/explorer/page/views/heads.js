@@ -243,7 +243,9 @@ class GlassHeads extends GlassView {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
-    if (was !== sorted) this.#redraw(); // the squares have another size now
+    if (was === sorted) return;
+    delete this.#grid.dataset.size; // the squares have another one now
+    this.#redraw();
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
