@@ -2,7 +2,6 @@
 
 import { api } from "./api.js";
 import { colour, el, resetColours, put } from "./draw.js";
-import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import { light } from "./hover.js";
@@ -189,7 +188,7 @@ function start() {
   buildTabs();
   const explain = tool("Explain", "A guided tour (x)", () => openTour(explain));
   explain.classList.add("primary");
-  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => openExport(shownViews(), VIEWS));
+  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) => openExport(shownViews(), VIEWS)));
   const theme = tool("Theme", "", nextTheme);
   const wide = tool("Wide", "Widen the panel (w)", toggleWide);
   wide.className = "only-large";

@@ -1,5 +1,4 @@
-// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to draw
-// several together, drop one of the second text to patch.
+// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to overlay, drop to patch.
 
 import { api } from "../api.js";
 import { el, exchange, percent, put, ramp } from "../draw.js";
@@ -235,7 +234,8 @@ class GlassHeads extends GlassView {
     const { sort, filter } = store.get();
     const sorted = sort && filter !== "";
     const thumbs = /** @type {HTMLElement[]} */ ([...this.#grid.querySelectorAll(".thumb")]);
-    if (!sorted && !this.#grid.classList.contains("sorted")) return;
+    const was = this.#grid.classList.contains("sorted");
+    if (!sorted && !was) return;
     this.#grid.classList.toggle("sorted", sorted);
     const share = (/** @type {HTMLElement} */ thumb) => this.#kinds.get(`${thumb.dataset.layer}.${thumb.dataset.head}`)?.[filter] ?? 0;
     const order = sorted ? [...thumbs].sort((a, b) => share(b) - share(a)) : [];
@@ -243,6 +243,9 @@ class GlassHeads extends GlassView {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
+    if (was === sorted) return;
+    delete this.#grid.dataset.size; // the squares have another one now
+    this.#redraw();
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
