@@ -131,7 +131,7 @@ def machine_limits(gpt: GPT) -> dict[str, tuple[float, str]]:
         4 * config.n_layer * config.n_embd,
     )  # cache: each position
     products = config.n_parameters - config.n_positions * config.n_embd  # of positions, one row is added
-    weights = getattr(backend, "weights", None)
+    weights: Any = getattr(backend, "weights", None)
     if not hasattr(weights, "machine_limits"):  # torch computes with floats, whose peak is not measured
         return {"one text": (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
     bandwidth, peak = weights.machine_limits()
