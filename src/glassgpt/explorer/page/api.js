@@ -15,8 +15,6 @@ export class ApiError extends Error {
 
 /** The bundle of an exported page; null when there is a server. */
 const offline = readOffline();
-/** What computes the responses of an exported page; others do not load it. */
-const respond = offline ? (await import("./offline.js")).respond : () => undefined;
 
 /** @type {Map<string, unknown>} responses, the most recently used last: those about a trace never change */
 const cached = new Map();
