@@ -229,25 +229,32 @@ async def open_load(port: int, per_s: float, requests: int, **fields: Any) -> li
 
 
 def overload(args: argparse.Namespace) -> dict[str, Any]:
-    """Capacity: requests/s of as many clients as rows. Then Poisson arrivals: unloaded at a tenth of that,
-    overloaded at ten times that."""
+    """Capacity: requests/s of as many clients as rows. Then Poisson arrivals: unloaded at a tenth of that, as
+    the server is by default; overloaded at ten times that, with --max-wait."""
     rows, fields = 16, {"max_tokens": args.short, "ignore_eos": True}
-    options = ("--max-batch-size", str(rows))
-    with serving(*options, model=args.model) as server:
+    with serving("--max-batch-size", str(rows), model=args.model) as server:
         asyncio.run(closed_load(server.port, rows, 8 * rows, **fields))
         begun = time.perf_counter()
         asyncio.run(closed_load(server.port, rows, 20 * rows, **fields))
         capacity = 20 * rows / (time.perf_counter() - begun)
-    with serving(*options, "--max-wait", str(args.max_wait), model=args.model) as server:
-        asyncio.run(open_load(server.port, capacity / 4, 100, **fields))
         unloaded = asyncio.run(open_load(server.port, capacity / 10, args.unloaded_requests, **fields))
+    options = ("--max-batch-size", str(rows), "--max-wait", str(args.max_wait))
+    with serving(*options, model=args.model) as server:
+        waiting: list[float] = []
+
+        async def load(count: int) -> list[Answer]:
+            asked = asyncio.create_task(open_load(server.port, 10 * capacity, count, **fields))
+            while not asked.done():
+                waiting.append(await asyncio.to_thread(server.metric, "requests_waiting"))
+                await asyncio.wait([asked], timeout=0.5)
+            return asked.result()
+
+        asyncio.run(load(300))
         answers: list[Answer] = []
-        marks, most_waiting = [server.memory()], 0.0  # after every thousand requests
+        marks = [server.memory()]  # after every thousand requests
         begun = time.perf_counter()
         while len(answers) < args.requests:
-            some = min(1000, args.requests - len(answers))
-            answers += asyncio.run(open_load(server.port, 10 * capacity, some, **fields))
-            most_waiting = max(most_waiting, server.metric("requests_waiting"))
+            answers += asyncio.run(load(min(1000, args.requests - len(answers))))
             marks.append(server.memory())
         seconds = time.perf_counter() - begun
     admitted = [answer for answer in answers if answer.status == 200]
@@ -258,7 +265,7 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
         "capacity_per_s": capacity, "offered_per_s": len(answers) / seconds,
         "requests": len(answers), "admitted": len(admitted), "rejected_429": len(answers) - len(admitted),
         "admitted_per_s": len(admitted) / seconds,
-        "most_waiting": most_waiting,
+        "max_wait_s": args.max_wait, "most_waiting": max(waiting),
         "memory_mb": [round(mark) for mark in marks],
         "unloaded_first_ms": statistics.median(before), "unloaded_p99_first_ms": p99(before),
         "loaded_first_ms": statistics.median(after), "loaded_p99_first_ms": p99(after),

@@ -4,10 +4,11 @@
 #   SHARED=../shared/data DATA=prepared bash recipes/run_tasks.sh prepare     # on any machine, two minutes; 36 MB
 #   DATA=prepared OUT=out bash recipes/run_tasks.sh ship                      # 9 minutes, three processes at once
 #   DATA=prepared OUT=out bash recipes/run_tasks.sh compare                   # 7 minutes, four processes at once
+#   OUT=out TO=results bash recipes/run_tasks.sh collect                      # four archives of what is worth keeping
 #   SHARED=../shared/data DATA=prepared OUT=out bash recipes/run_tasks.sh score   # on any machine with sacrebleu, rouge-score
 #
-# Every result is on disk when it is made, in files of less than 15 MB; what a time limit cuts off is only what was
-# not reached. MINUTES sets how long a translation model is trained. `ship` is the more important half: the
+# Every result is on disk when it is made; what a time limit cuts off is only what was not reached, and `collect`
+# puts into archives of less than 16 MB what there is: end `ship` with `timeout` and collect afterwards. MINUTES sets how long a translation model is trained. `ship` is the more important half: the
 # English-French model, SST-2, email subjects and the adapter; `compare` has the translation benchmark beside an
 # encoder-decoder, zero-shot summaries and sample efficiency.
 set -u
@@ -24,7 +25,7 @@ prepare() {
 }
 
 translator() {
-  $P $R/translation/train.py "$DATA" tatoeba --shape 7x320x5 --dropout 0.15 --minutes "${MINUTES:-6.5}" --out "$OUT/en-fr" &&
+  $P $R/translation/train.py "$DATA" tatoeba --shape 7x320x5 --dropout 0.2 --minutes "${MINUTES:-6.5}" --out "$OUT/en-fr" &&
   $P $R/translation/translate.py "$OUT/en-fr/model" "$DATA/tatoeba.test.tsv" --out "$OUT/en-fr" &&
   $P $R/translation/translate.py "$OUT/en-fr/model" "$DATA/tatoeba.test.tsv" --beams 4 --limit 1000 --out "$OUT/en-fr"
 }
@@ -36,7 +37,7 @@ classifier() {
 }
 
 summariser() {
-  $P $R/summarisation/train.py "$DATA" aeslc --epochs 4 --minutes 2.5 --out "$OUT/subject" &&
+  $P $R/summarisation/train.py "$DATA" aeslc --epochs 4 --matrix-lr 2e-3 1e-3 4e-3 --minutes 1 --out "$OUT/subject" &&
   $P $R/summarisation/train.py "$DATA" wiki --lora --epochs 2 --minutes 3 --beam-limit 50 --out "$OUT/summarize"
 }
 
@@ -66,6 +67,15 @@ lane() {
   "$1" > "$OUT/$1.log" 2>&1 &
 }
 
+collect() {
+  mkdir -p "$TO"
+  for part in en-fr/model summarize/adapter benchmark/model; do
+    [ -d "$OUT/$part" ] && tar -C "$OUT" -cf "$TO/${part%%/*}.tar" "$part"
+  done
+  tar -C "$OUT" -czf "$TO/texts.tar.gz" --exclude=model --exclude=adapter .
+  ls -l "$TO"
+}
+
 score() {
   $P $R/translation/score.py "$OUT/en-fr" "$DATA/tatoeba.test.tsv"
   $P $R/translation/score.py "$OUT/benchmark" "$DATA/benchmark.test.tsv"
@@ -78,8 +88,8 @@ score() {
 }
 
 case ${1:-} in
-  prepare | score) "$1" ;;
+  prepare | score | collect) "$1" ;;
   ship) lane translator; lane classifier; lane summariser; wait ;;
   compare) lane benchmark; lane encoder_decoder; lane zero_shot; lane efficiency; wait ;;
-  *) echo "run_tasks.sh: say prepare, ship, compare or score, not '${1:-}'. The first lines of the file explain them." >&2; exit 2 ;;
+  *) echo "run_tasks.sh: say prepare, ship, compare, collect or score, not '${1:-}'. The first lines of the file explain them." >&2; exit 2 ;;
 esac

@@ -36,13 +36,14 @@ from glassgpt.weights import Checkpoint, load_checkpoint
 from glassgpt.weights.adapter import save_adapter
 
 RANKS = Ranks(blocks=16, embedding=4)
+MATRIX_LR = 2e-3
 
 
-def settings(lora: bool, precision: str, seed: int) -> TrainSettings:
+def settings(lora: bool, precision: str, seed: int, matrix_lr: float = MATRIX_LR) -> TrainSettings:
     if lora:
         return TrainSettings(steps=1, lr=1e-3, beta2=0.98, weight_decay=0.0, precision=precision, seed=seed)
     return TrainSettings(
-        steps=1, optimizer="muon", matrix_lr=2e-3, lr=1e-4, beta2=0.98, weight_decay=0.01,
+        steps=1, optimizer="muon", matrix_lr=matrix_lr, lr=1e-4, beta2=0.98, weight_decay=0.01,
         precision=precision, seed=seed,
     )  # fmt: skip
 
@@ -119,7 +120,11 @@ def main() -> None:
     parser.add_argument("--lora", action="store_true")
     parser.add_argument("--zero-shot", action="store_true", help="do not train at all")
     parser.add_argument("--epochs", type=float, default=4)
-    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--minutes", type=float, default=3, help="for each learning rate, at most")
+    parser.add_argument(
+        "--matrix-lr", type=float, nargs="+", default=[MATRIX_LR],
+        help="Muon's; of several the model with the lowest validation loss is kept",
+    )  # fmt: skip
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--limit", type=int, help="texts to summarise")
     parser.add_argument("--beam-limit", type=int, help="of them with 4 beams, one by one")
@@ -133,24 +138,33 @@ def main() -> None:
     arrays = given.prepared / f"{given.name}.npz"
     test = load_arrays(arrays, "test")
     given.out.mkdir(parents=True, exist_ok=True)
-    model = build_model(start, given.device, 0.1, given.seed)
     if given.zero_shot:
-        gpt = merged(model, start, given.device)
+        gpt = merged(build_model(start, given.device, 0.1, given.seed), start, given.device)
         write_summaries(
             gpt, load_task("tldr"), test, given.out / f"{given.name}.zero-shot.txt", given.limit,
             cut=len(make_encoder(gpt, task).separator), seed=0,
         )  # fmt: skip
         return
-    if given.lora:
-        add_lora(model, RANKS, given.seed)
     batches = load_arrays(arrays, "train", tokens_per_batch=given.tokens, seed=given.seed)
     some = np.arange(min(500, len(load_arrays(arrays, "valid"))))
     valid = load_arrays(arrays, "valid", some, tokens_per_batch=given.tokens)
-    _, records = tune(
-        model, batches, valid, settings(given.lora, precision, given.seed), epochs=given.epochs,
-        seconds=60 * given.minutes, log=given.out / "log.jsonl",
-    )  # fmt: skip
-    (given.out / "facts.json").write_text(json.dumps(records[-1], indent=1) + "\n", "utf-8")
+    best: tuple[float, GPT2] | None = None
+    for matrix_lr in given.matrix_lr[:1] if given.lora else given.matrix_lr:
+        model = build_model(start, given.device, 0.1, given.seed)
+        if given.lora:
+            add_lora(model, RANKS, given.seed)
+        chosen = settings(given.lora, precision, given.seed, matrix_lr)
+        _, records = tune(
+            model, batches, valid, chosen, epochs=given.epochs, seconds=60 * given.minutes,
+            log=given.out / "log.jsonl",
+        )  # fmt: skip
+        lowest = min(record["val_loss"] for record in records)
+        if best is None or lowest < best[0]:
+            best = (lowest, model)
+            facts = {"matrix_lr": chosen.matrix_lr, "lr": chosen.lr, **records[-1], "val_loss": lowest}
+            (given.out / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    assert best is not None
+    model = best[1]
     if given.lora:
         save_adapter(
             adapter_tensors(model, base_vocab_size),

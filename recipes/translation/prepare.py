@@ -24,6 +24,7 @@ from task_training import save_arrays
 
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.encode import Encoder
+from glassgpt.tasks.translate import clean
 from glassgpt.tasks.vocabulary import add_tokens
 from glassgpt.tokenizer.trainer import train_on
 from glassgpt.train.task_batches import TaskBatches
@@ -41,15 +42,6 @@ def read_pairs(folder: Path, sources: tuple[str, ...]) -> list[Pair]:
     rows = (line.split("\t") for line in text.splitlines())
     pairs = [(clean(row[0]), clean(row[1])) for row in rows if row[2] in sources]
     return list(dict.fromkeys(pairs))
-
-
-def clean(text: str) -> str:
-    """Ordinary spaces and apostrophes: French text comes with several kinds of each."""
-    text = unicodedata.normalize("NFC", text).translate(SIGNS)
-    return " ".join(text.split())
-
-
-SIGNS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2018": "'"})
 
 
 def words(text: str) -> tuple[str, ...]:

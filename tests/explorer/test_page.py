@@ -257,6 +257,9 @@ def violations(found: Any) -> list[str]:
     ]
 
 
+MOVING = "document.getAnimations().filter((a) => a.effect.getTiming().duration > 1).length"
+
+
 def test_those_who_want_no_motion_get_none(visit: Begin) -> None:
     page = visit(reduced_motion="reduce").open(TEXT)
     for view in VIEWS:
@@ -270,14 +273,17 @@ def test_those_who_want_no_motion_get_none(visit: Begin) -> None:
         )
         assert moving == []
         page.press("ArrowLeft", "ArrowUp")
-        assert (
-            page.js("document.getAnimations().filter((a) => a.effect.getTiming().duration > 1).length") == 0
-        )
+        assert page.js(MOVING) == 0
+    page.js("store.set({ view: 'block', play: 0, speed: 4 })")  # nor does the player
+    page.ready().press("p")
+    page.until("store.get().play >= 3")
+    assert page.js(MOVING) == 0
+    page.press("p")
 
 
-@pytest.mark.parametrize("options", [{}, PHONE], ids=["laptop", "phone"])
-def test_nothing_is_wider_than_the_screen(visit: Begin, options: dict[str, Any]) -> None:
-    page = visit(**options).open(TEXT)
+def test_nothing_is_wider_than_the_screen(visit: Begin) -> None:
+    """Smaller screens: test_page_layout.py."""
+    page = visit().open(TEXT)
     for view in VIEWS:
         page.js("store.set({ view: given })", view)
         page.ready()

@@ -60,6 +60,19 @@ def test_steps_have_the_names_of_the_taps() -> None:
             assert named <= {*BLOCK_STEPS, "resid_pre"}, path.name
 
 
+def test_pictures_of_the_docs_are_there_and_small() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    named = re.findall(r"\]\((explorer/[\w-]+\.png)\)", (docs / "explorer.md").read_text("utf-8"))
+    taken = {f"explorer/{path.name}" for path in (docs / "explorer").glob("*.png")}
+    assert set(named) <= taken
+    assert taken - set(named) <= {"explorer/play-light.png", "explorer/play-dark.png"}
+    for name in taken - {"explorer/playing.png"}:
+        assert (docs / name).stat().st_size <= 150_000, name
+    moving = (docs / "explorer" / "playing.png").read_bytes()
+    assert b"acTL" in moving[:200]  # an animated PNG
+    assert len(moving) < 3_000_000
+
+
 def test_edits_are_those_of_inspect() -> None:
     fields = interface("Edit")
     assert re.findall(r'"(\w+)"', fields.pop("kind")) == list(EDIT_KINDS)

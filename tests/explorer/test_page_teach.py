@@ -103,6 +103,15 @@ def test_scores_of_all_pairs_in_three_stages(visit: Begin, gpt: GPT) -> None:
     strips = page.js("[...document.querySelectorAll('glass-stages glass-vector')].map((v) => [...v.values])")
     assert np.array_equal(np.float32(strips[0]), trace.attn.q[1, 2][row])
     assert sum(strips[2]) == pytest.approx(scores[row, column], rel=1e-4)
+    # The pointer reads a cell, too: the first row and column of the third matrix.
+    canvas = page.page.locator("glass-stages canvas").nth(2)
+    canvas.scroll_into_view_if_needed()
+    high = canvas.evaluate("(canvas) => canvas.clientHeight")
+    canvas.hover(position={"x": 6, "y": high - 6})
+    last = len(trace) - 1
+    assert f"{abs(scores[last, 0]):.3f}" in page.painted().texts("glass-stages p")[0]
+    strips = page.js("[...document.querySelectorAll('glass-stages glass-vector')].map((v) => [...v.values])")
+    assert np.array_equal(np.float32(strips[1]), trace.attn.k[1, 2][0])
     page.page.locator("#mask").uncheck()
     assert "BERT" in page.painted().texts(".all-pairs .says")[1]
     assert "full square" in page.texts(".all-pairs .says")[1]
@@ -182,6 +191,12 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     words_shown = page.texts(".tour-words")[0]
     assert f"block {where[0]}, head {where[1]}" in words_shown
     assert f"{100 * best:.0f}%" in words_shown
+    # Its drawing has this head's weights, to the digits that are shown.
+    drawn = page.js("[...document.querySelectorAll('.tour-words svg text')].map((t) => t.textContent)")
+    told = [float(word.rstrip("%")) for word in drawn if word.endswith("%")]
+    exact = 100 * trace.attention[where][-1].astype(float)
+    assert len(told) >= 1
+    assert all(np.abs(exact - share).min() <= (0.051 if share < 9.95 else 0.51) for share in told)
     # Closed, it gives everything back.
     page.press("1")
     page.press("Escape")
@@ -360,11 +375,16 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     lit = page.js("[...document.querySelectorAll('.hovered')].map((e) => e.dataset.token)")
     assert set(lit) == {"2"}
     assert len(lit) > gpt.config.n_layer
-    # The thumbnails grow with the window.
-    small = page.js("document.querySelector('.thumb canvas').clientWidth")
+    # The thumbnails grow with the panel, and with the window.
     page.page.locator("#sort").uncheck()
+    size = "document.querySelector('.thumb canvas').clientWidth"
+    small = page.painted().js(size)
+    page.press("w")
+    page.until(f"{size} > given", small)
+    page.press("w")
+    page.until(f"{size} === given", small)
     page.page.set_viewport_size({"width": 1600, "height": 900})
-    page.until("document.querySelector('.thumb canvas').clientWidth > given", small)
+    page.until(f"{size} > given", small)
 
 
 def test_neurons_read_and_write(visit: Begin, gpt: GPT) -> None:

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import lzma
+import os
 import random
 import shutil
 import typing
@@ -145,6 +146,82 @@ def model_folder(rng: random.Random, folder: Path) -> Case:
         ]
     )  # fmt: skip
     return f"{name}: {' '.join(words)}", lambda: main(words)
+
+
+def packed_model(rng: random.Random, folder: Path) -> Case:
+    """Damage a file that the native engine maps or reads by itself, before or while it is in use."""
+    kind = rng.choice(["int8", "int4", "rows"])
+    model = folder / "victim"
+    shutil.copytree(folder / f"model-{kind}", model)
+    weights = model / f"model.{'int4' if kind == 'int4' else 'int8'}.safetensors"
+    way = rng.random()
+    if way < 0.15:
+        return f"{kind}, truncated while it is in use", lambda: use_truncated(rng, weights)
+    if way < 0.45:
+        name = damage_header(rng, weights)
+    elif way < 0.65:
+        name = damage_numbers(rng, weights)
+    elif way < 0.75:
+        name = "config.json changed"
+        config = json.loads((model / "config.json").read_text())
+        key = rng.choice(["n_embd", "n_layer", "n_head", "vocab_size", "n_positions", "n_inner"])
+        config[key] = rng.choice([0, 1, 2, 15, 17, 32, 64, 255, 320, 4096, 2**24, 2**31, -1])
+        (model / "config.json").write_text(json.dumps(config))
+    else:
+        name = damage(rng, rng.choice([weights, weights, model / "config.json"]))
+    words = rng.choice(
+        [
+            ["generate", "A ferry", "--model", "victim", "--max-new-tokens", "3"],
+            ["generate", "A ferry", "--model", "victim", "--max-new-tokens", "3", "--dtype", "int4"],
+            ["next", "A ferry", "--model", "victim", "-k", "3", "--dtype", rng.choice(["float32", "int8"])],
+            ["info", "victim"],
+            ["convert", "victim", "new"],
+            ["convert", "victim", "new", "--dtype", rng.choice(["int4", "int8"])],
+        ]
+    )
+    return f"{kind}, {name}: {' '.join(words)}", lambda: main(words)
+
+
+def damage_header(rng: random.Random, file: Path) -> str:
+    """Change values of a safetensors header, whose length is right."""
+    raw = file.read_bytes()
+    end = 8 + int.from_bytes(raw[:8], "little")
+    header = mutate.json_text(rng, raw[8:end].decode()).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.3:  # the arrays swapped, or of another type
+        entries = json.loads(raw[8:end])
+        one, other = rng.sample(sorted(set(entries) - {"__metadata__"}), 2)
+        what = rng.choice(["shape", "dtype", "data_offsets"])
+        entries[one][what], entries[other][what] = entries[other][what], entries[one][what]
+        header = json.dumps(entries).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header + raw[end:])
+    return f"the header of {file.name} changed"
+
+
+def damage_numbers(rng: random.Random, file: Path) -> str:
+    """Overwrite numbers: scales that are infinite, values that no quantizer writes."""
+    raw = bytearray(file.read_bytes())
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    for _ in range(rng.choice([1, 10, 1000])):
+        at = rng.randrange(begin, len(raw))
+        piece = rng.choice([b"\x80", b"\xff" * 8, b"\x00\x7c" * 4, b"\x7f" * 40, rng.randbytes(16)])
+        raw[at : at + len(piece)] = piece[: len(raw) - at]
+    file.write_bytes(raw)
+    return f"numbers of {file.name} overwritten"
+
+
+def use_truncated(rng: random.Random, file: Path) -> int:
+    """Cut the file of a loaded model: its texts, or one line."""
+    import glassgpt
+    from glassgpt.errors import UserError
+
+    gpt = glassgpt.load(file.parent, device="cpu")
+    file.write_bytes(b"") if rng.random() < 0.2 else os.truncate(file, rng.randrange(file.stat().st_size))
+    for _ in range(3):
+        try:
+            gpt.generate("A ferry", max_new_tokens=3)
+        except UserError as error:
+            print(error)
+    return 0
 
 
 def damage(rng: random.Random, target: Path) -> str:
@@ -331,6 +408,7 @@ def request(rng: random.Random, folder: Path) -> Case:
 KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
     "command lines": command_line,
     "model folders": model_folder,
+    "packed models": packed_model,
     "run folders": run_folder,
     "text files": text_file,
     "prepared data": shards_folder,

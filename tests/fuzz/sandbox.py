@@ -14,8 +14,11 @@ from pathlib import Path
 
 from glassgpt.cli import main
 from glassgpt.tokenizer import ByteTokenizer
+from glassgpt.weights import load_checkpoint
+from tests.weights.conftest import save_rows
 
-PROTECTED = ("model", "book.txt", "lines.jsonl", "precious.txt", "shards")  # what no command may change
+MODELS = ("model", "model-int8", "model-int4", "model-rows")
+PROTECTED = (*MODELS, "book.txt", "lines.jsonl", "precious.txt", "shards")  # what no command may change
 
 
 def make(folder: Path) -> None:
@@ -58,6 +61,9 @@ def make(folder: Path) -> None:
         )
         assert done == 0
         assert main(["convert", "run", "model"]) == 0
+        assert main(["convert", "run", "model-int8", "--dtype", "int8"]) == 0
+        assert main(["convert", "run", "model-int4", "--dtype", "int4"]) == 0
+        save_rows(load_checkpoint("model"), Path("model-rows"))
         shutil.rmtree("run/checkpoints/step-00000006")  # as if interrupted before it
         assert main(["convert", "run", "model.gguf"]) == 0
     finally:

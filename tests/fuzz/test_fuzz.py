@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 CASES = {
     "command lines": 60,
     "model folders": 40,
+    "packed models": 40,
     "run folders": 25,
     "text files": 25,
     "prepared data": 25,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.fair_lock import FairLock
+from glassgpt.generate.service import Job
+from glassgpt.generate.settings import Settings
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend
@@ -233,3 +236,103 @@ def test_ctrl_c_in_the_line_leaves_no_gap():
     lock._leave(slow)
     with lock.hold():
         assert not lock._queue
+
+
+class TestService:
+    """With a service, the texts of all threads are computed in one batch."""
+
+    @pytest.fixture
+    def served(self, gpt):
+        gpt.start_service(8)
+        yield gpt
+        gpt.stop_service()
+
+    def test_every_thread_gets_what_it_gets_alone(self, gpt, switching):
+        alone = [call() for call in calls(gpt)]
+        gpt.start_service(8)
+        assert together(calls(gpt)) == alone
+        gpt.stop_service()
+        assert [call() for call in calls(gpt)] == alone
+
+    def test_threads_share_steps(self, served):
+        together([lambda i=i: served.generate("ab", seed=i, max_new_tokens=20) for i in range(8)])
+        before = served.service.steps
+        long = {"max_new_tokens": 40, "ignore_eot": True}
+        with served.lock.hold():  # so that all are there before the first step
+            threads = [
+                threading.Thread(
+                    target=served.generate, args=("ab",), kwargs={"seed": i, **long}, daemon=True
+                )
+                for i in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            while served.service.waiting + served.service.running < 8:
+                time.sleep(0.001)
+        for thread in threads:
+            thread.join(FAR_OFF)
+        assert served.service.steps - before < 2 * 40  # alone, each would take 40
+
+    def test_a_stream_that_is_left_frees_its_row(self, served):
+        stream = served.stream("ab", **FOREVER)
+        next(stream)
+        del stream
+        other = served.stream("ab", **FOREVER)
+        next(other)
+        other.close()
+        with pytest.raises(StopIteration):
+            next(other)
+        assert served.generate("ab", seed=1, max_new_tokens=3).tokens
+        wait_until_idle(served.service)
+
+    def test_ctrl_c_keeps_what_there_is(self, served, monkeypatch):
+        from glassgpt.generate.generation import Interrupted
+        from glassgpt.generate.service_source import ServiceSource
+
+        read, reads = ServiceSource.read, []
+
+        def interrupted(self):
+            reads.append(1)
+            if len(reads) == 4:
+                raise KeyboardInterrupt
+            return read(self)
+
+        monkeypatch.setattr(ServiceSource, "read", interrupted)
+        with pytest.raises(Interrupted) as caught:
+            served.generate(["ab", "cd"], samples=6, **FOREVER)  # twelve texts on eight rows
+        found = caught.value.found
+        assert [len(generations) for generations in found] == [6, 6]
+        assert {one.finish_reason for generations in found for one in generations} == {"cancelled"}
+        assert any(one.tokens for generations in found for one in generations)
+        reads.clear()
+        stream = served.stream("ab", **FOREVER)
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+        assert stream.generation.finish_reason == "cancelled"
+        wait_until_idle(served.service)
+
+    def test_mistakes_are_one_line(self, served):
+        with pytest.raises(UserError, match="has a service already"):
+            served.start_service()
+        with pytest.raises(SettingError, match="token id 9999"):
+            served.generate([9999])
+        service = served.service
+        served.stop_service()
+        with pytest.raises(UserError, match="closed"):
+            service.submit([Job([1], Settings(), print)])
+
+    def test_a_model_that_is_dropped_ends_its_thread(self):
+        gpt = GPT(TinyBackend(), LetterTokenizer(), name="tiny")
+        thread = gpt.start_service(2)._thread
+        del gpt
+        gc.collect()
+        thread.join(FAR_OFF)
+        assert not thread.is_alive()
+
+
+def wait_until_idle(service):
+    for _ in range(FAR_OFF * 100):
+        if service.idle:
+            return
+        time.sleep(0.01)
+    pytest.fail("a row was not given back")

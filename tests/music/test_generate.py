@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,14 @@ from glassgpt.model import GPT2, TorchBackend
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs, place_events
 from glassgpt.music.codec import Player
-from glassgpt.music.generate import PlayRule, accompany, continue_primer, cut_primer, sample
+from glassgpt.music.generate import (
+    InterruptedTakes,
+    PlayRule,
+    accompany,
+    continue_primer,
+    cut_primer,
+    sample,
+)
 from glassgpt.music.sampling import Sampling
 from glassgpt.tokenizer import ByteTokenizer, EventTokenizer
 from tests.music.test_codec import ARTICLE, ARTICLE_IDS
@@ -61,6 +70,27 @@ def test_takes_differ_and_seeds_repeat(gpt: GPT) -> None:
     assert one.ids != two.ids
     assert [take.ids for take in sample(gpt, 0.5, takes=2, seed=1)] == [one.ids, two.ids]
     assert sample(gpt, 0.5, seed=2)[0].ids != one.ids
+
+
+def test_ctrl_c_leaves_what_there_is(gpt: GPT) -> None:
+    whole = sample(gpt, 3, takes=2, seed=1)
+    steps = iter(range(100))
+
+    @contextmanager
+    def stop_soon(*args: object, **options: object) -> Iterator[Callable[[int], None]]:
+        def advance(amount: int) -> None:
+            if next(steps) == 60:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    with pytest.raises(InterruptedTakes) as caught:
+        sample(gpt, 3, takes=2, seed=1, progress=stop_soon)
+    assert len(caught.value.takes) == 2
+    for part, take in zip(caught.value.takes, whole, strict=True):
+        assert 10 < len(part.ids) < len(take.ids)
+        assert part.ids == take.ids[: len(part.ids)]
+        assert part.seconds < take.seconds
 
 
 def test_events_that_cannot_follow_are_left_out(gpt: GPT) -> None:

@@ -186,7 +186,15 @@ def test_chorales_are_written_voice_by_voice(tmp_path: Path) -> None:
     assert found == [
         (48, 0.0, 0.3), (64, 0.0, 0.3), (67, 0.0, 0.45), (72, 0.0, 0.3), (59, 0.3, 0.45), (74, 0.3, 0.45),
     ]  # fmt: skip
-    for wrong in ('{"train": [[[200]]]}', '{"drums": [[[60]]]}', "[1]", "{"):
+    deep = '{"train": ' + "[" * 100_000
+    for wrong in (
+        '{"train": [[[200]]]}',
+        '{"train": [[[Infinity]]]}',
+        '{"drums": [[[60]]]}',
+        "[1]",
+        "{",
+        deep,
+    ):
         (tmp_path / "wrong.json").write_text(wrong)
         with pytest.raises(FileFormatError, match="not a file of chorales"):
             prepare_chorales(tmp_path / "wrong.json", tmp_path / "wrong")
@@ -214,3 +222,6 @@ def test_the_likelihood_per_event_is_that_of_each_window() -> None:
         found = evaluate(model, pieces, stride=stride, batch_size=3)
         assert (found.events, found.pieces, found.stride) == (45, 2, stride)
         assert found.nll == pytest.approx(np.mean(expected), rel=1e-5)
+    for stride in (0, 13):  # nothing would end, or be left out
+        with pytest.raises(SettingError, match=f"stride is {stride}; write a whole number from 1 to 12"):
+            evaluate(model, pieces, stride=stride)

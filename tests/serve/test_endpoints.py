@@ -186,6 +186,28 @@ def test_a_wait_that_would_be_too_long(gpt: GPT) -> None:
         assert rejected in client.get("/metrics").text
 
 
+def test_connections_do_not_wait_to_fill_packets() -> None:
+    """Nagle's algorithm cost every request on a connection that was kept 40 ms."""
+    import socket
+
+    from glassgpt.cli.commands.explore import listen
+
+    found = []
+
+    async def connect() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(answer, sock=listen("127.0.0.1", 0)) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await reader.read()
+            writer.close()
+
+    asyncio.run(connect())
+    assert found == [1]
+
+
 def test_a_request_that_takes_too_long(gpt: GPT) -> None:
     with app_client(gpt, timeout=0.05) as client:
         service = client.app.state.server.pool.loaded[SHIPPED].service

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 import re
@@ -104,6 +105,21 @@ def test_bodies_that_are_not_requests(server: ServerProcess, sent: bytes) -> Non
         status, content = error.code, json.load(error)
     assert status == 200 or 400 <= status < 500
     assert "choices" in content or set(content["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_a_body_of_100_mb_is_refused_before_it_is_read(server: ServerProcess, connection: str) -> None:
+    """And its client, which sends all of it first, reads why."""
+    api = http.client.HTTPConnection(server.root.removeprefix("http://"), timeout=PATIENCE)
+    body = b'{"prompt": "' + b"A" * 100_000_000
+    api.request("POST", "/v1/completions", body, {"connection": connection})
+    response = api.getresponse()
+    assert response.status == 413
+    assert "larger than 4,000,000 bytes" in json.load(response)["error"]["message"]
+    if connection == "keep-alive":
+        api.request("GET", "/health")  # what was left of the body is not taken for the next request
+        assert api.getresponse().status == 200
+    api.close()
 
 
 @pytest.mark.parametrize(

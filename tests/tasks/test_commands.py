@@ -14,6 +14,8 @@ import pytest
 import glassgpt as package
 from glassgpt.errors import SettingError
 from glassgpt.tasks.classify import label_logprobs
+from glassgpt.tasks.definition import load_task
+from glassgpt.tasks.generate import make_encoder, run_task, stream_task
 from glassgpt.tasks.translate import TranslationStream, translate
 from tests.cli.conftest import Result
 from tests.conftest import SHIPPED
@@ -128,6 +130,18 @@ def test_a_summary_says_what_it_saw(glassgpt: Run, tmp_path: Path) -> None:
     values = json.loads(again.out)
     assert values["text"] == made.out.strip()
     assert values["kept_tokens"] < values["source_tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tldr", "summarize"])
+def test_a_streamed_summary_is_the_whole_one(name: str) -> None:
+    gpt, task = package.load("tiny"), load_task(name)
+    settings = {"seed": 2, "beams": None, "max_new_tokens": 60}
+    prompt = make_encoder(gpt, task).prompt("The sea was calm that day. We went home.")
+    pieces = list(stream_task(gpt, task, prompt, task.settings(**settings)))
+    (whole,) = run_task(gpt, task, ["The sea was calm that day. We went home."], **settings)
+    assert "".join(pieces).split() == whole.text.split()
+    assert len(pieces) > 20 or task.sentences is not None  # those come one at a time
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from glassgpt.errors import FileFormatError
 from glassgpt.tasks.language import why_not
 from glassgpt.tasks.records import SHOWN, Problems, read_records
-from glassgpt.tasks.sentences import first_sentences, split_sentences
+from glassgpt.tasks.sentences import complete_sentences, first_sentences, split_sentences
 from tests.tasks.conftest import Lines
 
 
@@ -126,4 +126,7 @@ def test_sentences() -> None:
     ]  # fmt: skip
     assert first_sentences("One. Two. Three. Four.", 3) == "One. Two. Three."
     assert split_sentences("") == []
+    for size in (1, 5, 400):
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
+        assert list(complete_sentences(pieces)) == split_sentences(text)
     assert split_sentences("J. " * 30_000 + "Smith") == ["J. " * 30_000 + "Smith"]  # in linear time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from glassgpt.config import Config
-from glassgpt.weights import Checkpoint, huggingface, safetensors_file
+from glassgpt.weights import Checkpoint, huggingface, packed, safetensors_file, save_checkpoint
 from glassgpt.weights.checkpoint import parse_dtype
 
 SMALL = {"vocab_size": 301, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
@@ -68,3 +69,20 @@ def write_shards(checkpoint: Checkpoint, folder: Path, count: int = 3) -> None:
 @pytest.fixture
 def small() -> Checkpoint:
     return random_checkpoint()
+
+
+def save_rows(checkpoint: Checkpoint, folder: Path) -> None:
+    """A packed model as the shipped ones are: int8 rows, (out, in), not the panels that are written today."""
+    save_checkpoint(checkpoint, folder, format="packed")
+    made = packed.pack(checkpoint)
+    arrays: dict[str, np.ndarray] = {}
+    for name in made.tensors:
+        both = made.packed(name)
+        arrays |= {name: made.tensors[name]} if both is None else {name: both[0], f"{name}.scale": both[1]}
+    outgoing = [
+        safetensors_file.TensorToWrite(
+            name, values.shape, values.dtype, functools.partial(np.asarray, values)
+        )
+        for name, values in arrays.items()
+    ]
+    safetensors_file.write_tensors(folder / packed.FILE, outgoing, {"format": "glassgpt-int8-rows"})

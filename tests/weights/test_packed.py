@@ -23,7 +23,7 @@ from glassgpt.weights import (
     safetensors_file,
     save_checkpoint,
 )
-from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
+from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint, save_rows
 
 
 @given(
@@ -69,6 +69,18 @@ def test_round_trip_is_within_half_a_step_and_vectors_are_exact(variant: str, tm
         transposed = per_output is not tensor
         dequantize_rows = np.multiply(values, scale[:, None], dtype=np.float32)
         assert np.array_equal(found.tensors[name], dequantize_rows.T if transposed else dequantize_rows)
+
+
+def test_rows_as_the_shipped_models_hold_them(small: Checkpoint, tmp_path: Path) -> None:
+    save_rows(small, tmp_path / "rows")
+    save_checkpoint(small, tmp_path / "panels", format="packed")
+    rows, found = load_checkpoint(tmp_path / "rows"), load_checkpoint(tmp_path / "panels")
+    assert_same(rows.tensors, found.tensors)
+    assert rows.panels("wte.weight") is None
+    assert rows.rows_in_file("wte.weight") is not None
+    # Converted, they are the panels, bit for bit.
+    assert convert(tmp_path / "rows", tmp_path / "again", dtype="int8").max_abs_error == 0
+    assert (tmp_path / "again" / packed.FILE).read_bytes() == (tmp_path / "panels" / packed.FILE).read_bytes()
 
 
 def test_packing_again_changes_nothing(small: Checkpoint, tmp_path: Path) -> None:

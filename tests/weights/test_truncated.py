@@ -9,9 +9,9 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import FileFormatError, UserError
-from glassgpt.native import is_available
+from glassgpt.native import NativeBackend, is_available
 from glassgpt.weights import load_checkpoint, save_checkpoint
-from tests.weights.conftest import random_checkpoint
+from tests.weights.conftest import random_checkpoint, save_rows
 
 FILES = {
     "hf": ("m", "m/model.safetensors"),
@@ -68,6 +68,16 @@ def test_a_mapped_file_that_became_shorter_is_one_line(dtype: str, tmp_path: Pat
         with pytest.raises(UserError, match="was truncated while it was in use; load the model again"):
             gpt.generate([1, 2, 3], max_new_tokens=8, temperature=0)
     assert other.generate([1, 2, 3], max_new_tokens=8, temperature=0).tokens == expected
+
+
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built here")
+def test_rows_that_became_shorter_before_they_were_read(tmp_path: Path) -> None:
+    save_rows(random_checkpoint(n_embd=64), tmp_path / "m")
+    checkpoint = load_checkpoint(tmp_path / "m")
+    file = tmp_path / "m" / "model.int8.safetensors"
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(UserError, match="became shorter while it was being read"):
+        NativeBackend.load(checkpoint)
 
 
 @pytest.mark.skipif(not is_available(), reason="the native engine was not built here")

@@ -10,6 +10,7 @@ from glassgpt.explorer.dependencies import API, PAGE, Explorer
 from glassgpt.explorer.models import Model, Models
 from glassgpt.explorer.routes import batch, export, generate, intervene, trace
 from glassgpt.explorer.traces import MAX_TRACES, TraceCache
+from glassgpt.generate.service import Service
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import add_error_handlers
 from glassgpt.http.middleware import SecurityMiddleware
@@ -27,17 +28,19 @@ def make_app(
     load: Callable[[str], GPT] = load,
     host: str = "127.0.0.1",
     max_traces: int = MAX_TRACES,
+    service: Service | None = None,
 ) -> FastAPI:
     """The Explorer of one model, or of two; the page can switch to `others`, which `load` opens then.
 
     `host` is the address the server will bind. The app may be mounted under a prefix: the page's own
-    requests are relative to where it was opened.
+    requests are relative to where it was opened. `service` computes with `gpt` for others as well: texts join
+    its batch.
     """
     app = FastAPI(title="GlassGPT Explorer", docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.add_middleware(SecurityMiddleware, host=host, max_body_bytes=MAX_BODY_BYTES)
     add_error_handlers(app)
     models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others), load)
-    app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker())
+    app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker(), service)
     for routes in (trace, intervene, generate, batch, export):
         app.include_router(routes.router, prefix=API)
     add_static_files(app, PAGE)

@@ -13,11 +13,15 @@ from starlette.responses import Response
 
 from glassgpt.explorer.models import Models
 from glassgpt.explorer.traces import TraceCache
+from glassgpt.generate.service_source import ServiceSource
+from glassgpt.generate.source import Source
 from glassgpt.http.responses import json_response
 from glassgpt.http.worker import Worker
 
 if TYPE_CHECKING:
-    from glassgpt.generate.engine import Engine
+    from glassgpt.generate.service import Service
+    from glassgpt.generate.settings import Settings
+    from glassgpt.gpt import GPT
 
 API = "/api/v1"
 PAGE = files("glassgpt.explorer") / "page"
@@ -32,7 +36,14 @@ class Explorer:
     models: Models
     traces: TraceCache
     worker: Worker
-    engines: WeakSet[Engine] = field(default_factory=WeakSet)  # now generating
+    service: Service | None = None  # of the first model, where a server computes with it as well
+    running: WeakSet[Source] = field(default_factory=WeakSet)  # now generating
+
+    def open(self, gpt: GPT, ids: list[int], settings: Settings) -> Source:
+        """Begin a text: among those of the server, or in an engine of its own."""
+        if self.service is not None and gpt is self.models[0].gpt:
+            return ServiceSource(self.service, [ids], settings)
+        return gpt.open([ids], settings)
 
     async def respond(self, request: Request, work: Callable[[], Any]) -> Response:
         """Run `work` in the worker and send its result as JSON."""

@@ -56,6 +56,11 @@ class ByteReader:
         count = int(np.prod(shape, dtype=object))
         return self.read(begin, count * dtype.itemsize).view(dtype).reshape(shape)
 
+    def fileno(self) -> int:
+        """For readers that keep this object alive meanwhile."""
+        number: int = self._file.fileno()
+        return number
+
     def mapped(self, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """The same array where it lies in the file, read-only: its pages are read when they are touched, and
         shared with other processes. None if the file cannot be mapped."""

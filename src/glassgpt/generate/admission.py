@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 RECENT = 15  # steps whose median counts: one that took long, for a graph was captured, changes nothing
 WEIGHT = 0.1  # of the latest text in the running mean of how much texts use of their limit
@@ -36,12 +35,12 @@ class WaitEstimator:
     @property
     def decode_s(self) -> float:
         """Of a step in which every running sequence gets a token."""
-        return median(self._decode_s)
+        return sorted(self._decode_s)[len(self._decode_s) // 2]
 
     @property
     def read_s(self) -> float:
         """Of a token of a prompt."""
-        return median(self._read_s)
+        return sorted(self._read_s)[len(self._read_s) // 2]
 
     def note_decode(self, seconds: float) -> None:
         self._decode_s.append(seconds)

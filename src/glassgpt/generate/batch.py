@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from glassgpt.errors import SettingError
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine_pool import EnginePool
 from glassgpt.generate.generation import Generation, Interrupted, best
-from glassgpt.generate.logits_processors import TokenRule
 from glassgpt.generate.settings import Settings
-
-Rule = Callable[[], TokenRule]  # makes one for each text
+from glassgpt.generate.source import Found, Rule
 
 
 def generate_batch(
@@ -45,17 +41,14 @@ def _sample(
     engines: EnginePool, prompts: list[list[int]], settings: Settings, rule: Rule | None
 ) -> list[list[Generation]]:
     found: list[list[Generation]] = [[] for _ in prompts]
-    requests: dict[int, list[Generation]] = {}
-    engine = engines.acquire(len(prompts) * settings.candidates)
+    source = engines.open(prompts, settings, rule)
 
-    def step() -> None:
-        with engines.lock.hold():
-            events = engine.step()
-        for event in events:
-            if event.error is not None:
-                raise event.error
-            if event.generation is not None:
-                requests[event.request].append(event.generation)
+    def keep(events: list[Found]) -> int:
+        """How many texts are finished by these events."""
+        finished = [(prompt, event.generation) for prompt, event in events if event.generation is not None]
+        for prompt, generation in finished:
+            found[prompt].append(generation)
+        return len(finished)
 
     def in_order() -> list[list[Generation]]:
         if settings.best_of is not None:
@@ -63,16 +56,12 @@ def _sample(
         return [sorted(generations, key=lambda generation: generation.sample) for generations in found]
 
     try:
-        for ids, generations in zip(prompts, found, strict=True):
-            requests[engine.add(ids, settings, rule)] = generations
-        while engine.busy:
-            step()
+        left = len(prompts) * settings.candidates
+        while left:
+            left -= keep(source.read())
     except KeyboardInterrupt:
-        for number in requests:
-            engine.cancel(number)
-        if engine.busy:
-            step()
+        keep(source.stop())
         raise Interrupted(in_order()) from None
     finally:
-        engines.release(engine)
+        source.close()
     return in_order()

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from glassgpt.backend import Backend, check_can_continue
+from glassgpt.errors import UserError
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
+from glassgpt.generate.settings import Settings
+from glassgpt.generate.source import EngineSource, Rule, Source
 from glassgpt.generate.text import Tokenizer
 from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.generate.fair_queue import QueueLimits
+    from glassgpt.generate.service import Service
 
 # The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
 CACHE_BYTES = 4 * 2**30
 MAX_BATCH_SIZE = 64
+SERVICE_ROWS = 16
 BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search need a row
 
 
@@ -24,6 +36,7 @@ class EnginePool:
         self.idle: dict[int, Engine] = {}  # by rows
         self._spare: Backend | None = backend  # while no engine has its cache
         self._draft: Backend | None = None
+        self.service: Service | None = None
 
     def use_draft(self, draft: Backend) -> None:
         with self.lock.hold():
@@ -31,9 +44,44 @@ class EnginePool:
             self._spare = self.backend
             self._draft = draft
 
+    def open(self, prompts: Sequence[Sequence[int]], settings: Settings, rule: Rule | None = None) -> Source:
+        """Begin with some prompts: in the service where there is one, else in an engine for them alone."""
+        if self.service is not None:
+            from glassgpt.generate.service_source import ServiceSource
+
+            return ServiceSource(self.service, prompts, settings, rule)
+        source = EngineSource(self.acquire(len(prompts) * settings.candidates), self.lock, self.release)
+        try:
+            source.add(prompts, settings, rule)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
     def acquire(self, sequences: int) -> Engine:
         """An engine for the caller alone until it is released; sequences beyond its rows wait."""
         return self._acquire(min(sequences, self.max_batch_size()))
+
+    def start_service(self, rows: int | None, limits: QueueLimits | None) -> Service:
+        from glassgpt.generate.fair_queue import UNLIMITED
+        from glassgpt.generate.service import Service
+
+        check_can_continue(self.backend.config)
+        if self.service is not None:
+            raise UserError("this model has a service already. Use it, or stop it first.")
+        rows = min(SERVICE_ROWS, self.max_batch_size()) if rows is None else rows
+        check_whole("max_batch_size", rows, 1, 4096)
+        engine = Engine(self.backend.with_rows(rows), self.tokenizer, draft=self._draft)
+        self.service = Service(engine, UNLIMITED if limits is None else limits, self.lock)
+        weakref.finalize(
+            self, self.service.close
+        )  # also when Python ends: threads that compute would crash it
+        return self.service
+
+    def stop_service(self) -> None:
+        service, self.service = self.service, None
+        if service is not None:
+            service.close()
 
     def acquire_all(self, beams: int) -> Engine:
         """An engine in which that many sequences run at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ class QueueLimits:
     max_requests: int = 256
     max_tokens: int = 1_000_000  # of prompts, and of what is asked for after them
     max_wait: float = 30.0  # seconds, as they are expected when a request comes
+
+
+UNLIMITED = QueueLimits(max_requests=10**9, max_tokens=10**18, max_wait=math.inf)
 
 
 class Waiting(Protocol):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from glassgpt.generate.engine import Engine
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.fair_queue import FairQueue, QueueFullError, QueueLimits
 from glassgpt.generate.generation import Event
+from glassgpt.generate.logits_processors import TokenRule
 from glassgpt.generate.settings import Settings
 
 log = logging.getLogger("glassgpt.service")
@@ -56,6 +58,7 @@ class Job:
     admitted: int = 0  # samples that the engine has got
     cancelled: bool = False
     constraint: Constraint | None = None  # what the settings ask for, compiled
+    rule: Callable[[], TokenRule] | None = None  # as the engine's
 
     @property
     def tokens(self) -> int:
@@ -86,6 +89,7 @@ class Service:
         self._requests: dict[int, tuple[Job, int]] = {}  # the engine's number -> job, samples still running
         self._running = 0
         self._updates: dict[Callable[[list[Update]], None], list[Update]] = {}
+        self._process = os.getpid()  # a fork has no threads but its own
         self._thread = threading.Thread(target=self._run, name="glassgpt-service", daemon=True)
         self._thread.start()
 
@@ -126,6 +130,8 @@ class Service:
         with self._changed:
             if self._closed:
                 raise UserError("the service is closed.")
+            if os.getpid() != self._process:
+                raise UserError("the service runs in the process that forked this one. Start one here.")
             self._check_wait(jobs[0].client)
             now = time.monotonic()
             for job in jobs:
@@ -161,11 +167,14 @@ class Service:
         )
         return self.speed.wait(self._left, self.rows - len(self._left), self._unread, ahead)
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
-        """End jobs; nothing is delivered for them any more. Their rows are free before the next step."""
+    def cancel(self, jobs: Sequence[Job], keep: bool = False) -> None:
+        """End jobs. Their rows are free before the next step.
+
+        Nothing is delivered for them any more; to `keep` them, their texts so far are.
+        """
         with self._changed:
             for job in jobs:
-                job.cancelled = True
+                job.cancelled = not keep
             self._cancelled += jobs
             self._changed.notify()
 
@@ -207,6 +216,8 @@ class Service:
             for job in cancelled:
                 self._queue.remove(job)
         for job in cancelled:
+            if not job.cancelled and job.admitted < job.samples:  # what has not begun ends without text
+                self._start(job, job.samples - job.admitted)
             for number in [n for n, (owner, _) in self._requests.items() if owner is job]:
                 self.engine.cancel(number)
 
@@ -228,7 +239,7 @@ class Service:
             settings = dataclasses.replace(settings, prompt_logprobs=None)  # the first samples had them
         try:
             number = self.engine.add(
-                job.prompt, settings, first_sample=job.admitted, constraint=job.constraint
+                job.prompt, settings, job.rule, first_sample=job.admitted, constraint=job.constraint
             )
         except UserError as error:
             job.admitted = job.samples

@@ -12,12 +12,13 @@ import numpy as np
 from glassgpt.backend import Backend, is_torch_installed, load_backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
-from glassgpt.generate.batch import Rule, generate_batch
+from glassgpt.generate.batch import generate_batch
 from glassgpt.generate.engine_pool import EnginePool
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Generation, Interrupted
 from glassgpt.generate.prompt import check_prompt
 from glassgpt.generate.settings import MAX_TOP_K, Settings
+from glassgpt.generate.source import Rule, Source
 from glassgpt.generate.speculation import check_draft
 from glassgpt.generate.stream import TextStream
 from glassgpt.generate.text import Tokenizer, belongs
@@ -26,7 +27,9 @@ from glassgpt.gpt.prompts import Prompt, as_list, is_batch, original_prompt, tok
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
+    from glassgpt.generate.fair_queue import QueueLimits
     from glassgpt.generate.fill import Filled
+    from glassgpt.generate.service import Service
     from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
@@ -93,6 +96,29 @@ class GPT:
     def lock(self) -> FairLock:
         """Held by whoever computes with this model."""
         return self._engines.lock
+
+    def start_service(self, max_batch_size: int | None = None, limits: QueueLimits | None = None) -> Service:
+        """Let texts of several threads be computed together: `max_batch_size` (16) of them, others wait.
+
+        From now on `generate` and `stream` hand their prompts to one thread, where they join the batch that
+        runs, until `stop_service`. That is several times as fast for many threads at once. By default each
+        call has an engine of its own, which is faster for one, and the steps of several calls alternate. A
+        text is the same either way, up to rounding.
+        """
+        return self._engines.start_service(max_batch_size, limits)
+
+    def open(self, prompts: Sequence[Sequence[int]], settings: Settings) -> Source:
+        """Begin texts after prompts, given as ids; the source has their events, one step after the other."""
+        return self._engines.open(prompts, settings)
+
+    def stop_service(self) -> None:
+        """Each call has an engine of its own again. Texts that are not finished fail."""
+        self._engines.stop_service()
+
+    @property
+    def service(self) -> Service | None:
+        """The one that was started."""
+        return self._engines.service
 
     @property
     def model(self) -> GPT2 | NumpyGPT2:

@@ -15,12 +15,14 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glassgpt.http.errors import ErrorFormat, error_response, field_error
 
 # Browsers send twenty headers. The parser has a limit of its own, but only for headers that arrive in parts.
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 16_384
+MAX_DISCARDED_BYTES = 256_000_000  # of a body that is too large
 API = "/api/"  # in a path, below whatever the app is mounted at
 
 # The page loads its own files only, has no inline scripts or styles, makes no HTML from strings (trusted
@@ -85,9 +87,12 @@ class SecurityMiddleware:
         error = self.check(scope)
         if error is not None:
             response = error_response(*error, format=self.error_format)
-            if error[0] in (400, 413):  # where its body ends is not known, or far away
+            if error[0] == 400:  # where its body ends is not certain
                 response.headers["connection"] = "close"
-            await response(scope, receive, with_headers)
+            if error[0] == 413:
+                await respond_before_body(response, receive, with_headers)
+            else:
+                await response(scope, receive, with_headers)
             return
         await self.app(scope, LimitedBody(receive, self.max_body_bytes), with_headers)
 
@@ -151,6 +156,23 @@ class LimitedBody:
             if self.left < 0:
                 raise HTTPException(413, too_large_message(self.limit))
         return message
+
+
+async def respond_before_body(response: Response, receive: Receive, send: Send) -> None:
+    """Respond at once, and discard the body before the connection is closed.
+
+    A client that is still sending when it is closed gets an error of its own, and never reads ours.
+    """
+    await send(
+        {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+    )
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    left, more = MAX_DISCARDED_BYTES, True
+    while more and left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        more = message.get("more_body", False)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def too_large_message(limit: int) -> str:

@@ -38,11 +38,15 @@ def prepare_chorales(path: str | Path, out: str | Path, *, force: bool = False) 
 def read_chorales(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     data = read_bytes(path, LIMIT)
     try:
-        splits = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
+        if path.suffix == ".xz":
+            data = lzma.LZMADecompressor().decompress(data, LIMIT)
+        splits = json.loads(data)
         for split, chorales in splits.items():
             for chorale in chorales:
                 yield {**SPLITS, "valid": "val"}[split], encode_chorale(chorale)
-    except (ValueError, KeyError, TypeError, AttributeError, lzma.LZMAError) as error:
+    except (
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, lzma.LZMAError
+    ) as error:  # fmt: skip
         raise FileFormatError(
             f"{path} is not a file of chorales ({type(error).__name__}: {error}). It has to be JSON: "
             '{"train": [[[pitch, ...], ...], ...], "valid": ..., "test": ...}.'

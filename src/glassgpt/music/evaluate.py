@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from glassgpt.evaluate.windows import Window, strided_windows
 from glassgpt.model import GPT2
 from glassgpt.progress import Progress, no_progress
+from glassgpt.ranges import check_whole
 from glassgpt.train.data.shards import Shards
 
 BATCH_SIZE = 8
@@ -53,6 +54,7 @@ def evaluate(
     """The mean negative log-likelihood of all events but each piece's first id, its end-of-text."""
     context = model.config.n_positions if context is None else context
     stride = context if stride is None else stride
+    check_whole("stride", stride, 1, context, "the context")
     windows = [window for piece in pieces for window in strided_windows(piece, context + 1, stride)]  # type: ignore[arg-type]
     windows.sort(key=lambda window: len(window.ids))  # so that little is padded
     total, count = 0.0, 0

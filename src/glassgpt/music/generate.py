@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.generation import Interrupted
 from glassgpt.gpt import GPT
 from glassgpt.music.accompany import STRETCH, split_by_time
 from glassgpt.music.codec import PerformanceTokenizer, Player, to_steps
@@ -53,6 +54,14 @@ class Take:
     def made(self) -> Performance:
         """The notes that the model began."""
         return self.performance.choose(self.performance.start >= self.primer_seconds)
+
+
+class InterruptedTakes(KeyboardInterrupt):
+    """Ctrl-C while music was made. `takes` has what there is of each."""
+
+    def __init__(self, takes: list[Take]) -> None:
+        super().__init__()
+        self.takes = takes
 
 
 class PlayRule:
@@ -225,7 +234,7 @@ def generate(
     sampling: Sampling | None,
     progress: Progress,
 ) -> list[Take]:
-    """Takes of a primer and so many seconds after it."""
+    """Takes of a primer and so many seconds after it. Ctrl-C raises `InterruptedTakes`."""
     tokenizer = tokenizer_of(gpt)
     codec = PerformanceTokenizer(tokenizer.events.name)
     sampling = Sampling() if sampling is None else sampling
@@ -244,15 +253,22 @@ def generate(
             )  # fmt: skip
 
         settings = sampling.settings(seconds, seed=seed, samples=takes)
-        found = gpt.generate([tokenizer.eot_id, *prompt], settings=settings, rule=rule).samples
-    return [
-        Take(
-            primer.join(fade(player.performance(), primer.cut)), end / STEPS_PER_SECOND, generation.tokens,
-            seed,
-            primer.cut / STEPS_PER_SECOND, [*generation.notes, *unfinished(player, end)],
-        )
-        for generation, player in zip(found, players, strict=True)
-    ]  # fmt: skip
+        interrupted = False
+        try:
+            found = gpt.generate([tokenizer.eot_id, *prompt], settings=settings, rule=rule).samples
+        except Interrupted as interrupt:
+            found, interrupted = interrupt.found[0], True
+    made = []
+    for generation in found:
+        player = players[generation.sample]
+        last = max(primer.cut, player.now) if interrupted else end
+        notes = [*generation.notes, *([] if interrupted else unfinished(player, end))]
+        performance = primer.join(fade(player.performance(), primer.cut))
+        primed = primer.cut / STEPS_PER_SECOND
+        made.append(Take(performance, last / STEPS_PER_SECOND, generation.tokens, seed, primed, notes))
+    if interrupted:
+        raise InterruptedTakes([take for take in made if take.ids])
+    return made
 
 
 def fade(performance: Performance, begin: int = 0) -> Performance:
@@ -291,11 +307,15 @@ def accompany(
     codec = PerformanceTokenizer(tokenizer.events.name)
     stretches = split_by_time(codec.encode(melody).tolist(), tokenizer.events)
     end = math.ceil(melody.seconds * STEPS_PER_SECOND)
+    made: list[Take] = []
     with progress("accompanying", takes * end, unit="steps of 10 ms") as advance:
-        return [
-            accompany_once(gpt, tokenizer, stretches, end, (seed + take) % SEEDS, sampling, advance)
-            for take in range(takes)
-        ]
+        try:
+            for number in range(takes):
+                own_seed = (seed + number) % SEEDS
+                made.append(accompany_once(gpt, tokenizer, stretches, end, own_seed, sampling, advance))
+        except Interrupted:
+            raise InterruptedTakes(made) from None
+    return made
 
 
 def accompany_once(

@@ -331,6 +331,14 @@ class Weights:
         if panels is not None:
             self._set_panels(layer, which, panels, bias)
             return
+        rows = checkpoint.rows_in_file(name) if self.dtype == "int8" and os.name == "posix" else None
+        if rows is not None:
+            scales = np.ascontiguousarray(rows.scale(), np.float32)
+            where = (rows.file.fileno(), rows.begin)
+            self.library.check_result(
+                self.library.set_file(self.handle, layer, which, *where, floats_at(scales), floats_at(bias))
+            )
+            return
         packed = self._packed(name)
         scale = None
         if packed is not None:  # (out, in)

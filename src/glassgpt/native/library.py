@@ -27,6 +27,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int64, c_int64, _FLOATS, _FLOATS],
     ),
+    "set_file": (c_int, [c_void_p, c_int, c_int, c_int, c_int64, _FLOATS, _FLOATS]),
     "set_panels": (
         c_int,
         [c_void_p, c_int, c_int, c_int, c_void_p, c_int64, _FLOATS, _FLOATS, c_int],

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.encode import Encoder, Prompt
-from glassgpt.tasks.sentences import first_sentences
+from glassgpt.tasks.sentences import complete_sentences, first_sentences
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
+    from glassgpt.generate.settings import Settings
     from glassgpt.gpt import GPT
 
 
@@ -56,6 +59,20 @@ def run_task(
     settings = task.settings(**decoding)
     made = gpt.generate([prompt.ids for prompt in prompts], settings=settings)
     return [make_output(task, prompt, one) for prompt, one in zip(prompts, made, strict=True)]
+
+
+def stream_task(gpt: GPT, task: Task, prompt: Prompt, settings: Settings) -> Iterator[str]:
+    """The same for one source, piece by piece; where only some sentences are given out, one at a time."""
+    with closing(gpt.stream(prompt.ids, settings=settings)) as pieces:
+        if task.sentences is not None:
+            for number, sentence in enumerate(islice(complete_sentences(pieces), task.sentences)):
+                yield f" {sentence}" if number else sentence
+            return
+        started = False
+        for piece in pieces:
+            piece = piece if started else piece.lstrip()
+            started = started or bool(piece)
+            yield piece
 
 
 def make_output(task: Task, prompt: Prompt, generation: Generation) -> Output:

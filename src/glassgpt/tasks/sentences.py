@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 # A sentence ends with . ! ? or an ellipsis, perhaps a closing quote or bracket, before white space and
 # something that can begin a sentence. French puts a space before ! and ?, which stays with them.
@@ -27,6 +28,17 @@ def split_sentences(text: str) -> list[str]:
         if line[start:].strip():
             found.append(line[start:].strip())
     return found
+
+
+def complete_sentences(pieces: Iterable[str]) -> Iterator[str]:
+    """The sentences of a text that comes in pieces, each when the next one has begun, the last at the end."""
+    text, given = "", 0
+    for piece in pieces:
+        text += piece
+        done = split_sentences(text)[given:-1]
+        yield from done
+        given += len(done)
+    yield from split_sentences(text)[given:]
 
 
 def first_sentences(text: str, count: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task, load_task
+from glassgpt.tasks.encode import Prompt
 from glassgpt.tasks.generate import Output, run_task
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ def summarize(gpt: GPT, texts: Sequence[str], *, zero_shot: bool = False, **deco
     return run_task(gpt, summary_task(gpt, zero_shot), texts, **decoding)
 
 
-def describe_cut(task: Task, output: Output) -> str | None:
+def describe_cut(task: Task, seen: Output | Prompt) -> str | None:
     """Which part of a long text the model saw; None if it saw all."""
-    if not output.was_cut:
+    if not seen.was_cut:
         return None
     part = {"start": "the first", "end": "the last", "both": "the beginning and the end, together"}[task.keep]
-    share = output.kept_tokens / output.source_tokens
+    share = seen.kept_tokens / seen.source_tokens
     return (
-        f"the text has {output.source_tokens:,} tokens; the summary is of {part} {output.kept_tokens:,} "
+        f"the text has {seen.source_tokens:,} tokens; the summary is of {part} {seen.kept_tokens:,} "
         f"({share:.0%})"
     )

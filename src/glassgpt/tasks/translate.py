@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
-from glassgpt.tasks.generate import Output, make_encoder, make_output, run_task
+from glassgpt.tasks.encode import Prompt
+from glassgpt.tasks.generate import Output, make_encoder, run_task, stream_task
 from glassgpt.tasks.language import why_not
 from glassgpt.tasks.sentences import split_sentences
 
@@ -62,9 +63,8 @@ def translate(
     for text, lines in zip(texts, plans, strict=True):
         done = [[next(made) for _ in line] for line in lines]
         joined = "\n".join(" ".join(one.text for one in line) for line in done)
-        results.append(
-            Translation(joined, to, [one for line in done for one in line], remarks(task, text, to, done))
-        )
+        outputs = [one for line in done for one in line]
+        results.append(Translation(joined, to, outputs, remarks(task, text, to, outputs)))
     return results
 
 
@@ -77,13 +77,13 @@ def plan(text: str, sentences: bool = True) -> list[list[str]]:
     ]
 
 
-def remarks(task: Task, text: str, to: str, done: Sequence[Sequence[Output]]) -> list[str]:
+def remarks(task: Task, text: str, to: str, seen: Sequence[Output] | Sequence[Prompt]) -> list[str]:
     """What a reader should know about a translation."""
     found = []
     wrong = why_not(text, task.direction(to).source)
     if wrong is not None:
         found.append(f"the text {wrong}")
-    for one in (one for line in done for one in line):
+    for one in seen:
         if one.was_cut:
             found.append(
                 f"a sentence has {one.source_tokens} tokens, too many: the model saw {one.kept_tokens}"
@@ -105,21 +105,13 @@ class TranslationStream(Iterator[str]):
         return next(self._pieces)
 
     def _run(self, gpt: GPT, text: str, to: str, sentences: bool) -> Iterator[str]:
-        done: list[list[Output]] = []
+        seen: list[Prompt] = []
         for number, line in enumerate(plan(text, sentences)):
             if number:
                 yield "\n"
-            done.append([])
             for at, sentence in enumerate(line):
                 if at:
                     yield " "
-                prompt = self.encoder.prompt(sentence)
-                stream = gpt.stream(prompt.ids, settings=self.settings)
-                started = False
-                for piece in stream:
-                    piece = piece if started else piece.lstrip()
-                    started = started or bool(piece)
-                    yield piece
-                assert stream.generation is not None
-                done[-1].append(make_output(self.task, prompt, stream.generation))
-        self.notes += remarks(self.task, text, to, done)
+                seen.append(self.encoder.prompt(sentence))
+                yield from stream_task(gpt, self.task, seen[-1], self.settings)
+        self.notes += remarks(self.task, text, to, seen)

@@ -19,6 +19,7 @@ from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
 
 if TYPE_CHECKING:
+    from glassgpt.files.byte_reader import ByteReader
     from glassgpt.tokenizer import Tokenizer
     from glassgpt.weights.panels import Panels
 
@@ -55,6 +56,10 @@ class Checkpoint:
         lies in the file, not copied, if that is possible."""
         return self.tensors.panels(name, mapped) if isinstance(self.tensors, LazyTensors) else None
 
+    def rows_in_file(self, name: str) -> RowsInFile | None:
+        """Where a file holds a matrix as int8 rows, for a reader that needs no copy of them, else None."""
+        return self.tensors.entries[name].rows if isinstance(self.tensors, LazyTensors) else None
+
     def stored_dtype(self, name: str) -> str:
         """The name of the dtype in which the file stores a tensor."""
         return storage_dtype(self.tensors, name)
@@ -81,6 +86,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class RowsInFile:
+    """int8 rows, (out, in), at a position of an open file."""
+
+    file: ByteReader
+    begin: int
+    scale: Callable[[], Array]  # float32, (out,)
+
+
+@dataclass(frozen=True)
 class LazyTensor:
     """A tensor that has not been read yet, with everything known about it before that."""
 
@@ -90,6 +104,8 @@ class LazyTensor:
     packed: Callable[[], tuple[Array, Array]] | None = None
     stored: str | None = None  # the dtype in the file, if it is not `dtype` (int8, Q8_0)
     panels: Callable[..., Panels] | None = None  # takes `mapped`
+    rows: RowsInFile | None = None
+    place: tuple[ByteReader, int] | None = None  # where it lies in a file, in `dtype` and `shape`
     mapped: Callable[[], Array | None] | None = None  # not copied; gives None where that cannot be
 
 

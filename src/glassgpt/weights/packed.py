@@ -27,6 +27,7 @@ from glassgpt.weights.checkpoint import (
     Checkpoint,
     LazyTensor,
     LazyTensors,
+    RowsInFile,
     check_tensors,
     parse_dtype,
 )
@@ -200,7 +201,9 @@ def _open(
         raise FileFormatError(f"{file}: int8 tensor {name!r} has no {_SCALE} with one value per row.")
     if in_panels:
         return _panel_matrix(name, functools.partial(_read_panels, entry, scale), kind, rows, dtype)
-    return _row_matrix(name, functools.partial(_read_both, entry, scale), entry.shape, dtype)
+    rows_in_file = None if entry.place is None else RowsInFile(*entry.place, scale.read)
+    made = _row_matrix(name, functools.partial(_read_both, entry, scale), entry.shape, dtype)
+    return dataclasses.replace(made, rows=rows_in_file)
 
 
 def _is_multiplied(name: str) -> bool:

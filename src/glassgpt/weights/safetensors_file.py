@@ -68,6 +68,7 @@ def open_tensors(path: str | Path) -> tuple[dict[str, LazyTensor], dict[str, str
             span.shape,
             span.dtype,
             functools.partial(file.array, span.begin, span.shape, span.dtype),
+            place=(file, span.begin),
             mapped=functools.partial(file.mapped, span.begin, span.shape, span.dtype),
         )
         for name, span in spans.items()

@@ -85,7 +85,9 @@ def listen(host: str, port: int | None) -> socket.socket:
         raise UserError(f"--port {port} is not a valid port. Use 0 to 65535, or omit it.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # TCP by name: only then asyncio turns off Nagle's algorithm, for which the second part of a response
+        # waits 40 ms until the client has acknowledged the first.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if sys.platform != "win32":  # there it would let two servers bind one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

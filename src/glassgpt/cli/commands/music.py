@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -73,12 +74,10 @@ def sample(
 
     check_midi_name(out)
     gpt = load_music(model, device, None, takes)
-    began = time.perf_counter()
-    made = generate.sample(
-        gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
+    make = partial(
+        generate.sample, gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
     )
-    write_takes(made, [take.performance for take in made], out, began, training, json)
-    return 0
+    return make_takes(make, out, training, json)
 
 
 def continue_(
@@ -103,12 +102,11 @@ def continue_(
     check_midi_name(out)
     primer = read_midi(midi)
     gpt = load_music(model, device, None, takes)
-    began = time.perf_counter()
-    made = generate.continue_primer(
-        gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
-    )
-    write_takes(made, [take.performance for take in made], out, began, training, json)
-    return 0
+    make = partial(
+        generate.continue_primer, gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling,
+        progress=terminal.progress,
+    )  # fmt: skip
+    return make_takes(make, out, training, json)
 
 
 def accompany(
@@ -134,13 +132,10 @@ def accompany(
     check_midi_name(out)
     melody = read_midi(midi, None if track is None else [track])
     gpt = load_music(model, device, None)
-    began = time.perf_counter()
-    made = generate.accompany(
-        gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
+    make = partial(
+        generate.accompany, gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
     )
-    played = [take.performance if without_melody else take.performance.merge(melody) for take in made]
-    write_takes(made, played, out, began, training, json)
-    return 0
+    return make_takes(make, out, training, json, None if without_melody else melody)
 
 
 def render(
@@ -303,15 +298,38 @@ def check_midi_name(out: str) -> None:
         )
 
 
+def make_takes(
+    make: Callable[[], list[Take]],
+    out: str,
+    training: str | None,
+    json: bool,
+    added: Performance | None = None,
+) -> int:
+    """Make takes and write them; after Ctrl-C, what there is of them."""
+    from glassgpt.music.generate import InterruptedTakes
+
+    began = time.perf_counter()
+    try:
+        made = make()
+    except InterruptedTakes as interrupt:
+        write_takes(interrupt.takes, added, out, None, json)
+        terminal.note("interrupted")
+        raise
+    elapsed = time.perf_counter() - began
+    write_takes(made, added, out, training, json)
+    terminal.note(f"composed in {elapsed:.1f} s")
+    return 0
+
+
 def write_takes(
-    takes: list[Take], played: list[Performance], out: str, began: float, training: str | None, json: bool
+    takes: list[Take], added: Performance | None, out: str, training: str | None, json: bool
 ) -> None:
-    """Write each take as a MIDI file, and say what it is."""
+    """Write each take, with what is added to it, as a MIDI file, and say what it is."""
     from glassgpt.music.midi import write_midi
 
-    elapsed = time.perf_counter() - began
     others = [] if training is None else read_training(training)
-    for number, (take, performance) in enumerate(zip(takes, played, strict=True), start=1):
+    for number, take in enumerate(takes, start=1):
+        performance = take.performance if added is None else take.performance.merge(added)
         path = Path(out)
         if len(takes) > 1:
             path = path.with_stem(f"{path.stem}-{number}")
@@ -326,7 +344,6 @@ def write_takes(
             terminal.note(describe(facts))
         for remark in take.notes:
             terminal.note(f"note: {remark}")
-    terminal.note(f"composed in {elapsed:.1f} s")
 
 
 def read_training(folder: str) -> list[Performance]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import math
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.cli import terminal
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Candidates = list[tuple[int, float]]  # (token id, log-probability), most likely first
 DEFAULT_K = 10
+COLUMNS = ("token", ">probability", "", ">id")  # after the place
+BAR = 30  # characters
 
 
 def command(
@@ -62,8 +65,14 @@ def command(
     candidates = next_candidates(gpt, prompt, DEFAULT_K if k is None else k)
     if json:
         print(jsonlib.dumps({"model": model, "text": text, "next": to_json(gpt, candidates)}))
-    else:
+    elif terminal.is_terminal(sys.stdout):
         terminal.show(make_table(gpt, candidates, numbered=False))
+    else:
+        rows = [
+            [place, token, probability, terminal.plain_bar(fraction, BAR), token_id]
+            for place, token, probability, token_id, fraction in lines_of(gpt, candidates)
+        ]
+        terminal.write_plain_table([">#", *COLUMNS], rows)
     return 0
 
 
@@ -81,21 +90,29 @@ def token_bytes(gpt: GPT, token_id: int) -> bytes:
     return gpt.tokenizer.token_bytes(token_id)
 
 
-def make_table(gpt: GPT, candidates: Candidates, numbered: bool) -> Table:
-    """A row for each candidate. Bars are relative to the most likely one."""
-    from rich.text import Text
-
+def lines_of(gpt: GPT, candidates: Candidates) -> Iterator[tuple[str, str, str, str, float]]:
+    """Place, token, probability and id of each candidate, and its probability over that of the first."""
     unicode = terminal.supports_unicode(sys.stdout)
-    table = terminal.table("key" if numbered else ">#", "token", ">probability", "", ">id")
     highest = math.exp(candidates[0][1])
     for place, (token_id, logprob) in enumerate(candidates, start=1):
         probability = math.exp(logprob)
+        percent = f"{probability:.2%}" if probability >= 0.0001 else f"{probability:.1e}"
+        token = format_token(token_bytes(gpt, token_id), unicode)
+        yield str(place), token, percent, str(token_id), probability / highest
+
+
+def make_table(gpt: GPT, candidates: Candidates, numbered: bool) -> Table:
+    """A row for each candidate."""
+    from rich.text import Text
+
+    table = terminal.table("key" if numbered else ">#", *COLUMNS)
+    for place, token, probability, token_id, fraction in lines_of(gpt, candidates):
         table.add_row(
-            Text(f" {place % 10}" if numbered else str(place), style="pick" if numbered else "quiet"),
-            Text(format_token(token_bytes(gpt, token_id), unicode), style="title"),
-            f"{probability:.2%}" if probability >= 0.0001 else f"{probability:.1e}",
-            terminal.bar(probability / highest, 30),
-            Text(str(token_id), style="quiet"),
+            Text(f" {int(place) % 10}", style="pick") if numbered else Text(place, style="quiet"),
+            Text(token, style="title"),
+            probability,
+            terminal.bar(fraction, BAR),
+            Text(token_id, style="quiet"),
         )
     return table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,25 +122,19 @@ def write_summary(
     problems: Problems,
 ) -> None:
     """Print one summary, streamed where there is only one and nothing has to be chosen afterwards."""
-    from glassgpt.tasks.generate import make_encoder, make_output, run_task
+    from glassgpt.tasks.encode import Prompt
+    from glassgpt.tasks.generate import Output, make_encoder, run_task, stream_task
     from glassgpt.tasks.summarize import describe_cut
 
-    if single and not json and task.settings(**decoding).beams is None and task.sentences is None:
-        prompt = make_encoder(gpt, task).prompt(text)
-        stream = gpt.stream(prompt.ids, settings=task.settings(**decoding))
-        wrapper = terminal.make_wrapper()
-        started = False
-        for piece in stream:
-            piece = piece if started else piece.lstrip()
-            started = started or bool(piece)
-            sys.stdout.write(wrapper.push(terminal.sanitize(piece)))
-            sys.stdout.flush()
-        sys.stdout.write(wrapper.flush() + "\n")
-        assert stream.generation is not None
-        output = make_output(task, prompt, stream.generation)
+    settings = task.settings(**decoding)
+    seen: Prompt | Output
+    if single and not json and settings.beams is None:
+        seen = make_encoder(gpt, task).prompt(text)
+        terminal.write_pieces(stream_task(gpt, task, seen, settings))
     else:
         with terminal.spinner("summarizing"):
             (output,) = run_task(gpt, task, [text], **decoding)
+        seen = output
         if json:
             print_json({
                 **place, "text": output.text, "source_tokens": output.source_tokens,
@@ -149,7 +142,7 @@ def write_summary(
             })  # fmt: skip
         else:
             print_line(output.text)
-    remark = describe_cut(task, output)
+    remark = describe_cut(task, seen)
     if remark is not None:
         if single:
             terminal.note(f"note: {remark}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
@@ -85,12 +84,7 @@ def write_stream(gpt: GPT, text: str, to: str, sentences: bool) -> None:
     from glassgpt.tasks.translate import TranslationStream
 
     stream = TranslationStream(gpt, text, to, sentences)
-    wrapper = terminal.make_wrapper()
-    for piece in stream:
-        sys.stdout.write(wrapper.push(terminal.sanitize(piece)))
-        sys.stdout.flush()
-    sys.stdout.write(wrapper.flush() + "\n")
-    sys.stdout.flush()
+    terminal.write_pieces(stream)
     note_all(stream.notes)
 
 

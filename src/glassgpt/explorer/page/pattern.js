@@ -1,6 +1,6 @@
 // A head's attention pattern, small or large, as a matrix or as lines.
 
-import { colour, el, percent, pixels, prepare, put, shades, short, visible } from "./draw.js";
+import { colour, el, pixels, prepare, put, shades, short, visible } from "./draw.js";
 import { hover, hovered } from "./hover.js";
 import { store } from "./store.js";
 import { Drawn } from "./view.js";
@@ -23,6 +23,9 @@ export function withoutFirst(weights, count) {
   }
   return made;
 }
+
+/** A weight as it can be told from a byte. @param {number} weight */
+const wholePercent = (weight) => (weight === 0 ? "less than 1%" : weight === 255 ? "almost all" : `${Math.max(1, Math.round((100 * weight) / 255))}%`);
 
 /** The matrix, a pixel for each pair; the square root lets small weights be seen. @param {Uint8Array} weights (T, T) @param {number} count */
 function matrix(weights, count) {
@@ -204,7 +207,7 @@ export class GlassPattern extends Drawn {
     const from = query ?? pattern.token;
     const row = weights.subarray(from * tokens.length, (from + 1) * tokens.length);
     const to = key ?? row.indexOf(Math.max(...row));
-    const share = to > from ? "cannot attend to the later token" : `gives ${percent(Math.round((row[to] / 255) * 1000) / 1000)} of its attention to`;
+    const share = to > from ? "cannot attend to the later token" : `gives ${wholePercent(row[to])} of its attention to`;
     put(this.#readout, el("b", {}, visible(tokens[from].text)), ` ${share} `, el("b", {}, visible(tokens[to].text)), key === undefined ? ", the most." : ".");
   }
 }

@@ -33,8 +33,9 @@ async function find(trace) {
   ]);
   const { layer, head } = telling.best ?? { layer: Math.min(1, config.n_layer - 1), head: 0 };
   const kinds = KINDS.filter(([kind]) => telling.kinds[kind]).map(([kind, words]) => ({ words, ...telling.kinds[kind] }));
-  const [mlp, pattern, ...patterns] = await Promise.all([
+  const [mlp, steps, pattern, ...patterns] = await Promise.all([
     api.get(`/trace/${trace.id}/mlp?layer=${layer}&position=${last}`),
+    api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${last}`),
     patternOf(trace, layer, head),
     ...kinds.map((kind) => patternOf(trace, kind.layer, kind.head)),
   ]);
@@ -42,7 +43,7 @@ async function find(trace) {
   return {
     trace, config, telling, layer, head, embedding, mlp, tally, pattern,
     parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
-    weights: pattern[last],
+    weights: steps["attn.weights"], // a pattern's are bytes: good enough for colours only
     examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })), { name: `${layer}.${head}`, words: "far back", pattern }],
     next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) => ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
   };

@@ -9,18 +9,20 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from glassgpt.errors import UserError
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import GenerateRequest
 from glassgpt.explorer.traces import check_ids
-from glassgpt.generate.engine import Engine
+from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.generate.settings import Settings
+from glassgpt.generate.source import Source
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import event_stream
 
 router = APIRouter()
 
-MAX_GENERATIONS = 4  # each has a KV cache of its own
+MAX_GENERATIONS = 4  # each may have a KV cache of its own
 
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens")
 
@@ -31,28 +33,38 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     ids = check_ids(model, body.ids, "ids")
     settings = Settings(**{name: getattr(body, name) for name in SETTINGS})
 
-    def start() -> Engine:
-        if len(explorer.engines) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
+    def start() -> Source:
+        if len(explorer.running) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
             raise ApiError(
                 503, f"{MAX_GENERATIONS} generations are already running.", headers={"retry-after": "1"}
             )
         gpt = model.at(body.checkpoint)
-        engine = Engine(gpt.backend.with_rows(1), model.tokenizer)
-        engine.add(ids, settings)
-        explorer.engines.add(engine)
-        return engine
+        try:
+            source = explorer.open(gpt, ids, settings)
+        except QueueFullError as full:
+            raise ApiError(503, str(full), headers={"retry-after": str(full.retry_after)}) from None
+        explorer.running.add(source)
+        return source
 
     # Before the response starts, so that a failure can still be sent as an error.
     return event_stream(stream_tokens(explorer, await explorer.worker.run(start), model))
 
 
-async def stream_tokens(explorer: Explorer, engine: Engine, model: Model) -> AsyncIterator[dict[str, Any]]:
+async def stream_tokens(explorer: Explorer, source: Source, model: Model) -> AsyncIterator[dict[str, Any]]:
     """One event per token. Other requests run between two tokens."""
-    while engine.busy:
-        for event in await explorer.worker.run(engine.step):
-            if event.error is not None:
-                yield {"error": {"message": str(event.error), "field": None}}
-                return
+    try:
+        async for item in read_tokens(explorer, source, model):
+            yield item
+    except UserError as error:
+        yield {"error": {"message": str(error), "field": None}}
+    finally:
+        source.close()
+        explorer.running.discard(source)
+
+
+async def read_tokens(explorer: Explorer, source: Source, model: Model) -> AsyncIterator[dict[str, Any]]:
+    while True:
+        for _, event in await explorer.worker.run(source.read):
             if event.token is not None and event.logprob is not None:
                 yield {"token": event.token, "text": model.text(event.token), "p": math.exp(event.logprob)}
             if event.generation is not None:

@@ -149,7 +149,20 @@ API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const
         if (source_dtype == INT8 && !scale) throw Error("int8 values without scales");
         OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
         const auto [n_out, n_in] = sizes_of(h.model.shape, which);
-        h.engine.pack(h.model.arena, matrix, n_out, n_in, dtype, {data, out_stride, in_stride, source_dtype, scale});
+        h.engine.pack(h.model.arena, matrix, n_out, n_in, dtype, {data, out_stride, in_stride, source_dtype, scale, 0});
+        set_bias(matrix, bias);
+    });
+}
+
+// int8 rows at `offset` of an open file.
+API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t offset, const float* scale, const float* bias) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
+        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+        h.engine.pack_file(h.model.arena, matrix, n_out, n_in, file, offset, scale);
         set_bias(matrix, bias);
     });
 }
@@ -175,7 +188,7 @@ API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t o
     return guarded([&] {
         if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");
         Pool pool(n_threads);
-        quantize_int4(pool, n_out, n_in, {data, out_stride, in_stride, FLOAT32, nullptr}, out, size_t(n_bytes));
+        quantize_int4(pool, n_out, n_in, {data, out_stride, in_stride, FLOAT32, nullptr, 0}, out, size_t(n_bytes));
     });
 }
 

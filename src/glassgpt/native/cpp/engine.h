@@ -69,6 +69,7 @@ struct Source {
     int64_t out_stride, in_stride;  // in elements
     int dtype;                      // FLOAT32, FLOAT16, BFLOAT16; or INT8 with scales
     const float* scale;
+    int64_t first_output = 0;       // int8: that of `data`
 };
 
 // A matrix in the layout of layout.h already, as a packed file holds it.
@@ -185,6 +186,8 @@ public:
     double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
     double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
+    // int8 rows (n_out, n_in) of an open file, read by all threads at once.
+    void pack_file(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int file, int64_t offset, const float* scale);
     // Panels as they are: used where they lie (`stays`: until the model is deleted), or copied into large pages.
     void place(Model& model, OwnedMatrix& matrix, int n_out, int n_in, const Panels& panels);
 

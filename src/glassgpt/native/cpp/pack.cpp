@@ -1,7 +1,13 @@
 // Weights on their way in: from arrays in any order to panels (layout.h), quantized where that is asked for.
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
+
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
 
 #include "engine.h"
 
@@ -22,7 +28,7 @@ static uint16_t float_to_bfloat(float value) {
 }
 
 static float read(const Source& s, int64_t output, int64_t input) {
-    const int64_t at = output * s.out_stride + input * s.in_stride;
+    const int64_t at = (output - s.first_output) * s.out_stride + input * s.in_stride;
     switch (s.dtype) {
         case FLOAT32: return static_cast<const float*>(s.data)[at];
         case FLOAT16: return half_to_float(static_cast<const uint16_t*>(s.data)[at]);
@@ -61,7 +67,7 @@ static void pack_int8(const Matrix& m, int panel, const Source& s, uint8_t* out)
     for (int j = 0; j < n; j++) {
         int8_t* to = values.data() + size_t(j) * m.in_padded;
         if (s.dtype == INT8) {
-            const int8_t* from = static_cast<const int8_t*>(s.data) + (first + j) * s.out_stride;
+            const int8_t* from = static_cast<const int8_t*>(s.data) + (first + j - s.first_output) * s.out_stride;
             if (s.in_stride == 1) memcpy(to, from, size_t(m.n_in));
             else
                 for (int k = 0; k < m.n_in; k++) to[k] = from[k * s.in_stride];
@@ -187,6 +193,39 @@ void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, 
         else if (dtype == INT4) pack_int4(m, int(panel), source, out);
         else pack_floats(m, int(panel), source, out);
     });
+}
+
+// Exactly these bytes of an open file; false if it has become shorter or cannot be read.
+static bool read_at(int file, int64_t offset, int8_t* to, size_t n) {
+#if defined(_WIN32)
+    (void)file, (void)offset, (void)to, (void)n;
+    return false;
+#else
+    while (n > 0) {
+        const ssize_t got = pread(file, to, n, off_t(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        to += got, offset += got, n -= size_t(got);
+    }
+    return true;
+#endif
+}
+
+void Engine::pack_file(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int file, int64_t offset, const float* scale) {
+    describe(m, n_out, n_in, INT8);
+    uint8_t* memory = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
+    std::vector<std::vector<int8_t>> rows(size_t(pool_->size()), std::vector<int8_t>(size_t(n_in) * PANEL));
+    std::atomic<bool> whole{true};
+    const Pool::Active active(*pool_);
+    pool_->each(m.n_panels(), [&](int64_t panel, int thread) {
+        const int64_t first = panel * PANEL;
+        int8_t* some = rows[size_t(thread)].data();
+        const size_t n = size_t(std::min(int64_t(PANEL), n_out - first)) * size_t(n_in);
+        if (!read_at(file, offset + first * n_in, some, n)) whole = false;
+        pack_int8(m, int(panel), {some, n_in, 1, INT8, scale, first}, memory + size_t(panel) * m.panel_bytes);
+    });
+    if (!whole) throw Error("the file of the weights became shorter while it was being read; restore it and try again");
+    m.data = memory;
 }
 
 void quantize_int4(Pool& pool, int n_out, int n_in, const Source& source, uint8_t* out, size_t n_bytes) {
