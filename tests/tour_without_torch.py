@@ -80,8 +80,11 @@ def check_commands(folder: Path) -> None:
     for name in ("folder", "model.gguf", "model.safetensors", "llmc.bin"):
         glassgpt("convert", MODEL, folder / name)
     glassgpt("convert", folder / "model.gguf", folder / "openai", "--format", "openai")
+    for dtype in ("int8", "int4"):
+        glassgpt("convert", MODEL, folder / dtype, "--dtype", dtype)
+        assert f"stored as: {dtype}" in glassgpt("info", folder / dtype)[0]
     plain, _ = glassgpt("generate", TEXT, "--model", MODEL, "--max-new-tokens", "8", "--temperature", "0")
-    for name in ("folder", "openai", "model.gguf"):
+    for name in ("folder", "openai", "model.gguf", "int8"):
         words = ("generate", TEXT, "--model", folder / name, "--max-new-tokens", "8", "--temperature", "0")
         assert glassgpt(*words)[0] == plain, name
     assert "agree with the reference" in glassgpt("verify", MODEL)[1]

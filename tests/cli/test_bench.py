@@ -10,6 +10,7 @@ import pytest
 
 import glassgpt as package
 from glassgpt.evaluate import speed
+from glassgpt.native import is_available
 from tests.cli.conftest import Result
 
 
@@ -24,6 +25,18 @@ def test_bench_measures_three_speeds(
         assert each["spread"][0] <= each["tokens_per_s"] <= each["spread"][1]
     assert found["tokens_per_s"] == found["speeds"][0]["tokens_per_s"] > 0
     assert [each["limit"] is not None for each in found["speeds"]] == [True, False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_available(), reason="the native engine was not built")
+def test_bench_knows_the_limits_of_the_native_engine(
+    glassgpt: Callable[..., Result], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "NEW_TOKENS", 3)
+    found = json.loads(glassgpt("bench", tiny, "--dtype", "int8", "--json").out)
+    assert found["backend"] == "native"
+    assert [each["limited_by"] in ("memory", "int8 arithmetic") for each in found["speeds"]] == [True] * 3
+    assert all(each["limit"] > 0 for each in found["speeds"])
 
 
 def test_every_way_makes_the_tokens_it_counts(monkeypatch: pytest.MonkeyPatch, tiny: Path) -> None:

@@ -8,7 +8,8 @@ import os
 import pytest
 
 import glassgpt as package
-from glassgpt.cli.commands.next import next_candidates
+from glassgpt.cli import terminal
+from glassgpt.cli.commands.next import COLUMNS, next_candidates
 from glassgpt.cli.keyboard import Keyboard
 from glassgpt.weights import save_checkpoint
 
@@ -25,6 +26,18 @@ def test_ten_candidates_most_likely_first(glassgpt, tiny):
     assert chances == sorted(chances, reverse=True)
     expected = package.load(tiny).next_ids("A robot", 10)
     assert [int(row.split()[-1]) for row in rows] == [token_id for token_id, _ in expected]
+
+
+def test_the_table_in_a_pipe_is_the_one_on_a_terminal(capsys):
+    """Written without rich's tables: the same text, wide letters and all."""
+    rows = [["1", "数", "99.00%", terminal.plain_bar(1, 30), "7"], ["10", "␣old", "0.50%", "", "50256"]]
+    terminal.write_plain_table([">#", *COLUMNS], rows)
+    plain = capsys.readouterr().out
+    table = terminal.table(">#", *COLUMNS)
+    for row in rows:
+        table.add_row(*row)
+    terminal.show(table)
+    assert plain == capsys.readouterr().out
 
 
 def test_json_has_the_probabilities_of_the_model(glassgpt, tiny):

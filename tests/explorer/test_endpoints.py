@@ -15,6 +15,7 @@ import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
 from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
+from glassgpt.inspect.readout import lens_logits_at
 from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 
@@ -377,3 +378,51 @@ def test_the_schema_of_an_edit_is_its_dataclass(client: Client) -> None:
         assert list(found["properties"]) == ["kind", *fields]
         assert found["required"] == ["kind", *(name for name, each in fields.items() if each.required)]
         assert found["properties"]["kind"]["const"] == kind
+
+
+def test_a_batch_is_its_requests(client: Client) -> None:
+    id = client.trace()["id"]
+    wanted = [
+        f"/trace/{id}/head?layer=1&head=2&position=3",
+        f"/trace/{id}/mlp?layer=99&position=3",
+        f"/trace/{id}/neurons?layer=1&position=3",
+        "/nothing",
+        "/generate {}",
+        '/batch {"requests":["/model"]}',
+        "/model",
+    ]
+    found = client.post("/batch", requests=wanted)
+    assert [part["status"] for part in found] == [200, 422, 200, 404, 404, 404, 200]
+    assert found[0]["body"] == client.get(f"/trace/{id}/head", layer=1, head=2, position=3)
+    assert found[1]["body"]["error"]["field"] == "layer"
+    assert found[2]["body"] == client.get(f"/trace/{id}/neurons", layer=1, position=3)
+    assert found[6]["body"] == client.get("/model")
+    for wrong in ([], ["/model"] * 101, "/model", [1]):
+        assert client.refused("POST", f"{API}/batch", json={"requests": wrong})[0] == 422
+
+
+def test_some_columns_of_an_edited_lens(client: Client, gpt: GPT) -> None:
+    edit = {"kind": "ablate_mlp", "layer": 2, "how": "zero"}
+    body = {"id": client.trace()["id"], "edits": [edit], "only": "lens"}
+    expected = gpt.intervene(TEXT, [edit]).lens()
+    found = client.post("/intervene", **body, first=2, last=5)
+    assert set(found) == {"first", "last", "lens"}
+    assert found["lens"]["ids"] == expected.ids[:, 2:6].tolist()
+    np.testing.assert_allclose(np.float32(found["lens"]["p"]), expected.p[:, 2:6], rtol=1e-5)
+    for wrong, field in (({"first": 5, "last": 2}, "last"), ({"first": 0, "last": 99}, "position")):
+        assert client.refused("POST", f"{API}/intervene", json=body | wrong)[::2] == (422, field)
+
+
+def test_a_column_of_the_lens_and_its_ranks(client: Client, gpt: GPT) -> None:
+    id, trace = client.trace()["id"], gpt.trace(TEXT)
+    plain = client.get(f"/trace/{id}/lens", position=5)
+    top = trace.lens(5)
+    assert plain["ids"] == top.ids[:, 5].tolist()
+    assert plain["ranks"] == {}
+    token = plain["ids"][-1][0]
+    logits = lens_logits_at(gpt, trace, 5)
+    ranks = (1 + (logits > logits[:, [token]]).sum(axis=1)).tolist()
+    assert client.get(f"/trace/{id}/lens", position=5, token=token)["ranks"] == {str(token): ranks}
+    every = client.get(f"/trace/{id}/lens", position=5, ranks=True)["ranks"]
+    assert set(every) == {str(i) for row in plain["ids"] for i in row}
+    assert every[str(token)] == ranks

@@ -355,7 +355,7 @@ FIELDS = st.sampled_from(
     "requests".split()
 )
 PATHS = st.sampled_from(
-    ["/trace", "/intervene", "/generate", "/compare", "/export", "/attribute", "/trace/ID/append"]
+    ["/trace", "/intervene", "/generate", "/compare", "/export", "/attribute", "/batch", "/trace/ID/append"]
 )
 
 

@@ -242,6 +242,7 @@ def test_axe_finds_nothing(visit: Begin, theme: str, options: dict[str, Any]) ->
         assert violations(found) == [], state
     page.js("store.set({ tour: null })")
     page.page.get_by_role("button", name="Export").click()
+    page.page.locator("dialog.export").wait_for()
     assert violations(page.page.evaluate("() => axe.run({ resultTypes: ['violations'] })")) == []
 
 

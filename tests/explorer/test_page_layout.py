@@ -328,6 +328,7 @@ def test_runs_are_in_the_picker(visit: Begin, gpt: GPT, tmp_path: Path) -> None:
 def test_what_can_be_sent_to_a_friend_is_the_file(visit: Begin) -> None:
     page = visit().open(TEXT)
     page.page.get_by_role("button", name="Export").click()
+    page.page.locator("dialog.export").wait_for()
     said = page.texts("dialog.export")[0]
     assert "send to a friend" in said
     assert "works on this machine only" in said

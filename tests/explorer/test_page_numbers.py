@@ -170,6 +170,42 @@ def test_the_third_candidate_is_appended_through_the_cache(visit: Begin, gpt: GP
     page.until("store.trace.tokens.length === given", len(ids) - 1)
 
 
+def test_one_movement_is_one_request(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, view="block", layer=1)
+    sent: list[str] = []
+    page.page.on("request", lambda request: sent.append(request.url.rsplit("/", 1)[1]))
+    page.press("ArrowLeft")
+    assert [url for url in sent if "." not in url] == ["batch"]  # not the icon, which comes with the address
+    sent.clear()
+    page.press("ArrowUp")
+    assert [url for url in sent if "." not in url] == ["batch"]
+
+
+def test_an_edited_tower_has_the_columns_in_sight(visit: Begin, gpt: GPT) -> None:
+    edit = {"kind": "ablate_head", "layer": 1, "head": 2, "how": "zero"}
+    text = (
+        TEXT + ", the old man said, and went back into the house by the sea where no one had come for years"
+    )
+    page = visit().open(text, view="next", token=0)
+    page.js("store.set({ edits: [given] })", edit)
+    page.until("store.intervention?.lens")
+    page.painted()
+    lens = gpt.intervene(text, [edit]).lens()
+    known = page.js("store.intervention.lens.ids[0].filter((id) => id !== undefined).length")
+    assert 0 < known < lens.ids.shape[1]  # what cannot be seen is not computed
+    page.press("End")  # the cursor goes to the last token, and the tower with it
+    last = lens.ids.shape[1] - 1
+    page.until("store.intervention?.lens?.ids[0][given] !== undefined", last)
+    page.painted()
+    for token in (last, last - 5):
+        here = page.js("['ids', 'p'].map((n) => store.intervention.lens[n].map((row) => row[given]))", token)
+        assert here[0] == lens.ids[:, token].tolist()
+        np.testing.assert_allclose(np.float32(here[1]), lens.p[:, token], rtol=1e-5)
+        for layer in range(gpt.config.n_layer):
+            said = page.page.locator(f"#cell-lens-{layer}-{token}").get_attribute("aria-description")
+            assert displayed(gpt.decode([here[0][layer + 1]])) in said
+
+
 def test_taking_a_head_out_and_back_again(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT, view="heads", layer=1, head=2)
     before = page.js(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import DirectLogitAttribution, TokenAttribution
+from glassgpt.inspect import DirectLogitAttribution, TokenAttribution, gradients
 from glassgpt.model import TorchBackend
 
 from .conftest import SMALL, random_model, some_ids, weights_of
@@ -219,3 +219,19 @@ def test_the_shipped_and_the_golden_model(shipped: GPT, shared: Path) -> None:
             assert isinstance(integrated, TokenAttribution)
             assert integrated.convergence_delta is not None
             assert integrated.convergence_delta < 0.01
+
+
+def test_another_target_reuses_the_forward_pass(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    forward = gradients.TargetLogit.last_vector
+    monkeypatch.setattr(
+        gradients.TargetLogit, "last_vector", lambda self, x: passes.append(1) or forward(self, x)
+    )
+    kept, plain = gpt.trace(some_ids(9)).keep_steps(10**6), gpt.trace(some_ids(9))
+    for target, position in ((3, 8), (5, 8), (5, 4), (3, 4)):
+        found, fresh = (gpt.attribute(t, target, "input_x_gradient", position) for t in (kept, plain))
+        np.testing.assert_array_equal(found.scores, fresh.scores)
+        assert found.logit == fresh.logit == pytest.approx(plain.logits_at(position)[target], abs=1e-5)
+    assert len(passes) == 2 + 4
+    kept.clear_cache()
+    assert kept.gradient_pass is None

@@ -14,7 +14,7 @@ import torch
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import activations
+from glassgpt.inspect import AblateHead, activations
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.inspect.trace import Trace
 from glassgpt.model import TorchBackend
@@ -267,3 +267,54 @@ def test_the_golden_model(shared: Path) -> None:
             values = values[row] if theirs != "pos_emb" else values.reshape(trace[ours].shape)
             scale = max(1.0, float(np.abs(values).max()))
             np.testing.assert_allclose(trace[ours], values, atol=2e-6 * scale, rtol=0, err_msg=ours)
+
+
+def test_the_first_pass_keeps_what_a_block_would_compute_again(gpt: GPT) -> None:
+    ids = some_ids(40)
+    plain, kept, patterns = (
+        gpt.trace(ids),
+        gpt.trace(ids).keep_steps(10**9),
+        gpt.trace(ids).keep_steps(80_000),
+    )
+    for trace in (plain, kept, patterns):
+        trace.norms  # noqa: B018
+    assert plain._activations is not None
+    assert not plain._activations._cached
+    assert kept._activations is not None
+    assert patterns._activations is not None
+    steps = {name for name in list_steps(gpt.config) if name.startswith("h.")}
+    assert set(kept._activations._cached) == {name for name in steps if not name.endswith("resid_post")}
+    assert set(patterns._activations._cached) == {name for name in steps if name.endswith("attn.weights")}
+    for name in steps:
+        np.testing.assert_array_equal(kept[name], plain[name], err_msg=name)
+
+
+def test_some_columns_of_the_lens_are_those_of_all(gpt: GPT) -> None:
+    ids = some_ids(21)
+    whole_ids, whole_p = gpt.trace(ids).lens_top_k(3)
+    for first, last in ((0, 0), (4, 9), (20, 20), (0, 20)):
+        found_ids, found_p = gpt.trace(ids).lens_top_k(3, first, last)
+        np.testing.assert_array_equal(found_ids, whole_ids[:, first : last + 1])
+        # A product of another size rounds differently.
+        np.testing.assert_allclose(found_p, whole_p[:, first : last + 1], rtol=1e-5)
+    edited, again = (gpt.intervene(ids, AblateHead(1, 2)).after for _ in range(2))
+    part, whole = edited.lens_top_k(1, 3, 7), again.lens_top_k(1)
+    np.testing.assert_array_equal(part[0], whole[0][:, 3:8])
+    np.testing.assert_allclose(part[1], whole[1][:, 3:8], rtol=1e-5)
+    with pytest.raises(StepIndexError, match="position 21"):
+        edited.lens_top_k(1, 3, 21)
+
+
+def test_an_appended_column_has_the_numbers_of_a_fresh_pass(gpt: GPT) -> None:
+    ids = some_ids(12)
+    trace = gpt.trace(ids[:8])
+    trace.lens_top_k(5), trace.token_loss
+    for token in ids[8:]:
+        trace = trace.append(token)
+        trace.lens_top_k(5)
+    fresh = gpt.trace(ids)
+    for position in range(12):
+        np.testing.assert_allclose(trace.logits_at(position), fresh.logits_at(position), atol=1e-5)
+    np.testing.assert_array_equal(trace.lens_top_k(5)[0], fresh.lens_top_k(5)[0])
+    np.testing.assert_allclose(trace.token_loss.p, fresh.token_loss.p, rtol=1e-4)
+    np.testing.assert_allclose(trace.logits, fresh.logits, atol=1e-5)

@@ -2,7 +2,7 @@
 
 A step that gives one text its next token reads every weight once, so no CPU can be faster than its memory:
 bandwidth divided by the bytes of the weights. Many texts at once and prompts share that reading, and are
-limited by arithmetic instead.
+limited by arithmetic instead: products of bytes where the native engine has int8 or int4 weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Speed:
     name: str
     tokens_per_s: float  # the median
     spread: tuple[float, float]
-    limit: float | None = None  # what the memory allows, where that is known
+    limit: float | None = None  # what the machine allows, where that is known
+    limited_by: str | None = None  # "memory" or "int8 arithmetic"
 
 
 def measure_speed(
@@ -50,9 +51,9 @@ def measure_speed(
                 if number:
                     seen[name].append(tokens / (time.perf_counter() - begun))
                 advance(1)
-    limit = memory_limit(gpt)
+    limits = machine_limits(gpt)
     return [
-        Speed(name, float(np.median(rates)), (min(rates), max(rates)), limit if "one text" in name else None)
+        Speed(name, float(np.median(rates)), (min(rates), max(rates)), *limits.get(name, (None, None)))
         for name, rates in seen.items()
     ]
 
@@ -74,11 +75,16 @@ def _ways(gpt: GPT) -> dict[str, Callable[[], int]]:
         gpt.next_ids(texts[0], k=1)
         return len(texts[0])
 
-    return {
-        "one text": lambda: generate(1),
-        f"{BATCH_SIZE} texts at once": lambda: generate(BATCH_SIZE),
-        f"reading a prompt of {context - 1:,} tokens": read,
-    }
+    one, batch, prompt = _names(gpt)
+    return {one: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
+
+
+def _names(gpt: GPT) -> tuple[str, str, str]:
+    return (
+        "one text",
+        f"{BATCH_SIZE} texts at once",
+        f"reading a prompt of {gpt.backend.context - 1:,} tokens",
+    )
 
 
 def _transformers_ways(gpt: GPT) -> dict[str, Callable[[], int]]:
@@ -110,21 +116,39 @@ def _transformers_ways(gpt: GPT) -> dict[str, Callable[[], int]]:
             model(texts[:1])
         return int(texts.shape[1])
 
-    return {
-        "transformers: one text": lambda: generate(1),
-        f"transformers: {BATCH_SIZE} texts at once": lambda: generate(BATCH_SIZE),
-        f"transformers: reading a prompt of {context - 1:,} tokens": read,
-    }
+    one, batch, prompt = (f"transformers: {name}" for name in _names(gpt))
+    return {one: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
 
 
-def memory_limit(gpt: GPT) -> float | None:
-    """Tokens per second of one text, if nothing but reading the weights took time. None on a GPU."""
-    dtype = str(getattr(gpt.backend, "dtype", "")).removeprefix("torch.")
-    device = str(getattr(gpt.backend, "device", "cpu"))
-    if dtype not in MATRIX_BYTES or not device.startswith("cpu"):
-        return None
-    read = gpt.config.n_parameters - gpt.config.n_positions * gpt.config.n_embd  # of positions, one row
-    return read_bandwidth() / (read * MATRIX_BYTES[dtype])
+def machine_limits(gpt: GPT) -> dict[str, tuple[float, str]]:
+    """Tokens per second that this machine allows at most, and by what it is limited. Nothing on a GPU."""
+    config, backend = gpt.config, gpt.backend
+    dtype = str(getattr(backend, "dtype", "")).removeprefix("torch.")
+    if dtype not in MATRIX_BYTES or not str(getattr(backend, "device", "cpu")).startswith("cpu"):
+        return {}
+    head, cache = (
+        config.vocab_size * config.n_embd,
+        4 * config.n_layer * config.n_embd,
+    )  # cache: each position
+    products = config.n_parameters - config.n_positions * config.n_embd  # of positions, one row is added
+    weights = getattr(backend, "weights", None)
+    if not hasattr(weights, "machine_limits"):  # torch computes with floats, whose peak is not measured
+        return {"one text": (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
+    bandwidth, peak = weights.machine_limits()
+    by_memory = bandwidth / weights.n_bytes
+    one, batch, prompt = _names(gpt)
+    limits = {one: (by_memory, "memory")}
+    if dtype in ("int8", "int4"):
+        context, start = backend.context, min(PROMPT, backend.context // 4)
+        writing = 2 * products + cache * (start + min(NEW_TOKENS, context - context // 4) / 2)
+        reading = 2 * (products - head) + cache * context / 2  # the head only for the last token
+        limits[batch] = _nearer(BATCH_SIZE * by_memory, peak / writing)
+        limits[prompt] = _nearer((context - 1) * by_memory, peak / reading)
+    return limits
+
+
+def _nearer(by_memory: float, by_arithmetic: float) -> tuple[float, str]:
+    return (by_memory, "memory") if by_memory < by_arithmetic else (by_arithmetic, "int8 arithmetic")
 
 
 def read_bandwidth(n_bytes: int = 2**28) -> float:

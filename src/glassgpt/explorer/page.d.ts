@@ -208,6 +208,8 @@ interface Intervention {
   logits: Floats;
   kl: number;
   changes: { id: number; text: string; before: number; after: number }[];
+  /** the text, the edits and the token it belongs to */
+  of: string;
   /** null while it is computed: the effect on the next token comes first */
   lens: SparseLens | null;
 }

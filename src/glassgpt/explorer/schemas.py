@@ -110,7 +110,7 @@ RequestKey = Annotated[str, Field(max_length=MAX_CHARACTERS)]  # "/path?query", 
 
 
 class BatchRequest(Schema):
-    requests: Annotated[list[RequestKey], Field(min_length=1, max_length=32)]
+    requests: Annotated[list[RequestKey], Field(min_length=1, max_length=100)]
 
 
 class ExportRequest(ModelChoice):

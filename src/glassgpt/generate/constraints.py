@@ -26,7 +26,7 @@ from glassgpt.generate.text import Tokenizer
 
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 MAX_COMPILED = 64  # grammars of an engine that are kept
-MAX_CHARACTERS = 200_000  # of a grammar: 3.5 seconds at most
+MAX_CHARACTERS = 200_000  # of a grammar: the slowest of some tried took 3.5 seconds
 MAX_ENCODED = 10_000  # texts
 
 

@@ -102,8 +102,8 @@ class GPT:
 
         From now on `generate` and `stream` hand their prompts to one thread, where they join the batch that
         runs, until `stop_service`. That is several times as fast for many threads at once. By default each
-        call has an engine of its own, which is faster for one, and the steps of several calls alternate. A
-        text is the same either way, up to rounding.
+        call has an engine of its own, and the steps of several calls alternate. A text is the same either
+        way, up to rounding.
         """
         return self._engines.start_service(max_batch_size, limits)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ TOLERANCE = 0.002  # where integrated gradients stop: a fifth of the documented 
 MAX_STEPS = 1000
 MAX_COPY_BYTES = 4 * 2**30  # of a copy of the model in float64
 MAX_GRAPH_BYTES = 512 * 2**20  # of the autograd graph of one batch of points
+MAX_KEPT_BYTES = 128 * 2**20  # of a graph that a trace keeps for the next target
 
 
 class TargetLogit:
@@ -29,16 +31,20 @@ class TargetLogit:
         self.x = model.wte.weight[torch.tensor(ids, device=model.wte.weight.device)].detach()  # (T, C)
         self.wpe = 0.0 if model.wpe is None else model.wpe.weight[: len(ids)].detach()  # (T, C)
         per_point = 4 * len(ids) * model.config.n_layer * (8 * model.config.n_embd + 3 * model.config.d_mlp)
+        self.graph_bytes = per_point  # of autograd, for one point
         self.batch_size = max(1, min(32, MAX_GRAPH_BYTES // per_point))
 
     def __call__(self, points: Tensor) -> Tensor:
-        """(B, T, C) token embeddings -> (B,) logits. The same as GPT2.hidden after wte."""
+        """(B, T, C) token embeddings -> (B,) logits."""
+        return self.last_vector(points) @ self.row
+
+    def last_vector(self, points: Tensor) -> Tensor:
+        """(B, T, C) token embeddings -> (B, C), what the head reads. The same as GPT2.hidden after wte."""
         x = points + self.wpe
         for block in self.model.h:
             x = block(x, None, None, None, None)
-        last = self.model.ln_f(x[:, -1])  # (B, C)
-        logits: Tensor = last @ self.row
-        return logits
+        last: Tensor = self.model.ln_f(x[:, -1])
+        return last
 
     def _batches(self, alphas: Array) -> tuple[Tensor, ...]:
         return torch.split(torch.tensor(alphas).to(self.x), self.batch_size)
@@ -53,26 +59,45 @@ class TargetLogit:
             batches = [self(a[:, None, None] * self.x) for a in self._batches(alphas)]
         return to_float64(torch.cat(batches))
 
-    def gradients(self, alphas: Array) -> tuple[Tensor, Tensor]:
-        """Input x gradient of each token at those points of the path, (n, T), and the logits there, (n,), in
-        float64."""
-        found, logits = [], []
+    def gradients(self, alphas: Array) -> Tensor:
+        """Input x gradient of each token at those points of the path, (n, T), in float64."""
+        found = []
         for batch in self._batches(alphas):
             points = (batch[:, None, None] * self.x).requires_grad_()
             with torch.enable_grad():
-                at_points = self(points)
-                (gradient,) = torch.autograd.grad(at_points.sum(), points)
-            found.append((to_float64(gradient) * to_float64(self.x)).sum(dim=-1))
-            logits.append(to_float64(at_points))
-        return torch.cat(found), torch.cat(logits)
+                (gradient,) = torch.autograd.grad(self(points).sum(), points)
+            found.append(self.times_embeddings(gradient))
+        return torch.cat(found)
+
+    def times_embeddings(self, gradient: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T): along each token's embedding."""
+        return (to_float64(gradient) * to_float64(self.x)).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class KeptPass:
+    """A forward pass with its autograd graph: the gradients of other targets need only the way back."""
+
+    position: int
+    points: Tensor  # (1, T, C)
+    last: Tensor  # (1, C)
 
 
 def input_x_gradient(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
     """The gradient of the logit along each token's embedding."""
     logit = TargetLogit(at_least_float32(model), trace.tokens[: position + 1], target)
-    gradients, logits = logit.gradients(np.ones(1))
-    scores = pad_scores(gradients[0], len(trace))
-    return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(logits[0]))
+    kept = trace.gradient_pass
+    if not isinstance(kept, KeptPass) or kept.position != position:
+        points = logit.x[None].clone().requires_grad_()
+        with torch.enable_grad():
+            kept = KeptPass(position, points, logit.last_vector(points))
+    keep = trace.keeps_steps and logit.graph_bytes <= MAX_KEPT_BYTES
+    trace.gradient_pass = kept if keep else None
+    with torch.enable_grad():
+        value = (kept.last @ logit.row)[0]
+        (gradient,) = torch.autograd.grad(value, kept.points, retain_graph=keep)
+    scores = pad_scores(logit.times_embeddings(gradient)[0], len(trace))
+    return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(value.detach()))
 
 
 def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
@@ -100,7 +125,7 @@ def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) 
         left = np.array([interval[0] for interval in intervals])
         width = np.array([interval[1] for interval in intervals]) - left
         alphas = left[:, None] + width[:, None] * (nodes + 1) / 2  # (intervals, 4)
-        gradients, _ = logit.gradients(alphas.ravel())  # (intervals * 4, T)
+        gradients = logit.gradients(alphas.ravel())  # (intervals * 4, T)
         factors = torch.from_numpy(width[:, None] * weights / 2)  # (intervals, 4)
         sums = (gradients.view(len(intervals), 4, -1) * factors[:, :, None]).sum(dim=1)  # (intervals, T)
         n_steps += alphas.size

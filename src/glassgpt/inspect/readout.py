@@ -102,4 +102,6 @@ def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k
         reads, writes = scores[: len(read)], scores[len(read) :]
     else:
         reads, writes = times_table(gpt, "wte.weight", read), times_table(gpt, "lm_head.weight", write)
-    return NeuronTokens(*(to_host(top_k(each[:, :n_tokens], k)[1]) for each in (reads, writes)))
+    return NeuronTokens(
+        *(to_host(top_k(each[:, :n_tokens], min(k, n_tokens))[1]) for each in (reads, writes))
+    )

@@ -70,6 +70,7 @@ class Trace(Displayable):
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
+        self.gradient_pass: object = None  # of inspect/gradients.py, if `keep_steps` was called
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
@@ -292,8 +293,14 @@ class Trace(Displayable):
             self._activations.keep_bytes = max_bytes
         return self
 
+    @property
+    def keeps_steps(self) -> bool:
+        """Whether memory is spent on what may be asked for next."""
+        return self._activations is not None and self._activations.keep_bytes > 0
+
     def clear_cache(self) -> None:
         """Free the activations inside blocks; they are recomputed when read again."""
+        self.gradient_pass = None
         if self._activations is not None:
             self._activations.clear_cache()
 

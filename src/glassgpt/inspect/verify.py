@@ -2,9 +2,9 @@
 
 The reference is the plainest forward pass: each text alone, no cache, no padding, float32, on the CPU. It has
 a rounding error of its own, which is measured against float64; every other mode may differ from the reference
-by a small multiple of that error. For a coarser dtype the error is that of the reference in that dtype,
-but never more than the float32 error scaled by how much coarser the dtype is. So the tolerance is measured on
-the model at hand, place by place, and not chosen.
+by a small multiple of that error. For a coarser dtype the error is that of the plain pass in that dtype (the
+native engine's own in int8 and int4), but never more than the float32 error scaled by how much coarser the
+dtype is. So the tolerance is measured on the model at hand, place by place, and not chosen.
 
 Most checks speak to the protocol of `backend.py`, so any backend can be put to them, and see logits. Those in
 `LAYER_CHECKS` look into the torch model and name the block where a fault begins (verify_layers.py). Without
@@ -42,9 +42,14 @@ if TYPE_CHECKING:
 # rounds differently: one row times a 768-wide matrix was measured to deviate by 4.4 e from many rows.
 TIMES_ROUNDING = 8
 
-EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "int8": 2.0**-7, "int4": 2.0**-3}
+INTEGERS = ("int8", "int4")
 # The dtypes that each backend is checked in.
-DTYPES = {"native": tuple(EPS), "torch": tuple(EPS), "numpy": ("float32",)}
+DTYPES = {
+    "native": tuple(EPS),
+    "torch": tuple(name for name in EPS if name not in INTEGERS),
+    "numpy": ("float32",),
+}
 LENGTH = 32  # tokens of the longest text: enough for every path, little enough for the XL model on a laptop
 CUDA_LENGTH = 160  # there long prompts are read by another graph than short ones (cuda_graphs.LONG_PROMPT)
 STEPS = 6  # how many of them are decoded one by one where the cache is checked
@@ -206,10 +211,11 @@ def make_reference(checkpoint: Checkpoint, texts: Texts, dtypes: Sequence[str]) 
             continue
         coarser = EPS[name] / EPS["float32"]
         rounding[name] = {place: error * coarser for place, error in fine.items()}
-        if not is_torch_installed():
+        computes = "native" if name in INTEGERS else "torch"
+        if computes not in backends():
             continue
         try:
-            plain = plain_pass(checkpoint, texts, name)
+            plain = (integer_pass if name in INTEGERS else plain_pass)(checkpoint, texts, name)
         except RuntimeError as error:
             if not is_missing_kernel(error):
                 raise
@@ -229,13 +235,24 @@ def plain_pass(checkpoint: Checkpoint, texts: Texts, dtype: str) -> list[Values]
     return verify_layers.plain_pass(load_model(checkpoint, device="cpu", dtype=dtype).eval(), texts)
 
 
+def integer_pass(checkpoint: Checkpoint, texts: Texts, dtype: str) -> list[Values]:
+    """Each text by itself with quantized weights, which only the native engine has."""
+    backend = load_backend(checkpoint, "native", device="cpu", dtype=dtype)
+    seen: list[Values] = []
+    for text in texts:
+        logits = to_float64(backend.logits([text])[0])
+        more = {"logprobs": next_logprobs(logits, text)} if len(text) > 1 else {}
+        seen.append({"logits": logits, **more})
+    return seen
+
+
 def max_errors(seen: Sequence[Values], truths: Sequence[Values], dtype: str) -> dict[str, float]:
     """The largest error at each place, of all texts."""
     found: dict[str, float] = {}
     for one, truth in zip(seen, truths, strict=True):
         for place, values in one.items():
             # Never less than one rounding of the largest number there: a tiny model may be lucky everywhere.
-            least = EPS[dtype] * float(np.abs(truth[place]).max())
+            least = EPS["float32" if dtype in INTEGERS else dtype] * float(np.abs(truth[place]).max())
             error = float(np.nan_to_num(np.abs(values - truth[place]), nan=np.inf).max())
             found[place] = max(found.get(place, 0.0), error, least)
     return found

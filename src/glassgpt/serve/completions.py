@@ -1,36 +1,30 @@
-"""From a request for completions to jobs of the service, and from their updates to choices."""
+"""A request for completions while it is computed: jobs of the service, and choices made of their updates."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from starlette.types import Receive
 
-from glassgpt.errors import UserError
 from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
 from glassgpt.generate.service import Job, Update
-from glassgpt.generate.settings import Settings
 from glassgpt.http.errors import ApiError
-from glassgpt.serve.logprobs import TokenOffsets, TokenTexts, make_logprobs, make_prompt_logprobs
+from glassgpt.serve.choice_stream import ChoiceStream
+from glassgpt.serve.logprobs import TokenOffsets, make_logprobs, make_prompt_logprobs
 from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
+from glassgpt.serve.request import make_settings, read_prompts
+from glassgpt.serve.schemas import CompletionRequest
 
 if TYPE_CHECKING:
     from glassgpt.serve.state import ServerState
-
-log = logging.getLogger("glassgpt.serve")
-
-DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 class Ended(Enum):
@@ -67,173 +61,6 @@ class Delivery:
         for update in updates:
             assert isinstance(update.job, CompletionJob)
             update.job.inbox.put_nowait(update)
-
-
-def check_fields(body: CompletionRequest) -> None:
-    """Combinations that make no sense."""
-    if body.suffix:
-        raise ApiError(
-            400, "suffix is not supported: GPT-2 continues a text, it cannot fill a gap.", "suffix"
-        )
-    n = 1 if body.n is None else body.n
-    best_of = n if body.best_of is None else body.best_of
-    if best_of < n:
-        raise ApiError(400, f"best_of {best_of} is fewer than n {n}.", "best_of")
-    if body.stream and best_of > n:
-        raise ApiError(400, "best_of cannot be streamed: which is best is known at the end.", "best_of")
-    if body.stream_options is not None and not body.stream:
-        raise ApiError(400, "stream_options has a meaning only with stream.", "stream_options")
-
-
-def read_prompts(body: CompletionRequest, model: LoadedModel) -> list[tuple[str | None, list[int]]]:
-    """Each prompt as text, where it was sent as text, and as ids."""
-    given: Any = body.prompt
-    if given is None or given == "":
-        given = [""]
-    elif isinstance(given, str) or isinstance(given[0], int):
-        given = [given]
-    prompts: list[tuple[str | None, list[int]]] = []
-    for number, prompt in enumerate(given):
-        text = prompt if isinstance(prompt, str) else None
-        ids = list(prompt) if text is None else model.encode(text) if text else []
-        name = "prompt" if len(given) == 1 else f"prompt.{number}"
-        size = model.service.engine.vocab_size
-        wrong = next((token for token in ids if token >= size), None)
-        if wrong is not None:
-            raise ApiError(
-                400, f"{name}: {wrong} is not in this model's vocabulary, 0 to {size - 1}.", "prompt"
-            )
-        prompts.append(fit_prompt(body, model, name, text, ids))
-    return prompts
-
-
-def fit_prompt(
-    body: CompletionRequest, model: LoadedModel, name: str, text: str | None, ids: list[int]
-) -> tuple[str | None, list[int]]:
-    """The prompt, truncated if that was asked for; an error if it is too long."""
-    context = model.context
-    wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    keep = body.truncate_prompt_tokens
-    if keep is not None:
-        room = context - min(wanted, context - 1)
-        keep = room if keep == -1 else keep
-        if keep < len(ids):
-            text, ids = None, ids[len(ids) - keep :]
-    least = wanted if body.max_tokens is not None else 1
-    if len(ids) + least > context:
-        raise ApiError(
-            400,
-            f"{name}: this model's maximum context length is {context} tokens, and you asked for "
-            f"{len(ids) + least} ({len(ids)} in the prompt, {least} for the completion). Shorten the prompt, "
-            "lower max_tokens, or send truncate_prompt_tokens.",
-            "prompt" if len(ids) >= context else "max_tokens",
-            code="context_length_exceeded",
-        )
-    return text, ids
-
-
-def find_constraint(body: CompletionRequest) -> dict[str, Any]:
-    """What the text has to follow, as a setting of the engine."""
-    given = {
-        "guided_json": ("schema", body.guided_json),
-        "guided_regex": ("regex", body.guided_regex),
-        "guided_choice": ("choice", body.guided_choice),
-        "guided_grammar": ("grammar", body.guided_grammar),
-    }
-    if isinstance(body.response_format, JsonObjectFormat):
-        given["response_format"] = ("schema", {"type": "object"})
-    elif isinstance(body.response_format, JsonSchemaFormat):
-        content = body.response_format.json_schema.content
-        given["response_format"] = ("schema", {} if content is None else content)
-    wanted = {name: pair for name, pair in given.items() if pair[1] is not None}
-    if len(wanted) > 1:
-        first, second, *_ = wanted
-        raise ApiError(400, f"{first} and {second} cannot both be followed. Leave one out.", second)
-    return dict(wanted.values())
-
-
-def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> Settings:
-    """The engine's settings. What changes nothing is left out: the engine is faster without."""
-
-    def unless(value: float | None, neutral: float) -> float | None:
-        return None if value == neutral else value
-
-    room = max(1, model.context - prompt_length)
-    max_tokens = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
-    n = 1 if body.n is None else body.n
-    best_of = None if body.best_of in (None, n) else body.best_of
-    ranks = best_of is not None
-    stop = () if body.stop is None else (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
-    bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
-    wanted = [k for k in (body.logprobs if body.echo else None, body.prompt_logprobs) if k is not None]
-    try:
-        return Settings(
-            max_new_tokens=max_tokens,
-            min_new_tokens=0 if body.min_tokens is None else body.min_tokens,
-            temperature=1.0 if body.temperature is None else body.temperature,
-            top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
-            top_p=unless(body.top_p, 1),
-            min_p=unless(body.min_p, 0),
-            typical_p=unless(body.typical_p, 1),
-            repetition_penalty=unless(body.repetition_penalty, 1),
-            presence_penalty=unless(body.presence_penalty, 0),
-            frequency_penalty=unless(body.frequency_penalty, 0),
-            logit_bias={token: value for token, value in bias.items() if value != 0},
-            stop=stop,
-            stop_tokens=() if body.stop_token_ids is None else tuple(body.stop_token_ids),
-            ignore_eot=bool(body.ignore_eos),
-            seed=None if body.seed is None else body.seed % 2**64,
-            samples=n,
-            best_of=best_of,
-            logprobs=0 if ranks and body.logprobs is None else body.logprobs,
-            prompt_logprobs=max(wanted) if wanted else None,
-            **find_constraint(body),
-        )
-    except UserError as error:
-        raise ApiError(400, str(error)) from None
-
-
-class Piece(NamedTuple):
-    """Some more of a choice: text, and the tokens that it consists of."""
-
-    text: str
-    tokens: list[int]
-    logprobs: dict[str, Any] | None
-    finish_reason: str | None = None
-
-
-class ChoiceStream:
-    """A choice as it grows. A token comes with the text in which it begins, never before it.
-
-    The engine holds text back while it may be a stop string; the tokens of that text wait with it.
-    """
-
-    def __init__(self, texts: TokenTexts, start: int, with_logprobs: bool) -> None:
-        self.texts = texts
-        self.with_logprobs = with_logprobs
-        self._offsets = TokenOffsets(texts, start)
-        self._pending: deque[tuple[int, float | None, Alternatives | None, int]] = deque()
-        self._length = start  # of the text so far
-        self._released = 0
-
-    def push(self, event: Event) -> Piece:
-        if event.token is not None:
-            offset = self._offsets.push(event.token)
-            self._pending.append((event.token, event.logprob, event.alternatives, offset))
-        self._length += len(event.text)
-        done = event.generation
-        if done is None:
-            count = sum(offset < self._length for *_, offset in self._pending)
-        else:
-            count = len(done.tokens) - self._released
-        parts = [self._pending.popleft() for _ in range(count)]
-        self._released += count
-        tokens = [token for token, *_ in parts]
-        logprobs = None
-        if self.with_logprobs:
-            columns = ([part[i] for part in parts] for i in (1, 2, 3))
-            logprobs = make_logprobs(self.texts, tokens, *columns)  # type: ignore[arg-type]
-        return Piece(event.text, tokens, logprobs, None if done is None else done.finish_reason)
 
 
 class Completion:
@@ -399,13 +226,9 @@ class Completion:
         async for job, event in self.events():
             key = (job.index, event.sample)
             if key not in streams:
-                opening = self._opening(job.index)
+                opening = self._opening_chunk(job)
                 streams[key] = ChoiceStream(texts, len(opening["text"]), body.logprobs is not None)
                 if opens:
-                    if body.return_token_ids:
-                        opening |= {"token_ids": [], "prompt_token_ids": list(job.prompt)}
-                    if body.prompt_logprobs is not None:
-                        opening["prompt_logprobs"] = self._prompt_logprobs(job.index)
                     yield self._chunk(key, opening, usage)
             piece = streams[key].push(event)
             if piece.text or piece.tokens or piece.finish_reason is not None:
@@ -419,6 +242,15 @@ class Completion:
                 yield self._chunk(key, choice, usage)
         if usage:
             yield {**self._head(), "choices": [], "usage": self.usage()}
+
+    def _opening_chunk(self, job: CompletionJob) -> dict[str, Any]:
+        """What comes before the first token of a choice."""
+        opening = self._opening(job.index)
+        if self.body.return_token_ids:
+            opening |= {"token_ids": [], "prompt_token_ids": list(job.prompt)}
+        if self.body.prompt_logprobs is not None:
+            opening["prompt_logprobs"] = self._prompt_logprobs(job.index)
+        return opening
 
     def _chunk(self, key: tuple[int, int], choice: dict[str, Any], usage: bool) -> dict[str, Any]:
         index = key[0] * self.n + key[1]

@@ -15,9 +15,10 @@ import glassgpt
 from glassgpt.errors import UserError
 from glassgpt.http.errors import ApiError, openai_error
 from glassgpt.http.responses import dump_json, json_response
-from glassgpt.serve.completions import ClientDisconnected, Completion, check_fields
+from glassgpt.serve.completions import ClientDisconnected, Completion
 from glassgpt.serve.metrics import CONTENT_TYPE
 from glassgpt.serve.models import LoadedModel
+from glassgpt.serve.request import check_fields
 from glassgpt.serve.schemas import (
     MAX_RESPONSE_LOGPROBS,
     MAX_SEQUENCES,

@@ -29,8 +29,8 @@ def command(
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
     """Measure tokens per second: one text, 16 texts at once, a prompt as long as the context. On a CPU the
-    first is limited by memory, because each token reads every weight; the table shows how much of that limit
-    is reached. Close other programs first."""
+    first is limited by memory, because each token reads every weight, the others by arithmetic; the table
+    shows how much of what this machine can do is reached. Close other programs first."""
     from glassgpt.evaluate.speed import measure_speed
 
     gpt = load(model, device, dtype)
@@ -53,9 +53,16 @@ def command(
 
 
 def make_table(found: list[Speed]) -> Table:
-    table = terminal.table("what", ">tokens/s", ">from", ">to", ">of the memory's limit")
+    table = terminal.table("what", ">tokens/s", ">from", ">to", ">of the limit", "which is set by")
     for speed in found:
         part = "" if speed.limit is None else f"{speed.tokens_per_s / speed.limit:.0%} of {speed.limit:,.0f}"
         low, high = speed.spread
-        table.add_row(speed.name, f"{speed.tokens_per_s:,.0f}", f"{low:,.0f}", f"{high:,.0f}", part)
+        table.add_row(
+            speed.name,
+            f"{speed.tokens_per_s:,.0f}",
+            f"{low:,.0f}",
+            f"{high:,.0f}",
+            part,
+            speed.limited_by or "",
+        )
     return table

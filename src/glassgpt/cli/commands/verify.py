@@ -31,8 +31,8 @@ def command(
         tuple[str, ...], flag("check only this device; may be repeated", "NAME", default="all available")
     ] = (),
     dtype: Annotated[
-        tuple[Literal["float32", "bfloat16", "float16"], ...],
-        flag("check only this dtype; may be repeated", default="all three"),
+        tuple[Literal["float32", "bfloat16", "float16", "int8", "int4"], ...],
+        flag("check only this dtype; may be repeated; int8 and int4 are the native engine's", default="all"),
     ] = (),
     backend: Annotated[
         tuple[str, ...], flag("check only this backend; may be repeated", "NAME", default="all installed")

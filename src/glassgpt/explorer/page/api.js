@@ -1,12 +1,8 @@
 // All requests to the server. An exported page has no server and takes its responses from its bundle.
 
-import { respond } from "./offline.js";
-
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
-/** Requests that go out as one; as in schemas.py. */
-const MAX_TOGETHER = 32;
 
 /** An error response. */
 export class ApiError extends Error {
@@ -91,24 +87,22 @@ function getTogether(path, signal) {
 }
 
 async function sendTogether() {
-  const aborted = new DOMException("a newer request took its place", "AbortError");
-  for (const { signal, reject } of together) if (signal.aborted) reject(aborted);
-  const asked = together.filter(({ signal }) => !signal.aborted).slice(0, MAX_TOGETHER);
-  together = together.filter(({ signal }) => !signal.aborted).slice(MAX_TOGETHER);
-  if (together.length > 0) queueMicrotask(sendTogether);
+  const asked = together;
+  together = [];
   const controller = new AbortController();
-  // The request as a whole is in vain only when nobody waits for any part of it.
-  for (const { signal, reject } of asked) {
-    signal.addEventListener("abort", () => {
-      reject(aborted);
-      if (asked.every((one) => one.signal.aborted)) controller.abort();
-    });
-  }
+  const drop = () => {
+    for (const { signal, reject } of asked) if (signal.aborted) reject(new DOMException("a newer request took its place", "AbortError"));
+    // The request as a whole is in vain only when nobody waits for any part of it.
+    if (asked.every(({ signal }) => signal.aborted)) controller.abort();
+  };
+  for (const { signal } of asked) signal.addEventListener("abort", drop);
+  drop();
   try {
-    if (asked.length === 0) return;
-    if (asked.length === 1) return asked[0].resolve(await (await send(asked[0].path, undefined, controller.signal)).json());
-    const found = await (await send("/batch", { requests: asked.map(({ path }) => path) }, controller.signal)).json();
-    asked.forEach(({ resolve, reject }, i) => (found[i]?.status === 200 ? resolve(found[i].body) : reject(failed(found[i]?.status ?? 0, found[i]?.body))));
+    const paths = asked.map(({ path }) => path);
+    const response = await (asked.length > 1 ? send("/batch", { requests: paths }, controller.signal) : send(paths[0], undefined, controller.signal));
+    const found = await response.json();
+    if (asked.length === 1) asked[0].resolve(found);
+    else asked.forEach(({ resolve, reject }, i) => (found[i]?.status === 200 ? resolve(found[i].body) : reject(failed(found[i]?.status ?? 0, found[i]?.body))));
   } catch (error) {
     for (const { reject } of asked) reject(error);
   }
@@ -141,7 +135,7 @@ async function request(path, body, { slot }) {
   const before = slot === undefined ? undefined : slots.get(slot);
   if (before?.key === key) return before.response;
   before?.controller.abort();
-  const known = cached.get(key) ?? (offline && decode(respond(offline, key)));
+  const known = cached.get(key) ?? (offline && decode((await import("./offline.js")).respond(offline, key)));
   if (known !== undefined && known !== null) {
     store(key, known);
     return known;

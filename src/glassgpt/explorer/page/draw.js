@@ -3,13 +3,13 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * An element. `on...` adds a listener, `style` takes an object, `true` an empty attribute; false, null and undefined leave one out.
+ * An element; a button does not submit. `on...` adds a listener, `style` takes an object, `true` an empty attribute; false, null and undefined leave one out.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag @param {Record<string, any>} [attributes] @param {...(Child | Child[])} children
  * @returns {HTMLElementTagNameMap[K]}
  */
 export function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  return fill(document.createElement(tag), tag === "button" ? { type: "button", ...attributes } : attributes, children);
 }
 
 /**

@@ -1,7 +1,7 @@
 // <glass-edits>: the active edits and their effect on the next token; hidden while there are none.
 
-import { el, exchange, format, percent, visible } from "./draw.js";
-import { describe, toggleEdit } from "./edits.js";
+import { el, exchange, format, percent, put, visible } from "./draw.js";
+import { describe, effectNow, toggleEdit } from "./edits.js";
 import { bind } from "./keys.js";
 import { store } from "./store.js";
 import { term } from "./terms.js";
@@ -11,9 +11,13 @@ const SHOWN = 6;
 
 class GlassEdits extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "edits", "intervention"];
+  wants = ["trace", "token", "edits", "intervention"];
+
+  #chips = el("div");
+  #effect = el("div", { "aria-live": "polite" });
 
   build() {
+    this.append(this.#chips, this.#effect);
     bind(["Delete"], "remove all edits", () => store.set({ edits: [] }));
   }
 
@@ -21,9 +25,13 @@ class GlassEdits extends GlassView {
     const { edits } = store.get();
     this.hidden = edits.length === 0;
     if (this.hidden) return;
-    const chips = edits.map((edit) => el("button", { type: "button", class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
-    if (edits.length > 1) chips.push(el("button", { type: "button", class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
-    exchange(this, el("div", {}, chips), el("div", { "aria-live": "polite" }, effect()));
+    const chips = edits.map((edit) => el("button", { class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
+    if (edits.length > 1) chips.push(el("button", { class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
+    // Until the new effect is there, the old one stays, and is seen to be old: nothing jumps.
+    const was = store.intervention !== null && !effectNow();
+    if (!was) put(this.#effect, effect());
+    this.#effect.classList.toggle("was", was);
+    exchange(this.#chips, chips);
   }
 }
 

@@ -35,7 +35,7 @@ export function patchHead({ layer, head }) {
 /** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
-  return el("button", { type: "button", class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
+  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** A token's text, if the vocabulary is loaded. @param {number} id */
@@ -64,10 +64,19 @@ function resolveSources() {
   return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
 }
 
-/** The run with edits whose lens is shown: its body, and the columns that are known of it. @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens, known: Set<number>} | null} */
+/** The run with edits: what was asked for, and the columns that are known of its lens. @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens | null} | null} */
 let run = null;
 /** The columns that the tower shows. @type {[number, number]} */
 let columns = [0, 0];
+
+/** What the effect belongs to: the text, the edits and the token. */
+const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.cursor.token]);
+
+/** The effect of the current edits at the cursor; null while it is computed. */
+export const effectNow = () => (store.intervention?.of === subject() ? store.intervention : null);
+
+/** The lens with the current edits; null while it is computed. */
+export const lensNow = () => run?.lens ?? null;
 
 /** The effect on the next token, and the lens of the columns in sight; both are asked for at once, and the effect comes first. */
 async function updateIntervention() {
@@ -80,14 +89,13 @@ async function updateIntervention() {
   }
   const body = { id: trace.id, edits };
   const key = JSON.stringify(body);
-  const layers = trace.lens.ids.length;
-  const rows = () => Array.from({ length: layers }, () => []);
-  if (run?.key !== key) run = { key, body, lens: { ids: rows(), texts: rows(), p: rows() }, known: new Set() };
+  if (run?.key !== key) run = { key, body, lens: null };
+  const of = subject();
   try {
     const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
     void loadColumns();
     const found = await effect;
-    if (run?.key === key) store.update({ intervention: { ...found, lens: run.known.size > 0 ? run.lens : null }, problem: "" }, "intervention");
+    if (run?.key === key) store.update({ intervention: { ...found, of, lens: run.lens }, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
     store.update({ intervention: null, problem: messageOf(error) }, "intervention");
@@ -97,27 +105,24 @@ async function updateIntervention() {
 /** The tower shows other columns: with edits, their lens is computed now. @param {number} first @param {number} last */
 export function showColumns(first, last) {
   columns = [first, last];
-  if (store.intervention?.lens) void loadColumns();
+  if (lensNow()) void loadColumns();
 }
 
 async function loadColumns() {
-  const current = run;
-  const count = store.trace?.tokens.length ?? 0;
-  if (!current) return;
-  const missing = [];
-  for (let token = columns[0]; token <= Math.min(columns[1], count - 1); token++) if (!current.known.has(token)) missing.push(token);
-  if (missing.length === 0) return;
+  const [current, { trace }] = [run, store];
+  if (!current || !trace) return;
+  let [first, last] = [columns[0], Math.min(columns[1], trace.tokens.length - 1)];
+  const known = (/** @type {number} */ token) => current.lens?.ids[0][token] !== undefined;
+  while (first <= last && known(first)) first++;
+  while (first <= last && known(last)) last--;
+  if (first > last) return;
   try {
-    const body = { ...current.body, first: missing[0], last: missing[missing.length - 1], only: "lens" };
-    const { first, lens } = await api.post("/intervene", body, { slot: "intervene-lens" });
+    const { lens } = await api.post("/intervene", { ...current.body, first, last, only: "lens" }, { slot: "intervene-lens" });
     if (run !== current) return;
-    for (const name of /** @type {const} */ (["ids", "texts", "p"])) {
-      lens[name].forEach((/** @type {any[]} */ row, /** @type {number} */ layer) => row.forEach((value, i) => (current.lens[name][layer][first + i] = value)));
-    }
-    for (let token = body.first; token <= body.last; token++) current.known.add(token);
-    // Another object, so that it is seen to have changed.
-    current.lens = { ...current.lens };
-    if (store.intervention) store.update({ intervention: { ...store.intervention, lens: current.lens } }, "intervention");
+    const merge = (/** @type {"ids" | "texts" | "p"} */ name) =>
+      lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])], Object.fromEntries(row.map((value, i) => [first + i, value]))));
+    current.lens = { ids: merge("ids"), texts: merge("texts"), p: merge("p") };
+    store.update({ intervention: store.intervention && { ...store.intervention, lens: current.lens } }, "intervention");
     void loadColumns(); // the tower may have been scrolled meanwhile
   } catch (error) {
     if (!isAbort(error)) store.update({ problem: messageOf(error) }, "intervention");

@@ -9,7 +9,7 @@ import { store } from "./store.js";
 function row(id, text, p) {
   const pinned = store.get().pin === id;
   return el("li", {},
-    el("button", { type: "button", class: "pin", "aria-pressed": String(pinned), title: "pin: follow its rank through the blocks", onclick: () => store.set({ pin: pinned ? null : id }) },
+    el("button", { class: "pin", "aria-pressed": String(pinned), title: "pin: follow its rank through the blocks", onclick: () => store.set({ pin: pinned ? null : id }) },
       el("span", { class: "word" }, short(text, 12)), el("span", { class: "gauge" }, el("span", { style: { width: `${100 * p}%` } })), el("span", { class: "share" }, percent(p))));
 }
 

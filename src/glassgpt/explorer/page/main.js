@@ -2,7 +2,6 @@
 
 import { api } from "./api.js";
 import { colour, el, resetColours, put } from "./draw.js";
-import { openExport } from "./export.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import { light } from "./hover.js";
@@ -47,14 +46,14 @@ const at = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 /** A button of the bar. @param {string} label @param {string} title @param {() => void} run */
 export function tool(label, title, run) {
-  const button = el("button", { type: "button", title, onclick: run }, label);
+  const button = el("button", { title, onclick: run }, label);
   at("tools").append(button);
   return button;
 }
 
 function buildTabs() {
   const tab = (/** @type {ViewEntry} */ { name, title, hint }, small = false) =>
-    el("button", { type: "button", role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: () => store.set({ view: name }) }, title);
+    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: () => store.set({ view: name }) }, title);
   const tabs = [tab(TOWER, true), ...VIEWS.map((view) => tab(view))];
   at("tabs").append(...tabs);
   at("tabs").addEventListener("keydown", (event) => {
@@ -143,7 +142,7 @@ function showStatus() {
   notice.hidden = !failed;
   if (!failed) return put(notice);
   const example = () => store.set({ text: EXAMPLES[0][1], ids: null, prompt: null, token: -1, edits: [], model: 0, checkpoint: null });
-  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { type: "button", onclick: example }, "Show the example"));
+  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { onclick: example }, "Show the example"));
 }
 
 function showKeys() {
@@ -189,7 +188,7 @@ function start() {
   buildTabs();
   const explain = tool("Explain", "A guided tour (x)", () => openTour(explain));
   explain.classList.add("primary");
-  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => openExport(shownViews(), VIEWS));
+  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) => openExport(shownViews(), VIEWS)));
   const theme = tool("Theme", "", nextTheme);
   const wide = tool("Wide", "Widen the panel (w)", toggleWide);
   wide.className = "only-large";

@@ -12,7 +12,7 @@ const HARMONICS = [1, 0.5, 0.3, 0.16, 0.08, 0.04]; // a struck string, roughly
 
 /** `show` draws the tokens of a trace, `mark` the current one; a click on a note is an event "pick" with its token. */
 export class PianoRoll extends HTMLElement {
-  #button = el("button", { type: "button", class: "play", "aria-pressed": "false" }, "▶ Play");
+  #button = el("button", { class: "play", "aria-pressed": "false" }, "▶ Play");
   #picture = svg("svg", { class: "roll", role: "img", "aria-label": "Piano roll" });
   #cursor = svg("line", { class: "cursor", y1: 0 });
   /** @type {Note[]} */ #notes = [];

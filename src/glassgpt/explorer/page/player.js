@@ -51,16 +51,16 @@ export const isLater = (stage, now) => Object.keys(STAGES).indexOf(stage) > Obje
 
 export class Player {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
-  #play = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.toggle() }, "Play");
+  #play = el("button", { class: "primary", title: "p", onclick: () => this.toggle() }, "Play");
   #slider = el("input", { type: "range", id: "play", min: 0, "aria-label": "Step of the block", oninput: () => this.go(Number(this.#slider.value)) });
   #speed = el("select", { id: "speed", "aria-label": "Speed", onchange: () => store.set({ speed: Number(this.#speed.value) }) }, [0.5, 1, 2, 4].map((speed) => el("option", { value: speed }, `${speed} ×`)));
-  #all = el("button", { type: "button", onclick: () => this.go(null) }, "Show all");
+  #all = el("button", { onclick: () => this.go(null) }, "Show all");
   #said = el("p", { class: "caption", role: "status" });
   element = el("div", { class: "player" },
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       this.#play,
-      el("button", { type: "button", title: ",", "aria-label": "Step back", onclick: () => this.move(-1) }, "◀"),
-      el("button", { type: "button", title: ".", "aria-label": "Step forward", onclick: () => this.move(1) }, "▶"),
+      el("button", { title: ",", "aria-label": "Step back", onclick: () => this.move(-1) }, "◀"),
+      el("button", { title: ".", "aria-label": "Step forward", onclick: () => this.move(1) }, "▶"),
       this.#slider, this.#speed, this.#all),
     this.#said);
 

@@ -61,5 +61,9 @@ async def call_api(app: ASGIApp, key: str) -> tuple[int, bytes]:
         else:
             chunks.append(message.get("body", b""))
 
-    await app(scope, receive, send)
+    try:
+        await app(scope, receive, send)
+    except Exception:
+        if status != 500:  # else the app has written it to the terminal, and said so to the client
+            raise
     return status, b"".join(chunks)

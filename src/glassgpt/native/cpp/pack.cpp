@@ -92,54 +92,73 @@ static void add_up(const Matrix& m, int panel) {
         for (int j = 0; j < PANEL; j++) total[j] += values[4 * j] + values[4 * j + 1] + values[4 * j + 2] + values[4 * j + 3];
 }
 
-// The scale of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around the one that
-// maps the largest magnitude to -8, each improved by least squares for the steps it leads to.
-static float best_scale(const float* x, int8_t* steps) {
-    float largest = 0, sign = 1;
-    for (int k = 0; k < GROUP; k++)
-        if (std::fabs(x[k]) > largest) largest = std::fabs(x[k]), sign = x[k] < 0 ? 1.0f : -1.0f;
-    if (!(largest > 0)) {
-        memset(steps, 0, GROUP);
-        return largest;  // 0, or NaN
+constexpr int LANES = 16;  // groups at a time, each in its own lane of vector registers: its sums keep their order
+
+// Rounded to even, -8 to 7, for |x| < 2^22, in operations that compilers turn into vector instructions: of the sum, the
+// last bits are the integer.
+static int to_step(float x) {
+    const float sum = x + 12582912.0f;
+    int32_t bits;
+    memcpy(&bits, &sum, 4);
+    return std::max(-8, std::min(7, bits - 0x4B400000));
+}
+
+// The scale of each group of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around
+// the one that maps the largest magnitude to -8, each improved by least squares for the steps it leads to.
+// weights/panels.py does the same operations in the same order.
+static void best_scales(const float (*x)[LANES], float* scale, int8_t (*steps)[LANES]) {
+    float largest[LANES] = {}, sign[LANES], best[LANES] = {}, best_gain[LANES];
+    for (int l = 0; l < LANES; l++) {
+        sign[l] = 1, best_gain[l] = -1;
+        for (int k = 0; k < GROUP; k++)
+            if (std::fabs(x[k][l]) > largest[l]) largest[l] = std::fabs(x[k][l]), sign[l] = x[k][l] < 0 ? 1.0f : -1.0f;
     }
-    float best = 0, best_gain = -1;
     for (int trial = -9; trial <= 9; trial++) {
-        const float inverse = sign * (8.0f + 0.1f * float(trial)) / largest;
-        float xq = 0, qq = 0;
-        for (int k = 0; k < GROUP; k++) {
-            const float q = std::max(-8.0f, std::min(7.0f, std::nearbyint(x[k] * inverse)));
-            xq += x[k] * q;
-            qq += q * q;
-        }
-        if (qq > 0 && xq * xq / qq > best_gain) {  // the error is x.x - (x.q)^2 / q.q
-            best_gain = xq * xq / qq;
-            best = xq / qq;
+        float inverse[LANES], xq[LANES] = {}, qq[LANES] = {};
+        for (int l = 0; l < LANES; l++) inverse[l] = largest[l] > 0 ? sign[l] * (8.0f + 0.1f * float(trial)) / largest[l] : 0;
+        for (int k = 0; k < GROUP; k++)
+            for (int l = 0; l < LANES; l++) {
+                const float q = float(to_step(x[k][l] * inverse[l]));
+                xq[l] += x[k][l] * q;
+                qq[l] += q * q;
+            }
+        for (int l = 0; l < LANES; l++) {
+            const float gain = xq[l] * xq[l] / qq[l];  // the error is x.x - (x.q)^2 / q.q
+            const bool better = qq[l] > 0 && gain > best_gain[l];
+            best_gain[l] = better ? gain : best_gain[l];
+            best[l] = better ? xq[l] / qq[l] : best[l];
         }
     }
-    best = half_to_float(float_to_half(best));
+    for (int l = 0; l < LANES; l++) scale[l] = half_to_float(float_to_half(best[l]));
     for (int k = 0; k < GROUP; k++)
-        steps[k] = best != 0 ? int8_t(std::max(-8.0f, std::min(7.0f, std::nearbyint(x[k] / best)))) : 0;
-    return best;
+        for (int l = 0; l < LANES; l++) steps[k][l] = scale[l] != 0 ? int8_t(to_step(x[k][l] / scale[l])) : int8_t(0);
+}
+
+static void write_group(uint8_t* group, int output, float scale, const int8_t* steps, int stride) {
+    const uint16_t half = float_to_half(scale);
+    memcpy(group + 2 * output, &half, 2);
+    for (int k = 0; k < GROUP; k++) {
+        const int step = k / 4;  // of four inputs; an even one is the low half
+        uint8_t& byte = group[2 * PANEL + (step / 2) * PANEL * 4 + output * 4 + k % 4];
+        byte = uint8_t(byte | uint8_t(steps[k * stride] + 8) << (step % 2 ? 4 : 0));
+    }
 }
 
 static void pack_int4(const Matrix& m, int panel, const Source& s, uint8_t* out) {
-    const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first);
-    std::vector<float> row(size_t(m.in_padded), 0.0f);
-    for (int j = 0; j < PANEL; j++) {
-        for (int k = 0; k < m.n_in; k++) row[size_t(k)] = j < n ? read(s, first + j, k) : 0;
-        for (int g = 0; g < m.in_padded / GROUP; g++) {
-            int8_t steps[GROUP];
-            const float scale = best_scale(row.data() + g * GROUP, steps);
-            uint8_t* group = out + size_t(g) * GROUP_BYTES;
-            const uint16_t half = float_to_half(scale);
-            memcpy(group + 2 * j, &half, 2);
-            for (int k = 0; k < GROUP; k++) {
-                const int step = k / 4;  // of four inputs; an even one is the low half
-                uint8_t& byte = group[2 * PANEL + (step / 2) * PANEL * 4 + j * 4 + k % 4];
-                byte = uint8_t(byte | uint8_t(steps[k] + 8) << (step % 2 ? 4 : 0));
-            }
+    const int first = panel * PANEL, n = std::min(PANEL, m.n_out - first), n_groups = m.in_padded / GROUP;
+    float x[GROUP][LANES], scale[LANES];
+    int8_t steps[GROUP][LANES];
+    for (int j = 0; j < PANEL; j++)
+        for (int g = 0; g < n_groups; g += LANES) {
+            for (int l = 0; l < LANES; l++)
+                for (int k = 0; k < GROUP; k++) {
+                    const int input = (g + l) * GROUP + k;
+                    x[k][l] = j < n && input < m.n_in ? read(s, first + j, input) : 0;
+                }
+            best_scales(x, scale, steps);
+            for (int l = 0; l < std::min(LANES, n_groups - g); l++)
+                write_group(out + size_t(g + l) * GROUP_BYTES, j, scale[l], &steps[0][l], LANES);
         }
-    }
 }
 
 static void describe(OwnedMatrix& m, int n_out, int n_in, int dtype) {

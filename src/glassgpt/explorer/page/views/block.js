@@ -109,7 +109,7 @@ class GlassBlock extends GlassView {
     put(this.#title, layer < 0 ? "Embedding" : `Block ${layer}`, el("span", { class: "quiet" }, ` at token ${token}, `), el("span", { class: "named" }, visible(trace.tokens[token].text)));
     this.#attention.hidden = this.#heads.hidden = this.#player.element.hidden = layer < 0;
     this.#embedding.hidden = layer >= 0;
-    const heads = Array.from({ length: config.n_head }, (_, other) => el("button", { type: "button", "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
+    const heads = Array.from({ length: config.n_head }, (_, other) => el("button", { "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
     exchange(this.#heads, term("head", "Head"), heads);
     exchange(this.#editAttention, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, "ablate attention")]);
     exchange(this.#editMlp, layer < 0 ? [] : [editButton({ kind: "ablate_mlp", layer, how: "zero" }, "ablate MLP")]);
@@ -265,7 +265,7 @@ class GlassBlock extends GlassView {
       const most = Math.max(...activations.map(Math.abs)) || 1;
       const fires = activations.map((value, place) => {
         const { fill, ink } = shade("loss", Math.max(0, value) / most);
-        return el("button", { type: "button", class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`, "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null, style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
+        return el("button", { class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`, "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null, style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
       });
       return el("li", {},
         el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`), el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`), editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),

@@ -31,7 +31,7 @@ function columns(width, length) {
 class GlassCache extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
-  #play = el("button", { type: "button", class: "primary", title: "p", onclick: () => this.play() }, "Play");
+  #play = el("button", { class: "primary", title: "p", onclick: () => this.play() }, "Play");
   #step = slider("cache-step", "Step", {}, (step) => this.#go(step));
   #given = slider("cache-prompt", "Prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
   #figures = el("div", { class: "cache-figures" });
@@ -41,8 +41,8 @@ class GlassCache extends Panel {
     el("h2", {}, "Generation with a KV cache"),
     el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
-      el("button", { type: "button", title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
-      el("button", { type: "button", title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
+      el("button", { title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
+      el("button", { title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
     el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
     el("p", { class: "cache-said", role: "status" }, this.#step.says),
     el("p", { class: "small quiet colour-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), "computed in this step"), el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), "kept in the cache"), el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), "not there yet")),

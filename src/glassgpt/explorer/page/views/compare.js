@@ -65,7 +65,7 @@ class GlassCompare extends Panel {
         return [el("label", { for: select.id }, side.toUpperCase()), select];
       });
       const swap = () => store.set({ compare: { a: pair().b, b: pair().a } });
-      this.#choice.append(...selects.flat(), el("button", { type: "button", onclick: swap }, "Swap"));
+      this.#choice.append(...selects.flat(), el("button", { onclick: swap }, "Swap"));
     }
     const [a, b] = this.#choice.querySelectorAll("select");
     [a.value, b.value] = [String(place(pair().a)), String(place(pair().b))];

@@ -1,5 +1,4 @@
-// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to draw
-// several together, drop one of the second text to patch.
+// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to overlay, drop to patch.
 
 import { api } from "../api.js";
 import { el, exchange, percent, put, ramp } from "../draw.js";
@@ -40,12 +39,11 @@ class GlassHeads extends GlassView {
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   /** @type {Place | null} the head under the pointer */ #preview = null;
-  /** @type {Map<HTMLElement, number>} */ #sizes = new Map();
   #width = 0;
   #watch = new ResizeObserver(([{ contentRect }]) => {
     if (Math.abs(contentRect.width - this.#width) < 2) return;
     this.#width = contentRect.width;
-    this.#sizes.clear();
+    delete this.#grid.dataset.size;
     this.#redraw();
   });
 
@@ -139,7 +137,7 @@ class GlassHeads extends GlassView {
     if (!trace) return;
     const { pattern, filter, least, second, sort, skipFirst } = store.get();
     const hows = /** @type {const} */ (["matrix", "lines"]);
-    exchange(this.#how, hows.map((how) => el("button", { type: "button", "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
+    exchange(this.#how, hows.map((how) => el("button", { "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
     this.#filter.value = filter;
     [this.#sort.checked, this.#skip.checked] = [sort && filter !== "", skipFirst];
     this.#sort.disabled = filter === "";
@@ -206,16 +204,6 @@ class GlassHeads extends GlassView {
     this.#showLarge();
   }
 
-  /** The size of the pictures of a grid. Measured once per frame: a picture that was just drawn makes the browser lay out all. @param {HTMLElement} grid */
-  #thumbSize(grid) {
-    const known = this.#sizes.get(grid);
-    if (known !== undefined) return known;
-    const size = (grid.querySelector(".thumb")?.clientWidth ?? 2) - 2;
-    this.#sizes.set(grid, size);
-    requestAnimationFrame(() => this.#sizes.delete(grid));
-    return size;
-  }
-
   /** @param {HTMLElement} grid @param {Trace} trace @param {number} layer @param {Uint8Array} weights @param {boolean} main */
   #draw(grid, trace, layer, weights, main) {
     const { length: count } = trace.tokens;
@@ -223,7 +211,12 @@ class GlassHeads extends GlassView {
     const ids = trace.tokens.map(({ id }) => id);
     const { pattern, skipFirst } = store.get();
     const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
-    const size = this.#thumbSize(grid);
+    // Measured once for all: a picture that was just drawn would make the browser lay out everything.
+    if (!grid.dataset.size) {
+      grid.dataset.size = String(thumbs[0].clientWidth - 2);
+      requestAnimationFrame(() => delete grid.dataset.size);
+    }
+    const size = Number(grid.dataset.size);
     for (const thumb of thumbs) {
       const head = Number(thumb.dataset.head);
       const own = weights.subarray(head * area, (head + 1) * area);
@@ -241,7 +234,8 @@ class GlassHeads extends GlassView {
     const { sort, filter } = store.get();
     const sorted = sort && filter !== "";
     const thumbs = /** @type {HTMLElement[]} */ ([...this.#grid.querySelectorAll(".thumb")]);
-    if (!sorted && !this.#grid.classList.contains("sorted")) return;
+    const was = this.#grid.classList.contains("sorted");
+    if (!sorted && !was) return;
     this.#grid.classList.toggle("sorted", sorted);
     const share = (/** @type {HTMLElement} */ thumb) => this.#kinds.get(`${thumb.dataset.layer}.${thumb.dataset.head}`)?.[filter] ?? 0;
     const order = sorted ? [...thumbs].sort((a, b) => share(b) - share(a)) : [];
@@ -249,6 +243,9 @@ class GlassHeads extends GlassView {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
+    if (was === sorted) return;
+    delete this.#grid.dataset.size; // the squares have another one now
+    this.#redraw();
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
@@ -297,7 +294,7 @@ class GlassHeads extends GlassView {
     const { pattern, least, overlay } = store.get();
     exchange(this.#edits,
       editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
-      el("button", { type: "button", class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
+      el("button", { class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
     const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: paintOf(i) }));
     this.#together.hidden = others.length === 0;
     exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
@@ -318,7 +315,7 @@ const paintOf = (i) => PAINTS[(i + 1) % PAINTS.length];
 /** The colour of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
 function key(name, paint, remove) {
   const dot = el("i", { class: "dot", "aria-hidden": "true", style: { background: `var(--${paint})` } });
-  return remove ? el("button", { type: "button", class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
+  return remove ? el("button", { class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
 }
 
 /** Draw a head together with others, or no more. @param {Place} place */
@@ -336,7 +333,7 @@ function cursorHead() {
 
 /** @param {number} layer @param {number} head @param {boolean} main */
 function thumbOf(layer, head, main) {
-  return el("button", { type: "button", class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
+  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
 }
 
 /** @param {Event} event @returns {Place | null} the head an event happened on */

@@ -11,16 +11,16 @@ const PLACES = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]
 export class Game {
   /** @type {number[]} the points of each round */ #past = [];
   #order = PLACES[0]; // place on the keyboard -> rank
-  #keys = [0, 1, 2].map((i) => el("button", { type: "button", onclick: () => this.choose(i) }));
+  #keys = [0, 1, 2].map((i) => el("button", { onclick: () => this.choose(i) }));
   #result = el("p", { role: "status" });
   #score = el("p");
-  #again = el("button", { type: "button", onclick: () => this.start() }, "Play again");
+  #again = el("button", { onclick: () => this.start() }, "Play again");
   element = el("div", { class: "game", hidden: true },
     el("p", {}, "Which of the three is the model’s favourite next token? It scores 100 points, the others fewer, in proportion to their probability. Keys 1, 2, 3."),
     this.#score,
     el("div", { class: "suggestions", role: "group", "aria-label": "Suggestions" }, this.#keys),
     this.#result,
-    el("div", { class: "acts" }, this.#again, el("button", { type: "button", onclick: () => store.set({ game: false }) }, "End the game")));
+    el("div", { class: "acts" }, this.#again, el("button", { onclick: () => store.set({ game: false }) }, "End the game")));
 
   /** @param {{fresh: boolean, sampler: import("../sampling.js").Sampler | null, word: (rank: number) => string}} view */
   constructor(view) {

@@ -39,7 +39,7 @@ export class FromVector {
       const logit = sampler.values[rank];
       const p = sampler.probability(rank);
       const scaled = temperature === 0 ? null : logit / temperature;
-      const name = el("button", { type: "button", class: "edit", "aria-pressed": String(rank === this.#rank), onclick: () => this.#choose(rank) }, word(rank));
+      const name = el("button", { class: "edit", "aria-pressed": String(rank === this.#rank), onclick: () => this.#choose(rank) }, word(rank));
       return el("tr", { onmouseenter: () => this.#choose(rank) }, el("th", { scope: "row" }, name), [format(logit, 3), scaled === null ? "greedy" : format(scaled, 3), scaled === null ? "–" : format(sampler.weight[rank], 4), p === 0 ? "cut" : percent(p)].map((text) => el("td", {}, text)));
     });
     const rest = sampler.kept > count ? `${(sampler.kept - count).toLocaleString("en")} more tokens` : "no more tokens";

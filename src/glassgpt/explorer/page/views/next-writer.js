@@ -12,7 +12,7 @@ const breakable = (text) => (text.trim() === "" ? visible(text) : text);
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
   #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
-  #button = el("button", { type: "button", disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
+  #button = el("button", { disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
   #output = el("p", { class: "written" });
   element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens")), this.#output);
 

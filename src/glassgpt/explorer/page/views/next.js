@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
-import { describe } from "../edits.js";
+import { describe, effectNow } from "../edits.js";
 import { count, named, Panel, current, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
@@ -49,7 +49,7 @@ class GlassNext extends Panel {
   #figure = el("figure");
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
-  #gameButton = el("button", { type: "button", title: "g", onclick: () => this.#play() }, "Play the game");
+  #gameButton = el("button", { title: "g", onclick: () => this.#play() }, "Play the game");
   #writer = new Writer(samplingParams, (words) => put(this.#said, words));
   #game = new Game(this);
   #table = new FromVector((response, use) => this.load(response, use));
@@ -58,9 +58,9 @@ class GlassNext extends Panel {
       el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
       el("div", {}, this.#params.map(({ row }) => row), this.#figure)),
     el("div", { class: "acts" },
-      el("button", { type: "button", class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Sample a token"),
+      el("button", { class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Sample a token"),
       el("label", { for: "seed", title: "The same seed samples the same tokens as `glassgpt generate --seed`" }, "seed"), this.#seed,
-      el("button", { type: "button", title: "u, Backspace, or the browser's Back", disabled: api.offline, onclick: undo }, "Undo"),
+      el("button", { title: "u, Backspace, or the browser's Back", disabled: api.offline, onclick: undo }, "Undo"),
       this.#gameButton),
     this.#writer.element, this.#said, this.#table.element);
 
@@ -81,9 +81,9 @@ class GlassNext extends Panel {
   #candidate(i) {
     const [word, share] = [el("span", { class: "word" }), el("span", { class: "share" })];
     const [bar, plain] = [el("i", { class: "fill" }), el("i", { class: "plain" })];
-    const button = el("button", { type: "button", class: "candidate", onclick: () => this.pick(i) },
+    const button = el("button", { class: "candidate", onclick: () => this.pick(i) },
       el("kbd", { "aria-hidden": "true" }, (i + 1) % 10), word, el("span", { class: "track", "aria-hidden": "true" }, bar, plain), share);
-    const why = el("button", { type: "button", class: "why", title: "Why this word?", onclick: () => this.sampler && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
+    const why = el("button", { class: "why", title: "Why this word?", onclick: () => this.sampler && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
     return { item: el("li", {}, button, why), button, why, word, bar, plain, share };
   }
 
@@ -95,8 +95,8 @@ class GlassNext extends Panel {
     const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();
-    if (edits.length > 0 && !store.intervention) return; // it is loading
-    const logits = edits.length > 0 ? store.intervention : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
+    if (edits.length > 0 && !effectNow()) return; // it is loading
+    const logits = edits.length > 0 ? effectNow() : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
     void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
       this.sampler = new Sampler(logits.data);
       [this.words, this.#row] = [texts, wanted];
@@ -107,8 +107,7 @@ class GlassNext extends Panel {
 
   /** The key of the logits to show: trace, position and edits. */
   get #wanted() {
-    const { edits } = store.get();
-    return JSON.stringify([store.trace?.id, store.cursor.token, edits, edits.length > 0 && store.intervention?.kl]);
+    return JSON.stringify([store.trace?.id, store.cursor.token, store.get().edits]);
   }
 
   /** Whether the candidates are those of the current text, and can be picked. */

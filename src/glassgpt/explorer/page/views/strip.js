@@ -114,7 +114,7 @@ class GlassStrip extends GlassView {
       const loss = trace.token_loss[place];
       const { fill, ink } = loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" };
       const joined = trace.words[token.word]?.first !== place;
-      return el("button", { type: "button", class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
+      return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
     });
     put(this.#box, this.#chips);
     this.#roll.show(trace.tokens);

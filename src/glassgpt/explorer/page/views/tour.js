@@ -55,8 +55,8 @@ class GlassTour extends HTMLElement {
     this.heading = el("h2", { id: "tour-title", tabindex: -1 });
     this.words = el("div", { class: "tour-words", tabindex: 0, role: "group", "aria-label": "This step" });
     this.where = el("select", { "aria-label": "Step of the tour", onchange: () => go(Number(this.where.value)) }, STEPS.map(({ title }, i) => el("option", { value: i }, `${i + 1}. ${title}`)));
-    this.back = el("button", { type: "button", onclick: () => go(this.#shown - 1) }, "Back");
-    this.next = el("button", { type: "button", class: "primary", onclick: () => (this.#shown === STEPS.length - 1 ? closeTour() : go(this.#shown + 1)) });
+    this.back = el("button", { onclick: () => go(this.#shown - 1) }, "Back");
+    this.next = el("button", { class: "primary", onclick: () => (this.#shown === STEPS.length - 1 ? closeTour() : go(this.#shown + 1)) });
   }
 
   connectedCallback() {
@@ -64,7 +64,7 @@ class GlassTour extends HTMLElement {
     this.setAttribute("aria-labelledby", "tour-title");
     this.hidden = true;
     this.append(
-      el("div", { class: "tour-head" }, this.heading, el("button", { type: "button", class: "close", "aria-label": "Close the tour", onclick: closeTour }, "×")),
+      el("div", { class: "tour-head" }, this.heading, el("button", { class: "close", "aria-label": "Close the tour", onclick: closeTour }, "×")),
       this.words,
       el("div", { class: "tour-foot" }, this.back, this.where, this.next),
     );

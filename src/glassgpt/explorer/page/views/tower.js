@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
-import { showColumns } from "../edits.js";
+import { lensNow, showColumns } from "../edits.js";
 import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
@@ -74,9 +74,9 @@ class GlassTower extends GlassView {
 
   /** @param {Set<Topic>} changed */
   render(changed) {
-    const lens = store.intervention?.lens ?? store.trace?.lens ?? null;
+    const lens = this.#wanted;
     // Until the lens with the new edits is there, what is shown is that of before, and marked so.
-    const computing = store.get().edits.length > 0 && !store.intervention?.lens && !store.problem;
+    const computing = lens === null;
     const wasComputing = this.classList.contains("computing");
     this.classList.toggle("computing", computing);
     if (computing && !changed.has("trace") && !changed.has("theme")) {
@@ -88,25 +88,32 @@ class GlassTower extends GlassView {
     else this.#moveCursor();
   }
 
+  /** The lens to show: that of the text, or that with the edits, null while it is computed. */
+  get #wanted() {
+    const plain = store.get().edits.length === 0 || store.problem;
+    return plain ? store.trace?.lens ?? null : lensNow();
+  }
+
   /** For another text, size, theme or lens. Rows and cells that stay where they are keep their elements. */
   #rebuild() {
     const { trace, config } = store;
     if (!trace || !config) return;
-    const before = this.#layout;
     this.#layout = layout(this.#box.width, this.#box.height, trace.tokens.length, config.n_layer);
-    const { width, height, labelWidth, rows } = this.#layout;
+    const { width, height, labelWidth, pitch, rows } = this.#layout;
     this.#all.style.width = `${width}px`;
     this.#all.style.height = `${height}px`;
     this.#back.style.width = `${labelWidth}px`;
     this.#grid.setAttribute("aria-rowcount", String(rows.length));
     this.#grid.setAttribute("aria-colcount", String(trace.tokens.length + 1));
-    if (this.#rows.length === 0 || !isSameGrid(before, this.#layout)) this.#buildRows();
+    const plan = JSON.stringify([rows, pitch]);
+    if (this.#all.dataset.plan !== plan) this.#buildRows();
+    this.#all.dataset.plan = plan;
     this.#seen = "";
-    this.#lens = store.intervention?.lens ?? trace.lens;
+    this.#lens = this.#wanted ?? trace.lens;
     const last = Math.min(this.#range[1], trace.tokens.length - 1);
     this.#resize(Math.min(this.#range[0], last + 1), last);
     this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
-    put(this.#note, store.intervention?.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
+    put(this.#note, this.#lens !== trace.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
     this.#drawStreams();
     this.#moveCursor();
   }
@@ -150,15 +157,14 @@ class GlassTower extends GlassView {
         cell.remove();
         cells.delete(token);
       }
-      /** @type {HTMLElement[]} */ const left = [];
-      /** @type {HTMLElement[]} */ const right = [];
+      const [left, right] = /** @type {HTMLElement[][]} */ ([[], []]);
       for (let token = from; token <= to; token++) {
         if (cells.has(token)) continue;
         const cell = this.#cell(place, token);
         this.#fill(cell, trace, place, token);
+        cells.set(token, cell);
         (token < before ? left : right).push(cell);
       }
-      for (const cell of [...left, ...right]) cells.set(Number(cell.dataset.token), cell);
       this.#rows[place].firstElementChild?.after(...left);
       this.#rows[place].append(...right);
     });
@@ -237,12 +243,6 @@ class GlassTower extends GlassView {
     const norm = kind === "lens" ? [" Norm of the ", term("residual stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
     put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
-}
-
-/** Whether a cell of one layout can stay in another. @param {import("./tower-draw.js").Layout} one @param {import("./tower-draw.js").Layout} other */
-function isSameGrid(one, other) {
-  const [grid, grid2] = [one, other].map(({ rows, pitch, letters }) => JSON.stringify([rows, pitch, letters]));
-  return grid === grid2;
 }
 
 /** @param {Event} event @returns {{token: number, layer: number} | null} the cell an event happened on */

@@ -30,7 +30,7 @@ class GlassWelcome extends HTMLElement {
       this.about,
       el("label", { for: "examples" }, "Examples"),
       this.#examples,
-      el("button", { type: "button", class: "close", "aria-label": "Close the welcome", onclick: () => store.set({ welcome: false }) }, "×"),
+      el("button", { class: "close", "aria-label": "Close the welcome", onclick: () => store.set({ welcome: false }) }, "×"),
     );
     store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();

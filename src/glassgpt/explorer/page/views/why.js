@@ -54,7 +54,7 @@ class GlassWhy extends Panel {
     const { token } = store.cursor;
     const { target, method, edits } = store.get();
     this.#showSteering(edits);
-    exchange(this.#methods, METHODS.map(([name, title]) => el("button", { type: "button", "aria-pressed": String(name === method), onclick: () => store.set({ method: name }) }, title)));
+    exchange(this.#methods, METHODS.map(([name, title]) => el("button", { "aria-pressed": String(name === method), onclick: () => store.set({ method: name }) }, title)));
     put(this.#says, METHODS.find(([name]) => name === method)?.[2] ?? "");
     const asked = Promise.all([api.get(`/trace/${trace.id}/next?position=${token}`, { slot: "why-next" }), api.get(`/vocabulary?model=${trace.model}`)]);
     void this.load(
@@ -86,7 +86,7 @@ class GlassWhy extends Panel {
     put(this.#title, "Why ", named(this.#words[id] ?? ""), " after ", named(trace.tokens[token].text), el("span", { class: "quiet" }, ` ${percent(sampler.plain[rank])}, rank ${(rank + 1).toLocaleString("en")}`));
     const ids = [...sampler.order.slice(0, SHOWN)];
     if (!ids.includes(id)) ids.push(id);
-    exchange(this.#choice, ids.map((other) => el("button", { type: "button", "aria-pressed": String(other === id), onclick: () => store.set({ target: other }) }, `${short(this.#words[other] ?? "", 12)} ${percent(sampler.plain[sampler.rankOf[other]])}`)));
+    exchange(this.#choice, ids.map((other) => el("button", { "aria-pressed": String(other === id), onclick: () => store.set({ target: other }) }, `${short(this.#words[other] ?? "", 12)} ${percent(sampler.plain[sampler.rankOf[other]])}`)));
   }
 
   /** @param {Trace} trace @param {number} token @param {number[]} scores */
@@ -94,7 +94,7 @@ class GlassWhy extends Panel {
     const most = Math.max(...scores.map(Math.abs)) || 1;
     exchange(this.#tokens, trace.tokens.slice(0, token + 1).map(({ text }, place) => {
       const { fill, ink } = diverging(scores[place], most);
-      return el("button", { type: "button", "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
+      return el("button", { "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
     }));
   }
 

@@ -1,0 +1,137 @@
+"""What a request for completions asks for: its prompts as ids, and the engine's settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glassgpt.errors import UserError
+from glassgpt.generate.settings import Settings
+from glassgpt.http.errors import ApiError
+from glassgpt.serve.models import LoadedModel
+from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+def check_fields(body: CompletionRequest) -> None:
+    """Combinations that make no sense."""
+    if body.suffix:
+        raise ApiError(
+            400, "suffix is not supported: GPT-2 continues a text, it cannot fill a gap.", "suffix"
+        )
+    n = 1 if body.n is None else body.n
+    best_of = n if body.best_of is None else body.best_of
+    if best_of < n:
+        raise ApiError(400, f"best_of {best_of} is fewer than n {n}.", "best_of")
+    if body.stream and best_of > n:
+        raise ApiError(400, "best_of cannot be streamed: which is best is known at the end.", "best_of")
+    if body.stream_options is not None and not body.stream:
+        raise ApiError(400, "stream_options has a meaning only with stream.", "stream_options")
+
+
+def read_prompts(body: CompletionRequest, model: LoadedModel) -> list[tuple[str | None, list[int]]]:
+    """Each prompt as text, where it was sent as text, and as ids."""
+    given: Any = body.prompt
+    if given is None or given == "":
+        given = [""]
+    elif isinstance(given, str) or isinstance(given[0], int):
+        given = [given]
+    prompts: list[tuple[str | None, list[int]]] = []
+    for number, prompt in enumerate(given):
+        text = prompt if isinstance(prompt, str) else None
+        ids = list(prompt) if text is None else model.encode(text) if text else []
+        name = "prompt" if len(given) == 1 else f"prompt.{number}"
+        size = model.service.engine.vocab_size
+        wrong = next((token for token in ids if token >= size), None)
+        if wrong is not None:
+            raise ApiError(
+                400, f"{name}: {wrong} is not in this model's vocabulary, 0 to {size - 1}.", "prompt"
+            )
+        prompts.append(fit_prompt(body, model, name, text, ids))
+    return prompts
+
+
+def fit_prompt(
+    body: CompletionRequest, model: LoadedModel, name: str, text: str | None, ids: list[int]
+) -> tuple[str | None, list[int]]:
+    """The prompt, truncated if that was asked for; an error if it is too long."""
+    context = model.context
+    wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    keep = body.truncate_prompt_tokens
+    if keep is not None:
+        room = context - min(wanted, context - 1)
+        keep = room if keep == -1 else keep
+        if keep < len(ids):
+            text, ids = None, ids[len(ids) - keep :]
+    least = wanted if body.max_tokens is not None else 1
+    if len(ids) + least > context:
+        raise ApiError(
+            400,
+            f"{name}: this model's maximum context length is {context} tokens, and you asked for "
+            f"{len(ids) + least} ({len(ids)} in the prompt, {least} for the completion). Shorten the prompt, "
+            "lower max_tokens, or send truncate_prompt_tokens.",
+            "prompt" if len(ids) >= context else "max_tokens",
+            code="context_length_exceeded",
+        )
+    return text, ids
+
+
+def find_constraint(body: CompletionRequest) -> dict[str, Any]:
+    """What the text has to follow, as a setting of the engine."""
+    given = {
+        "guided_json": ("schema", body.guided_json),
+        "guided_regex": ("regex", body.guided_regex),
+        "guided_choice": ("choice", body.guided_choice),
+        "guided_grammar": ("grammar", body.guided_grammar),
+    }
+    if isinstance(body.response_format, JsonObjectFormat):
+        given["response_format"] = ("schema", {"type": "object"})
+    elif isinstance(body.response_format, JsonSchemaFormat):
+        content = body.response_format.json_schema.content
+        given["response_format"] = ("schema", {} if content is None else content)
+    wanted = {name: pair for name, pair in given.items() if pair[1] is not None}
+    if len(wanted) > 1:
+        first, second, *_ = wanted
+        raise ApiError(400, f"{first} and {second} cannot both be followed. Leave one out.", second)
+    return dict(wanted.values())
+
+
+def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> Settings:
+    """The engine's settings. What changes nothing is left out: the engine is faster without."""
+
+    def unless(value: float | None, neutral: float) -> float | None:
+        return None if value == neutral else value
+
+    room = max(1, model.context - prompt_length)
+    max_tokens = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
+    n = 1 if body.n is None else body.n
+    best_of = None if body.best_of in (None, n) else body.best_of
+    ranks = best_of is not None
+    stop = () if body.stop is None else (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
+    bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
+    wanted = [k for k in (body.logprobs if body.echo else None, body.prompt_logprobs) if k is not None]
+    try:
+        return Settings(
+            max_new_tokens=max_tokens,
+            min_new_tokens=0 if body.min_tokens is None else body.min_tokens,
+            temperature=1.0 if body.temperature is None else body.temperature,
+            top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
+            top_p=unless(body.top_p, 1),
+            min_p=unless(body.min_p, 0),
+            typical_p=unless(body.typical_p, 1),
+            repetition_penalty=unless(body.repetition_penalty, 1),
+            presence_penalty=unless(body.presence_penalty, 0),
+            frequency_penalty=unless(body.frequency_penalty, 0),
+            logit_bias={token: value for token, value in bias.items() if value != 0},
+            stop=stop,
+            stop_tokens=() if body.stop_token_ids is None else tuple(body.stop_token_ids),
+            ignore_eot=bool(body.ignore_eos),
+            seed=None if body.seed is None else body.seed % 2**64,
+            samples=n,
+            best_of=best_of,
+            logprobs=0 if ranks and body.logprobs is None else body.logprobs,
+            prompt_logprobs=max(wanted) if wanted else None,
+            **find_constraint(body),
+        )
+    except UserError as error:
+        raise ApiError(400, str(error)) from None
