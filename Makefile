@@ -41,13 +41,16 @@ style: .venv/installed-dev page-tools
 native: .venv/installed
 	@$(BIN)/python src/glassgpt/native/build.py --if-stale
 
-# Its tests with the address and undefined-behaviour sanitizers.
+# Its tests with the address and undefined-behaviour sanitizers; those that compile a program run without them, for the
+# compiler would be watched as well.
 SANITIZED := build/engine-sanitized.so
+COMPILING := test_build.py or test_kernels.py or test_threads.py
 SANITIZER := $(shell c++ -print-file-name=libasan.so 2>/dev/null) $(shell c++ -print-file-name=libstdc++.so.6 2>/dev/null)
 test-native: .venv/installed-dev
 	$(BIN)/python src/glassgpt/native/build.py --sanitize $(SANITIZED)
 	GLASSGPT_NATIVE=$(CURDIR)/$(SANITIZED) LD_PRELOAD="$(SANITIZER)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=2 \
-	  $(BIN)/python -m pytest tests/native tests/test_backend.py -k "native or Native" -p no:cacheprovider
+	  $(BIN)/python -m pytest tests/native tests/test_backend.py -k "(native or Native) and not ($(COMPILING))" -p no:cacheprovider
+	$(PYTEST) tests/native -k "$(COMPILING)"
 
 # Tools that check the page and are not part of it. npm ci installs exactly what package-lock.json locks by hash.
 page-tools:

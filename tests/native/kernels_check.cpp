@@ -177,10 +177,11 @@ void check_attention(const Kernels& kernels) {
     for (int d_head : {7, 16, 64, 100})
         for (int dtype : {FLOAT32, FLOAT16, INT8}) {
             Random random{uint32_t(d_head)};
-            const int context = 80, d_padded = int(round_up(d_head, 16));
-            Floats keys(size_t(context * d_head)), values(size_t(context * d_padded)), scores(size_t(MAX_QUERIES * (128 + 64)));
-            Floats key_scale(context), value_scale(context);
-            const HeadCache cache{dtype, d_head, d_padded, keys.data(), values.data(), key_scale.data(), value_scale.data()};
+            const int context = 80, n_pages = 2, d_padded = int(round_up(d_head, 16));
+            Floats scores(size_t(MAX_QUERIES * (128 + 64)));
+            Floats memory(size_t(n_pages * PAGE * (d_head + d_padded + 2)));  // of a page: keys, values and their scales
+            float *keys = memory.data(), *values = keys + PAGE * d_head, *scales = values + PAGE * d_padded;
+            const HeadCache cache{dtype, d_head, d_padded, keys, values, scales, scales + PAGE, int64_t(memory.size()) * 4 / n_pages};
             for (int position = 0; position < context; position++) {
                 const Floats k = random.some(size_t(d_head)), v = random.some(size_t(d_head));
                 kernels.store_key(k.data(), cache, position);

@@ -12,6 +12,7 @@
 
 namespace glassgpt {
 
+constexpr size_t LARGE_PAGE = size_t(1) << 21;
 constexpr int STEP_TOKENS = 256;  // read in one pass: their activations fit a core's second cache
 constexpr int HEAD_TOKENS = 64;   // whose logits exist at a time when texts are scored
 
@@ -43,7 +44,15 @@ Memory::~Memory() {
 #endif
 }
 
-constexpr size_t LARGE_PAGE = size_t(1) << 21, CHUNK = size_t(1) << 28;  // address space; memory only where written
+
+void Memory::use_large_pages() {
+#if defined(__linux__)
+    const uintptr_t begin = size_t(round_up(int64_t(uintptr_t(data_)), LARGE_PAGE)), end = (uintptr_t(data_) + size_) & ~(LARGE_PAGE - 1);
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish: it may be refused
+#endif
+}
+
+constexpr size_t CHUNK = size_t(1) << 28;  // address space; memory only where written
 
 uint8_t* Arena::allocate(size_t n_bytes) {
     n_bytes = size_t(round_up(int64_t(n_bytes), 64));
@@ -96,36 +105,28 @@ Cache::Cache(const Model& model, int rows_, int context_, int dtype_)
     if (rows < 1 || rows > 1 << 16 || context < 1 || context > model.shape.n_positions)
         throw Error("a cache needs 1 to 65,536 rows, and no more positions than the model");
     if (dtype != FLOAT32 && dtype != FLOAT16 && dtype != INT8) throw Error("a cache is float32, float16 or int8");
-    blocks = int(round_up(context, 16) / 16);
     element = dtype == FLOAT32 ? 4 : dtype == FLOAT16 ? 2 : 1;
-    key_bytes = size_t(blocks) * 16 * size_t(d_head * element);
-    value_bytes = size_t(blocks) * 16 * size_t(d_padded * element);
-    scale_bytes = dtype == INT8 ? size_t(blocks) * 16 * sizeof(float) : 0;
+    key_bytes = size_t(PAGE) * size_t(d_head * element);
+    value_bytes = size_t(PAGE) * size_t(d_padded * element);
+    scale_bytes = dtype == INT8 ? PAGE * sizeof(float) : 0;
     head_bytes = size_t(round_up(int64_t(key_bytes + value_bytes + 2 * scale_bytes), 64));
-    memory = Memory(head_bytes * size_t(n_layer) * size_t(n_head) * size_t(rows));
+    page_bytes = head_bytes * size_t(n_layer) * size_t(n_head);
+    row_bytes = page_bytes * size_t(round_up(context, PAGE) / PAGE);
+    memory = Memory(row_bytes * size_t(rows));
+    memory.use_large_pages();
 }
 
 HeadCache Cache::head(int layer, int row, int head) const {
-    uint8_t* at = memory.as() + head_bytes * ((size_t(row) * n_layer + layer) * n_head + head);
+    uint8_t* at = memory.as() + row_bytes * size_t(row) + head_bytes * (size_t(layer) * n_head + head);
     float* scales = reinterpret_cast<float*>(at + key_bytes + value_bytes);
-    return {dtype, d_head, d_padded, at, at + key_bytes, scales, scales + scale_bytes / sizeof(float)};
+    return {dtype, d_head, d_padded, at, at + key_bytes, scales, scales + scale_bytes / sizeof(float), int64_t(page_bytes)};
 }
 
 void Cache::copy(int source, int target, int length) {
     if (source < 0 || source >= rows || target < 0 || target >= rows || length < 0 || length > context)
         throw Error("copy: no such row or length");
-    if (source == target) return;
-    const size_t some_keys = size_t(round_up(length, 16)) * size_t(d_head * element);
-    const size_t some_values = size_t(length) * size_t(d_padded * element);
-    const size_t some_scales = dtype == INT8 ? size_t(length) * sizeof(float) : 0;
-    for (int layer = 0; layer < n_layer; layer++)
-        for (int h = 0; h < n_head; h++) {
-            const HeadCache from = head(layer, source, h), to = head(layer, target, h);
-            memcpy(to.keys, from.keys, some_keys);
-            memcpy(to.values, from.values, some_values);
-            memcpy(to.key_scale, from.key_scale, some_scales);
-            memcpy(to.value_scale, from.value_scale, some_scales);
-        }
+    const size_t pages = size_t(round_up(length, PAGE) / PAGE);
+    if (source != target) memcpy(memory.as() + row_bytes * target, memory.as() + row_bytes * source, pages * page_bytes);
 }
 
 void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans) {

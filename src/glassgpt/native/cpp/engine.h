@@ -37,6 +37,7 @@ public:
     template <class T = uint8_t>
     T* as() const { return static_cast<T*>(data_); }
     size_t size() const { return size_; }
+    void use_large_pages();
 
 private:
     void* data_ = nullptr;
@@ -107,10 +108,11 @@ struct Cache {
     Cache(const Model& model, int rows, int context, int dtype);
     HeadCache head(int layer, int row, int head) const;
     void copy(int source, int target, int length);
-    int rows, context, blocks;  // blocks of 16 positions
+    int rows, context;
     int dtype, element;  // element: bytes of one number
     int n_layer, n_head, d_head, d_padded;
-    size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head of one row
+    size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head, on one page
+    size_t page_bytes, row_bytes;                            // a page has all layers and heads of 64 positions
     Memory memory;
 };
 

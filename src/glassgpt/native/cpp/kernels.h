@@ -29,13 +29,16 @@ struct Matmul {
     int activation;
 };
 
-// The cache of one head of one row: keys by blocks of 16 positions, values position by position.
+constexpr int PAGE = 64;  // positions that lie together in the cache
+
+// The cache of one head of one row. The pointers are those of its first page; the others follow at equal distances.
 struct HeadCache {
     int dtype;            // FLOAT32, FLOAT16, or INT8, where every key and every value vector has its scale
     int d_head, d_padded;  // d_padded: a multiple of 16
-    void* keys;           // [position / 16][d_head][16]
-    void* values;         // [position][d_padded]
-    float *key_scale, *value_scale;  // [position]
+    void* keys;                      // of a page: [position / 16][d_head][16]
+    void* values;                    // of a page: [position][d_padded]
+    float *key_scale, *value_scale;  // of a page: [position]
+    int64_t page_bytes;              // from one page to the next
 };
 
 struct Attention {

@@ -339,11 +339,18 @@ INLINE void rounded(const float* x, int i, int n, float inverse, Stored* out) {
     else store_bytes((uint8_t*)out, to_int(mul(value, set(inverse))));
 }
 
+// What lies at `first` on the first page, on the page of a position.
+template <class T>
+INLINE T* on_page(const HeadCache& cache, void* first, int position) {
+    return (T*)((uint8_t*)first + position / PAGE * cache.page_bytes);
+}
+
 template <class Stored>
 void store_key_as(const float* k, const HeadCache& cache, int position) {
-    const int n = cache.d_head;
-    Stored* at = (Stored*)cache.keys + int64_t(position) / 16 * n * 16 + position % 16;
-    const float inverse = sizeof(Stored) == 1 ? byte_scale(k, n, cache.key_scale + position) : 1.0f;
+    const int n = cache.d_head, place = position % PAGE;
+    Stored* at = on_page<Stored>(cache, cache.keys, position) + place / 16 * n * 16 + place % 16;
+    const float inverse =
+        sizeof(Stored) == 1 ? byte_scale(k, n, on_page<float>(cache, cache.key_scale, position) + place) : 1.0f;
     for (int i = 0; i < n; i += 16) {
         Stored some[16];
         rounded(k, i, n, inverse, some);
@@ -353,8 +360,10 @@ void store_key_as(const float* k, const HeadCache& cache, int position) {
 
 template <class Stored>
 void store_value_as(const float* v, const HeadCache& cache, int position) {
-    Stored* at = (Stored*)cache.values + int64_t(position) * cache.d_padded;
-    const float inverse = sizeof(Stored) == 1 ? byte_scale(v, cache.d_head, cache.value_scale + position) : 1.0f;
+    const int place = position % PAGE;
+    Stored* at = on_page<Stored>(cache, cache.values, position) + place * cache.d_padded;
+    const float inverse =
+        sizeof(Stored) == 1 ? byte_scale(v, cache.d_head, on_page<float>(cache, cache.value_scale, position) + place) : 1.0f;
     for (int i = 0; i < cache.d_head; i += 16) rounded(v, i, cache.d_head, inverse, at + i);
 }
 
@@ -374,12 +383,14 @@ struct FullCache { typedef float type; static INLINE F read(const float* p) { re
 struct HalfCache { typedef uint16_t type; static INLINE F read(const uint16_t* p) { return load_half(p); } };
 struct ByteCache { typedef int8_t type; static INLINE F read(const int8_t* p) { return load_int8(p); } };
 
-// q . k for some queries and 16 * WIDTH positions from `position` on.
+static_assert(PAGE % (16 * ATTEND_VECTORS) == 0, "a tile of scores lies on one page");
+
+// q . k for some queries and 16 * WIDTH positions from `position` on, which lie on one page.
 template <class Cache, int QUERIES, int WIDTH>
 INLINE void score_tile(const Attention& a, int first, int position) {
     typedef typename Cache::type Stored;
     const int64_t block = int64_t(a.cache.d_head) * 16;
-    const Stored* keys = (const Stored*)a.cache.keys + position / 16 * block;
+    const Stored* keys = on_page<Stored>(a.cache, a.cache.keys, position) + position % PAGE / 16 * block;
     const float* q = a.q + first * a.ldq;
     const int64_t ldq = a.ldq;
     F sums[QUERIES][WIDTH];
@@ -395,7 +406,8 @@ INLINE void score_tile(const Attention& a, int first, int position) {
     times<QUERIES>([&](auto i) FORCED {
         times<WIDTH>([&](auto j) FORCED {
             F score = mul(sums[i][j], set(a.scale));
-            if constexpr (sizeof(Stored) == 1) score = mul(score, load(a.cache.key_scale + position + 16 * j));
+            if constexpr (sizeof(Stored) == 1)
+                score = mul(score, load(on_page<float>(a.cache, a.cache.key_scale, position) + position % PAGE + 16 * j));
             store(a.scores + (first + i) * a.ld_scores + position + 16 * j, score);
         });
     });
@@ -427,19 +439,21 @@ inline float soften(float* scores, int visible, int length) {
 template <class Cache, int QUERIES, int WIDTH>
 INLINE void mix_tile(const Attention& a, int first, int vector, int length, const float* inverse) {
     typedef typename Cache::type Stored;
-    const Stored* values = (const Stored*)a.cache.values + vector * 16;
     const float* weights = a.scores + first * a.ld_scores;
     const int64_t ld_scores = a.ld_scores;
     const int d_padded = a.cache.d_padded;
     F sums[QUERIES][WIDTH];
     times<QUERIES>([&](auto i) FORCED { times<WIDTH>([&](auto j) FORCED { sums[i][j] = zero(); }); });
-    for (int t = 0; t < length; t++, values += d_padded) {
-        F row[WIDTH];
-        times<WIDTH>([&](auto j) FORCED { row[j] = Cache::read(values + 16 * j); });
-        times<QUERIES>([&](auto i) FORCED {
-            F weight = set(weights[i * ld_scores + t]);
-            times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(weight, row[j], sums[i][j]); });
-        });
+    for (int t = 0; t < length;) {
+        const Stored* values = on_page<Stored>(a.cache, a.cache.values, t) + vector * 16;
+        for (const int end = length - t < PAGE ? length : t + PAGE; t < end; t++, values += d_padded) {
+            F row[WIDTH];
+            times<WIDTH>([&](auto j) FORCED { row[j] = Cache::read(values + 16 * j); });
+            times<QUERIES>([&](auto i) FORCED {
+                F weight = set(weights[i * ld_scores + t]);
+                times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(weight, row[j], sums[i][j]); });
+            });
+        }
     }
     times<QUERIES>([&](auto i) FORCED {
         times<WIDTH>([&](auto j) FORCED {
@@ -467,7 +481,7 @@ void attend_tile(const Attention& a, int first) {
         for (int i = first; i < first + QUERIES; i++)
             for (int t = 0; t < padded; t += 16) {
                 float* weights = a.scores + i * a.ld_scores + t;
-                store(weights, mul(load(weights), load(a.cache.value_scale + t)));
+                store(weights, mul(load(weights), load(on_page<float>(a.cache, a.cache.value_scale, t) + t % PAGE)));
             }
     const int n_vectors = a.cache.d_padded / 16;
     int vector = 0;
