@@ -536,7 +536,7 @@ def report_limits(result: dict[str, Any], limits: dict[str, Any]) -> dict[str, f
 
 
 def perplexity(
-    file: Path, folder: Path, python: str, windows: int = 16, length: int = 512
+    file: Path, folder: Path, python: str, windows: int = 128, length: int = 512
 ) -> dict[str, float]:
     """Of the shipped model on a text, in every precision of ours and in llama.cpp's Q8_0 and Q4_0."""
     import numpy as np
