@@ -156,12 +156,7 @@ class NativeBackend(HostArrays):
         return tokens, report
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
-        library, others = self.weights.library, ints(list(rows))
-        library.check_result(
-            library.copy(
-                self.weights.handle, self._cache.handle, source, len(others), ints_at(others), length
-            )
-        )
+        self._cache.copy(source, rows, length)
 
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
@@ -408,36 +403,6 @@ class _Cache:
             )
         )  # fmt: skip
         return None if wanted == "none" else out[:, : weights.config.vocab_size]
-
-    def draw_tokens(
-        self,
-        logits: np.ndarray,
-        params: Any,
-        uniform: np.ndarray,
-        edits: Any = None,
-        allowed: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """What `generate.sampling.draw_tokens` draws, with all its settings, in C++: see cpp/sampling.cpp."""
-        count, vocab_size = logits.shape
-        if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
-            logits = np.ascontiguousarray(logits, np.float32)
-        alternatives = -1 if params.alternatives is None else params.alternatives
-        tokens = np.empty(count, np.int64)
-        report = np.empty((count, 1 if alternatives < 0 else 2 + 2 * alternatives))
-        uniform = np.ascontiguousarray(uniform)
-        filters = (params.typical_p, params.top_p, params.min_p)
-        library = self.weights.library
-        library.check_result(
-            library.draw(
-                self.weights.handle, count, vocab_size, logits.ctypes.data, logits.strides[0] // 4,
-                *map(_at, (uniform, params.temperature, params.top_k, *filters)),
-                0 if edits is None else edits.ids.shape[1],
-                *map(_at, (None, None, None) if edits is None else edits),
-                _at(allowed), 0 if allowed is None else allowed.shape[1],
-                alternatives, _at(tokens), _at(report),
-            )
-        )  # fmt: skip
-        return tokens, report
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         library, others = self.weights.library, ints(list(rows))

@@ -101,6 +101,20 @@ std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, co
     return spans;
 }
 
+// Lets `fill` set one matrix of the model, then sets its bias.
+template <class Fill>
+int set_matrix(void* handle, int layer, int which, const float* bias, const Fill& fill) {
+    return guarded([&] {
+        Handle& h = *static_cast<Handle*>(handle);
+        std::lock_guard<std::mutex> lock(h.engine.mutex);
+        h.check();
+        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
+        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+        fill(h, matrix, n_out, n_in);
+        set_bias(matrix, bias);
+    });
+}
+
 }  // namespace
 
 API const char* glassgpt_error() { return message.c_str(); }
@@ -142,28 +156,16 @@ API void glassgpt_delete(void* handle) { delete static_cast<Handle*>(handle); }
 // which: 0 wte, 1 lm_head, 2 c_attn, 3 c_proj, 4 c_fc, 5 mlp.c_proj; strides in elements.
 API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const void* data, int source_dtype,
                             int64_t out_stride, int64_t in_stride, const float* scale, const float* bias) {
-    return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
+    return set_matrix(handle, layer, which, bias, [&](Handle& h, OwnedMatrix& matrix, int n_out, int n_in) {
         if (source_dtype == INT8 && !scale) throw Error("int8 values without scales");
-        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
-        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
         h.engine.pack(h.model.arena, matrix, n_out, n_in, dtype, {data, out_stride, in_stride, source_dtype, scale, 0});
-        set_bias(matrix, bias);
     });
 }
 
 // int8 rows at `offset` of an open file.
 API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t offset, const float* scale, const float* bias) {
-    return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
-        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
-        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+    return set_matrix(handle, layer, which, bias, [&](Handle& h, OwnedMatrix& matrix, int n_out, int n_in) {
         h.engine.pack_file(h.model.arena, matrix, n_out, n_in, file, offset, scale);
-        set_bias(matrix, bias);
     });
 }
 
@@ -171,14 +173,8 @@ API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t 
 // starts on a cache line it is not copied.
 API int glassgpt_set_panels(void* handle, int layer, int which, int dtype, const uint8_t* data, int64_t n_bytes,
                             const float* scale, const float* bias, int stays) {
-    return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
-        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
-        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
+    return set_matrix(handle, layer, which, bias, [&](Handle& h, OwnedMatrix& matrix, int n_out, int n_in) {
         h.engine.place(h.model, matrix, n_out, n_in, {data, size_t(n_bytes), dtype, scale, stays != 0});
-        set_bias(matrix, bias);
     });
 }
 
