@@ -67,6 +67,11 @@ def causal_mask(q: Tensor, k: Tensor) -> Tensor:
     return torch.ones(T, L, dtype=torch.bool, device=q.device).tril(L - T)
 
 
+def is_step_on_cpu(q: Tensor) -> bool:
+    """Whether these are the queries of one new token per sequence, where only the result counts."""
+    return q.shape[2] == 1 and q.device.type == "cpu" and not torch.is_grad_enabled()
+
+
 @register_attention("relative")
 class RelativeAttention(Attention):
     """Causal attention with a learned vector for each distance, up to `Config.n_distances`."""
@@ -90,6 +95,8 @@ class RelativeAttention(Attention):
         if tap is None and mask is None and dropout == 0 and self.can_use_kernel(q):
             out: Tensor = import_module(KERNEL).relative_attention(q, k, v, table)
             return out
+        if tap is None and isinstance(past, LayerCache) and positions is not None and is_step_on_cpu(q):
+            return self.attend_each_row(q, k, v, table, positions)
         if positions is None:
             relative = scores_by_skewing(q, table, k.shape[2])  # (B, H, T, L)
         else:
@@ -102,6 +109,19 @@ class RelativeAttention(Attention):
             return self.step_by_step(q, k, v, mask, dropout, tap, relative)
         bias = (relative * self.scale).masked_fill(~mask, -math.inf)
         return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=self.scale)
+
+    def attend_each_row(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, positions: Tensor) -> Tensor:
+        """One new token for each row of the cache, as `decode.attend_each_row`: it attends to the row's own
+        slots only, so a short piece does not pay for the whole context, or for a longer one beside it."""
+        by_distance = torch.einsum("bhtd,hrd->bhtr", q, table) * self.scale  # @ would copy the table B times
+        rows = []
+        for i, last in enumerate(positions[:, 0].clamp(min=0).tolist()):
+            own, seen = slice(i, i + 1), slice(last + 1)
+            distance = torch.arange(last, -1, -1).clamp(max=table.shape[1] - 1)  # (L,)
+            bias = by_distance[own, :, :, distance]  # (1, H, 1, L)
+            keys, values = k[own, :, seen], v[own, :, seen]
+            rows.append(F.scaled_dot_product_attention(q[own], keys, values, bias, scale=self.scale))
+        return torch.cat(rows)
 
     def can_use_kernel(self, q: Tensor) -> bool:
         """`relative_kernel` is faster, for CUDA, three dtypes, some widths of a head and the usual scale."""
