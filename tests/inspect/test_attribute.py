@@ -223,9 +223,9 @@ def test_the_shipped_and_the_golden_model(shipped: GPT, shared: Path) -> None:
 
 def test_another_target_reuses_the_forward_pass(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
-    forward = gradients.TargetLogit.last_vector
+    forward = gradients.TargetLogit.final_vector
     monkeypatch.setattr(
-        gradients.TargetLogit, "last_vector", lambda self, x: passes.append(1) or forward(self, x)
+        gradients.TargetLogit, "final_vector", lambda self, x: passes.append(1) or forward(self, x)
     )
     kept, plain = gpt.trace(some_ids(9)).keep_steps(10**6), gpt.trace(some_ids(9))
     for target, position in ((3, 8), (5, 8), (5, 4), (3, 4)):

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.backend import ScoreRequest
-from glassgpt.config import Config
+from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
+from glassgpt.inspect import AblateHead, Patch
 from glassgpt.inspect.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.inspect.verify import verify
@@ -144,6 +145,33 @@ def test_packed_holds_it_and_no_other_program_is_given_it(any_model: GPT2, tmp_p
 
 
 @pytest.mark.slow
+def test_a_tap_at_any_step_changes_what_follows(any_model: GPT2) -> None:
+    """Each step replaced by that of another text: the pass goes on with it, and not with its own."""
+    gpt = GPT(TorchBackend(any_model))
+    here, there = list(range(5, 16)), list(range(25, 36))
+    plain, other = gpt.trace(here), gpt.trace(there)
+    last = f"h.{any_model.config.n_layer - 1}.resid_post"
+    for name in list_steps(any_model.config):
+        if name == "logits":  # nothing follows
+            continue
+        found = gpt.intervene(here, [Patch(name, there)])
+        np.testing.assert_allclose(found.after[name], other[name], **NEAR, err_msg=name)
+        if name != "wpe":  # positions are the same
+            assert not np.allclose(found.after.logits, plain.logits, atol=1e-4), name
+        if name in ("embed", last, "ln_f"):
+            np.testing.assert_allclose(found.after.logits, other.logits, **NEAR, err_msg=name)
+    for head in range(any_model.config.n_head):
+        after = gpt.intervene(here, [AblateHead(1, head, how="zero")]).after
+        assert (after["h.1.attn.z"][head] == 0).all()
+    direct = gpt.attribute(here, 50, "direct_logit_attribution", 8)
+    assert direct.total == pytest.approx(plain.logits[8, 50], abs=1e-3)
+    gradients = gpt.attribute(here, 50, "input_x_gradient", 8).scores
+    assert np.isfinite(gradients).all()
+    assert gradients[0] != 0 or any_model.config.attention == "local"  # a block of 6: 0 is not seen from 8
+    assert (gradients[9:] != 0).all() == (not any_model.config.is_causal)
+
+
+@pytest.mark.slow
 def test_every_mode_of_running_it_agrees_with_the_reference(causal: GPT2) -> None:
     """Prefill in chunks, the engine's unequal lengths, ragged batches, scores, padding: as for GPT-2's."""
     tensors = {name: value.numpy() for name, value in causal.state_dict().items()}
@@ -153,12 +181,31 @@ def test_every_mode_of_running_it_agrees_with_the_reference(causal: GPT2) -> Non
     assert all(check.ok for check in checks), [check for check in checks if not check.ok]
 
 
-def test_settings_of_another_attention_are_refused() -> None:
-    with pytest.raises(ConfigError, match="relative_distance 5 is a setting of attention 'relative'"):
-        Config(relative_distance=5)
-    with pytest.raises(ConfigError, match="absolute_positions False is a setting of attention 'relative'"):
-        Config(absolute_positions=False)
-    assert not {"relative_distance", "absolute_positions"} & Config().to_dict().keys()
+OWN_SETTINGS: dict[str, Any] = {
+    "relative_distance": 5, "absolute_positions": False, "memory_length": 7, "local_block": 9,
+    "mask_token_id": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "attention", ["causal", "relative", "memory", "local", "compressed", "bidirectional"]
+)
+def test_settings_of_another_attention_are_refused(attention: str) -> None:
+    own = set(ATTENTIONS[attention].settings)
+    needed = {"mask_token_id": 3} if attention == "bidirectional" else {}
+    for name, value in OWN_SETTINGS.items():
+        if name in own:
+            settings = Config(attention=attention, **(needed | {name: value})).to_dict()
+            assert settings[name] == value
+            assert settings.keys().isdisjoint(OWN_SETTINGS.keys() - own)
+        else:
+            with pytest.raises(
+                ConfigError, match=f"^{name} {value} is a setting of attention .*this model's "
+            ):
+                Config(attention=attention, **(needed | {name: value}))
+    for name in own - {"absolute_positions"}:
+        with pytest.raises(ConfigError, match=f"^{name} is -1; it must be "):
+            Config(attention=attention, **(needed | {name: -1}))
 
 
 # Relative.

@@ -38,7 +38,7 @@ class TokenAttribution(Displayable):
     method: str
     target: int
     position: int  # the target is predicted here
-    scores: Array  # 0 for later tokens, which this position cannot attend to
+    scores: Array  # of a causal model, 0 for later tokens
     logit: float
     # Of integrated gradients only:
     baseline: float | None = None  # the logit with all token embeddings zero
@@ -114,6 +114,11 @@ def attribute(
     return METHODS[method](gpt, trace, token, position)
 
 
+def tokens_seen(trace: Trace, position: int) -> list[int]:
+    """What a prediction depends on: without a causal mask, on the whole text."""
+    return trace.tokens[: position + 1] if trace.config.is_causal else trace.tokens
+
+
 def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
     """The target's id: the id given, the token of the text given, or the most likely token."""
     if target is None:
@@ -167,7 +172,7 @@ def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int)
     forward = make_forward(gpt.model)
     precise = forward.at_least_float32()
     if precise is not forward:  # of half precision, once more: it is too coarse for sums
-        again = Activations(precise, trace.tokens[: position + 1])
+        again = Activations(precise, tokens_seen(trace, position))
         read, logit = again.read, float(again.logits_at(position)[target])
     else:
         read, logit = trace.tensors, float(trace.logits_at(position)[target])

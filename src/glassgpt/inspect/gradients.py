@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.inspect.attribute import TokenAttribution
+from glassgpt.inspect.attribute import TokenAttribution, tokens_seen
 from glassgpt.inspect.indexing import Array
 from glassgpt.inspect.torch_forward import at_least_float32, head_row
 from glassgpt.inspect.trace import Trace
@@ -23,10 +23,11 @@ MAX_KEPT_BYTES = 128 * 2**20  # of a graph that a trace keeps for the next targe
 
 
 class TargetLogit:
-    """The logit of one token at the last position, as a function of the token embeddings."""
+    """The logit of one token at a position, as a function of the token embeddings."""
 
-    def __init__(self, model: GPT2, ids: list[int], target: int) -> None:
+    def __init__(self, model: GPT2, ids: list[int], target: int, position: int) -> None:
         self.model = model
+        self.position = position
         self.row = head_row(model, target)
         self.x = model.wte.weight[torch.tensor(ids, device=model.wte.weight.device)].detach()  # (T, C)
         self.wpe = 0.0 if model.wpe is None else model.wpe.weight[: len(ids)].detach()  # (T, C)
@@ -36,15 +37,15 @@ class TargetLogit:
 
     def __call__(self, points: Tensor) -> Tensor:
         """(B, T, C) token embeddings -> (B,) logits."""
-        return self.last_vector(points) @ self.row
+        return self.final_vector(points) @ self.row
 
-    def last_vector(self, points: Tensor) -> Tensor:
+    def final_vector(self, points: Tensor) -> Tensor:
         """(B, T, C) token embeddings -> (B, C), what the head reads. The same as GPT2.hidden after wte."""
         x = points + self.wpe
         for block in self.model.h:
             x = block(x, None, None, None, None)
-        last: Tensor = self.model.ln_f(x[:, -1])
-        return last
+        final: Tensor = self.model.ln_f(x[:, self.position])
+        return final
 
     def _batches(self, alphas: Array) -> tuple[Tensor, ...]:
         return torch.split(torch.tensor(alphas).to(self.x), self.batch_size)
@@ -80,21 +81,21 @@ class KeptPass:
 
     position: int
     points: Tensor  # (1, T, C)
-    last: Tensor  # (1, C)
+    final: Tensor  # (1, C)
 
 
 def input_x_gradient(model: GPT2, trace: Trace, target: int, position: int) -> TokenAttribution:
     """The gradient of the logit along each token's embedding."""
-    logit = TargetLogit(at_least_float32(model), trace.tokens[: position + 1], target)
+    logit = TargetLogit(at_least_float32(model), tokens_seen(trace, position), target, position)
     kept = trace.gradient_pass
     if not isinstance(kept, KeptPass) or kept.position != position:
         points = logit.x[None].clone().requires_grad_()
         with torch.enable_grad():
-            kept = KeptPass(position, points, logit.last_vector(points))
+            kept = KeptPass(position, points, logit.final_vector(points))
     keep = trace.keeps_steps and logit.graph_bytes <= MAX_KEPT_BYTES
     trace.gradient_pass = kept if keep else None
     with torch.enable_grad():
-        value = (kept.last @ logit.row)[0]
+        value = (kept.final @ logit.row)[0]
         (gradient,) = torch.autograd.grad(value, kept.points, retain_graph=keep)
     scores = pad_scores(logit.times_embeddings(gradient)[0], len(trace))
     return TokenAttribution(trace, "input_x_gradient", target, position, scores, float(value.detach()))
@@ -106,17 +107,17 @@ def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) 
     On every interval of the path the integral must equal the known difference of the logits at its ends; an
     interval where it does not is halved. So the convergence delta is small, with points where they matter.
     """
-    ids = trace.tokens[: position + 1]
-    logit = TargetLogit(at_least_float32(model), ids, target)
+    ids = tokens_seen(trace, position)
+    logit = TargetLogit(at_least_float32(model), ids, target, position)
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    done = torch.zeros(position + 1, dtype=torch.float64)
+    done = torch.zeros(len(ids), dtype=torch.float64)
     error, n_steps = 0.0, 0
     edges = np.linspace(0, 1, 5)
     values = logit.at(edges).numpy()
     too_coarse = logit.rounding_error(values) > TOLERANCE * abs(values[-1] - values[0])
     if too_coarse and 8 * model.config.n_parameters < MAX_COPY_BYTES:
         # The two logits are so close that float32 cannot resolve a percent of their difference.
-        logit = TargetLogit(copy.deepcopy(model).cpu().double(), ids, target)
+        logit = TargetLogit(copy.deepcopy(model).cpu().double(), ids, target, position)
         values = logit.at(edges).numpy()
     start, end = float(values[0]), float(values[-1])
     allowed, noise = TOLERANCE * abs(end - start), logit.rounding_error(values)
@@ -151,7 +152,7 @@ def integrated_gradients(model: GPT2, trace: Trace, target: int, position: int) 
 
 
 def pad_scores(scores: Tensor, n_tokens: int) -> Array:
-    """Zero for the tokens after the position."""
+    """Zero for tokens that the position does not see."""
     padded = np.zeros(n_tokens, np.float32)
     padded[: len(scores)] = scores.numpy()
     return padded

@@ -130,9 +130,7 @@ class AttentionSteps:
     q = BlockStep(Heads, "attn.q")  # (T, D): queries
     k = BlockStep(Heads, "attn.k")  # (T, D): keys
     v = BlockStep(Heads, "attn.v")  # (T, D): values
-    relative = BlockStep(
-        Heads, "attn.relative"
-    )  # (T, T): of relative attention: every query times a distance
+    relative = BlockStep(Heads, "attn.relative")  # (T, T): of relative attention, queries times distances
     k_slots = BlockStep(Heads, "attn.k_slots")  # (S, D): of compressed attention
     v_slots = BlockStep(Heads, "attn.v_slots")  # (S, D)
     scores = BlockStep(Heads, "attn.scores")  # (T, T): every query times every key

@@ -24,10 +24,8 @@ from glassgpt.errors import UserError
 
 LIGHT = {"background": "#ffffff", "text": "#1b1f27", "muted": "#5d6675", "line": "#d5dae2"}
 DARK = {"background": "#14171c", "text": "#eceff4", "muted": "#a0a9b8", "line": "#343b47"}
-SHADES = {
-    "cool": "#2f7fe0",
-    "warm": "#e0702f",
-}  # text is readable on these, at up to MAX_OPACITY, in both schemes
+# Text is readable on these, at up to MAX_OPACITY, in both schemes.
+SHADES = {"cool": "#2f7fe0", "warm": "#e0702f"}
 MAX_OPACITY = 0.6
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 CHAR_WIDTH = 0.61  # of such a font, as a fraction of its size

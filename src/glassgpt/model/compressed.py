@@ -66,9 +66,8 @@ class LocalAttention(Attention):
             dropout = self.attn_pdrop if self.training else 0.0
             return attend_in_blocks(q, k, v, self.block, dropout, self.scale)
         own, theirs = (x.clamp(min=0) for x in token_positions(q, k, positions, past))
-        same = (own[:, :, None] // self.block == theirs[:, None, :] // self.block)[
-            :, None
-        ]  # (B or 1, 1, T, L)
+        blocks = own // self.block, theirs // self.block
+        same = blocks[0][:, None, :, None] == blocks[1][:, None, None, :]  # (B or 1, 1, T, L)
         if mask is None:
             mask = own[:, None, :, None] >= theirs[:, None, None, :]
         # Padding may look at what stands first, so that its (meaningless) values stay finite.

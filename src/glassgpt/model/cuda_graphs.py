@@ -225,9 +225,8 @@ class CapturedFunction:
                 return list(self.function(*arguments))
             self.make_room(given[0].device)
             self.graphs[signature] = self.capture(arguments, given, width)
-        self.graphs[signature] = buffers, latest, graph, outputs = self.graphs.pop(
-            signature
-        )  # the last used is last
+        # Taken out and put back: the last used is last.
+        self.graphs[signature] = buffers, latest, graph, outputs = self.graphs.pop(signature)
         for i, tensor in enumerate(given):
             if latest[i] is not tensor:  # settings stay the same for many steps
                 buffers[i][:rows].copy_(tensor)

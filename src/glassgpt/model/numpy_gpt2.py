@@ -56,7 +56,8 @@ class NumpyGPT2:
     def embed(self, ids: Array, start: int = 0, tap: Tap | None = None) -> Array:
         end = start + ids.shape[1]
         tokens = show(tap, "wte", self.weights["wte.weight"][ids])  # (B, T, C)
-        positions = show(tap, "wpe", self.weights["wpe.weight"][None, start:end])  # (1, T, C)
+        rows = self.weights["wpe.weight"][start:end] if self.config.has_wpe else np.zeros_like(tokens[0])
+        positions = show(tap, "wpe", rows[None])  # (1, T, C)
         return show(tap, "embedding", tokens + positions)
 
     def block(
@@ -76,7 +77,10 @@ class NumpyGPT2:
         if past is not None:
             past[:, :, :, start : start + T] = k, v
             k, v = past[:, :, :, : start + T]  # (B, H, L, D)
-        scores = show(tap, "scores", q @ k.swapaxes(2, 3))  # (B, H, T, L)
+        scores = q @ k.swapaxes(2, 3)  # (B, H, T, L)
+        if self.config.attention == "relative":
+            scores = scores + show(tap, "relative", self.relative_scores(layer, q, k.shape[2]))
+        scores = show(tap, "scores", scores)
         scaled = show(tap, "scaled", scores * attention_scale(self.config, layer))
         visible = np.tri(T, k.shape[2], k.shape[2] - T, dtype=bool)  # no looking ahead
         masked = show(tap, "masked", np.where(visible, scaled, -math.inf).astype(x.dtype, copy=False))
@@ -84,6 +88,15 @@ class NumpyGPT2:
         z = show(tap, "z", weights @ v)  # (B, H, T, D)
         merged = show(tap, "merged", z.swapaxes(1, 2).reshape(B, T, C))
         return show(tap, "proj", self.linear(f"h.{layer}.attn.c_proj", merged))
+
+    def relative_scores(self, layer: int, q: Array, n_keys: int) -> Array:
+        """Every query times the vector of its distance to each key: (B, H, T, D) -> (B, H, T, L)."""
+        _, H, T, D = q.shape
+        table = self.weights[f"h.{layer}.attn.wre.weight"].reshape(-1, H, D)  # (R, H, D)
+        by_distance = q @ table.transpose(1, 2, 0)  # (B, H, T, R)
+        distance = np.arange(n_keys - T, n_keys)[:, None] - np.arange(n_keys)  # (T, L)
+        scores: Array = by_distance[:, :, np.arange(T)[:, None], distance.clip(0, len(table) - 1)]
+        return scores
 
     def mlp(self, layer: int, x: Array, tap: Tap | None) -> Array:
         x = show(tap, "fc", self.linear(f"h.{layer}.mlp.c_fc", x))  # (B, T, M)
@@ -111,8 +124,8 @@ class NumpyGPT2:
 
 
 def check_computable(config: Config) -> None:
-    """Only the published attention is written here."""
-    if config.attention != Config.attention:
+    """The published attention is written here, and the relative one of the shipped model of music."""
+    if config.attention not in (Config.attention, "relative"):
         raise UserError(f"attention {config.attention!r} {NEEDS_TORCH}")
 
 
