@@ -59,12 +59,14 @@ def fewest(p: dict[int, float], order: list[int], mass: float, slack: float) -> 
 
 
 def draw(p: list[tuple[int, float]], u: float) -> tuple[int, float]:
-    """The token at `u` of the cumulative distribution; and how near `u` is to a boundary."""
+    """The token at `u` of the cumulative distribution; and how near `u` is to a boundary.
+
+    The end is one, too: where rounding makes the sum smaller than `u` of it, the sampler draws the likeliest.
+    """
     up_to, chosen, slack = 0.0, None, 1.0
     for i, x in p:
         up_to += x
-        if i != p[-1][0]:
-            slack = min(slack, abs(up_to - u))
+        slack = min(slack, abs(up_to - u))
         if chosen is None and up_to > u:
             chosen = i
     return p[-1][0] if chosen is None else chosen, slack

@@ -305,7 +305,7 @@ class TestComingAndGoing:
             events += engine.step()
         events += run(engine)
         assert sorted(engine._rows.free) == [0, 1, 2]
-        assert not engine._in_flight
+        assert not engine._pipeline
         assert sorted(finished(events)) == sorted((n, i) for n, samples in numbers for i in range(samples))
         assert len([e for e in events if e.generation]) == sum(samples for _, samples in numbers)
 

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,14 @@ PROMPT = "The old house stood at the end of the lane"
 @pytest.fixture(scope="session")
 def gpt() -> GPT:
     return glassgpt.load(SHIPPED)  # as the command loads it
+
+
+@pytest.fixture(autouse=True)
+def _leave_garbage_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server walks all garbage when it has loaded a model, and in the end thaws what was frozen: here that
+    is all that the other tests have left, and what tests/conftest.py froze."""
+    still = SimpleNamespace(collect=lambda: None, freeze=lambda: None, unfreeze=lambda: None)
+    monkeypatch.setattr("glassgpt.serve.models.gc", still)
 
 
 @contextmanager

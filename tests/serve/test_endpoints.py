@@ -190,7 +190,7 @@ def test_connections_do_not_wait_to_fill_packets() -> None:
     """Nagle's algorithm cost every request on a connection that was kept 40 ms."""
     import socket
 
-    from glassgpt.cli.commands.explore import listen
+    from glassgpt.cli.listening import listen
 
     found = []
 

@@ -12,15 +12,19 @@ from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 from tests.serve.conftest import PROMPT, ServerProcess
 
-openai = pytest.importorskip("openai")
-
 pytestmark = pytest.mark.slow
 
 GREEDY: dict[str, Any] = {"model": SHIPPED, "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def api(server: ServerProcess) -> Iterator[Any]:
+def openai() -> Any:
+    """Imported here: above it would take half a second of every test process."""
+    return pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def api(openai: Any, server: ServerProcess) -> Iterator[Any]:
     with openai.OpenAI(base_url=server.url, api_key="any", max_retries=0) as client:
         yield client
 
@@ -54,7 +58,7 @@ def test_the_sync_stream(api: Any, expected: str) -> None:
     assert parts[-1].usage.completion_tokens == 12
 
 
-def test_the_async_client(server: ServerProcess, expected: str) -> None:
+def test_the_async_client(openai: Any, server: ServerProcess, expected: str) -> None:
     async def run() -> None:
         async with openai.AsyncOpenAI(base_url=server.url, api_key="any", max_retries=0) as api:
             whole = [api.completions.create(**GREEDY) for _ in range(12)]
@@ -82,7 +86,7 @@ def test_extras_go_through_extra_body(api: Any, gpt: GPT) -> None:
     assert found.choices[0].token_ids == expected.tokens
 
 
-def test_the_client_s_errors_are_raised(api: Any, server: ServerProcess) -> None:
+def test_the_client_s_errors_are_raised(openai: Any, api: Any) -> None:
     with pytest.raises(openai.BadRequestError) as bad:
         api.completions.create(**{**GREEDY, "max_tokens": 10**6})
     assert bad.value.code == "context_length_exceeded"

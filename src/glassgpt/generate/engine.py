@@ -12,11 +12,11 @@ the others wait, nor they a short one. Then come the events that the host has le
 What a request gets does not depend on its neighbours: its prompt is read by itself, in chunks that depend on
 the prompt alone, its random numbers follow from its own seed, and the sampler treats sequences separately.
 
-On a GPU the loop is a pipeline. A step is queued on the device with the tokens of the previous step still
-there; only then does the host read those tokens, while the device computes. A sequence that turns out to
-have ended has computed one token in vain. Where the draw needs the host to have read the text (penalties,
-n-grams), it waits for the previous step; where the computation itself does (a context window that must
-slide), that waits.
+On a GPU the loop is a pipeline (pipeline.py). A step is queued on the device with the tokens of the previous
+step still there; only then does the host read those tokens, while the device computes. A sequence that turns
+out to have ended has computed one token in vain. Where the draw needs the host to have read the text
+(penalties, n-grams), it waits for the previous step; where the computation itself does (a context window that
+must slide), that waits.
 """
 
 from __future__ import annotations
@@ -31,20 +31,15 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.constraints import Constraint, GrammarCompiler, collect_masks
+from glassgpt.generate.constraints import Constraint, GrammarCompiler
 from glassgpt.generate.generation import Event, PromptLogprobs
-from glassgpt.generate.logits_processors import TokenRule, WordBiases, collect_edits
+from glassgpt.generate.logits_processors import TokenRule, WordBiases
+from glassgpt.generate.pipeline import SamplingPipeline
 from glassgpt.generate.prefill import Prefill, PromptReader
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.request import Request, Sample
-from glassgpt.generate.sampling import (
-    NOTHING,
-    LogitEdits,
-    SamplingParams,
-    stack_params,
-    token_drawer,
-)  # fmt: skip
+from glassgpt.generate.sampling import NOTHING
 from glassgpt.generate.settings import Settings
 from glassgpt.generate.speculation import (
     Cost,
@@ -60,29 +55,6 @@ from glassgpt.ranges import check_whole
 
 CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
 CHUNKS_PER_STEP = 4
-RANDOM_AHEAD = 64  # steps for which random numbers are moved to the device together
-
-
-@dataclass(eq=False)
-class InFlightStep:
-    """The tokens drawn in one step, which the host may not have read yet."""
-
-    step: int
-    samples: list[Sample]
-    tokens: Array  # (B,), on the device
-    report: Callable[[], np.ndarray]
-
-
-@dataclass(eq=False)
-class SamplingState:
-    """What sampling needs for a group of sequences; rebuilt only when the group changes."""
-
-    samples: list[Sample]
-    params: SamplingParams
-    edits: LogitEdits | None
-    edits_fixed: bool
-    random: Array  # (B, RANDOM_AHEAD)
-    used: int = 0
 
 
 @dataclass
@@ -137,10 +109,8 @@ class Engine:
         self._rows = PrefixCache(backend.rows, chunk, prefix_cache)
         step_tokens = CHUNKS_PER_STEP * chunk if step_tokens is None else step_tokens
         self._reader = PromptReader(backend, self._rows, self.vocab_size, chunk, step_tokens)
-        self._in_flight: deque[InFlightStep] = deque()
+        self._pipeline = SamplingPipeline(backend, self.vocab_size)
         self._events: list[Event] = []
-        self._sampling: SamplingState | None = None
-        self._draw_tokens = token_drawer(backend)
 
     @property
     def busy(self) -> bool:
@@ -244,9 +214,8 @@ class Engine:
         self._waiting.clear()
         self._reader.clear()
         self._running.clear()
-        self._in_flight.clear()
+        self._pipeline.clear()
         self._events.clear()
-        self._sampling = None
         self._rows.clear()
 
     def _samples_with_rows(self) -> list[Sample]:
@@ -257,8 +226,7 @@ class Engine:
         try:
             self._advance()
         except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are freed
-            self._in_flight.clear()
-            self._sampling = None
+            self._pipeline.clear()
             for sample in [*self._samples_with_rows(), *self._waiting]:
                 self._finish(sample, "cancelled")
             self._rows.clear()
@@ -271,8 +239,7 @@ class Engine:
         self._slide_full()
         self._admit()
         drawn = self._read_prompts() if self._reads_next() else self._decode()
-        pipelined = bool(self._in_flight) and not isinstance(self._in_flight[-1].tokens, np.ndarray)
-        self._collect(self._step - 1 if drawn and pipelined else self._step)
+        self._collect(self._step - 1 if drawn and self._pipeline.on_device else self._step)
 
     def _reads_next(self) -> bool:
         """Whether this step reads prompts: where there are any, but not twice running while others wait."""
@@ -292,7 +259,7 @@ class Engine:
     def _decode_one(self, due: list[Sample]) -> bool:
         """One more token for some sequences; whether one was drawn."""
         logits = self.backend.decode(
-            [s.row for s in due], self._latest_tokens(due), [s.length for s in due]
+            [s.row for s in due], self._pipeline.latest_tokens(due), [s.length for s in due]
         )  # (B, V)
         for sample in due:
             sample.length += 1
@@ -302,7 +269,7 @@ class Engine:
             if len(left) < len(due):
                 due, logits = [due[i] for i in left], logits[self.backend.array(np.array(left, np.int64))]
         if due:
-            self._sample(due, logits)
+            self._pipeline.draw(self._step, due, logits)
         return bool(due)
 
     def _guess(self) -> list[Guess]:
@@ -315,7 +282,7 @@ class Engine:
 
     def _draw_guessed(self, samples: list[Sample], logits: Array) -> None:
         """One more token of texts that were guessed ahead, read at once: the next guess depends on it."""
-        self._sample(samples, logits)
+        self._pipeline.draw(self._step, samples, logits)
         for sample in samples:
             sample.length += 1
         self._collect(self._step)
@@ -422,77 +389,12 @@ class Engine:
                     self._finish(sample, "length")
         if drawing:
             samples, firsts = zip(*drawing, strict=True)
-            self._sample(list(samples), array_namespace(firsts[0]).stack(firsts))
-
-    def _latest_tokens(self, samples: list[Sample]) -> Array:
-        """The last token of each sequence, (B,), without waiting for the device."""
-        groups: list[tuple[InFlightStep, list[int]]] = []
-        for sample in samples:
-            in_flight, index = sample.latest
-            if not groups or groups[-1][0] is not in_flight:
-                groups.append((in_flight, []))
-            groups[-1][1].append(index)
-        parts = []
-        for in_flight, indices in groups:
-            full = indices == list(range(len(in_flight.samples)))
-            parts.append(
-                in_flight.tokens if full else in_flight.tokens[self.backend.array(np.array(indices))]
-            )
-        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
-
-    def _sample(self, samples: list[Sample], logits: Array) -> None:
-        state = self._sampling_state(samples)
-        if self.vocab_size < self.backend.config.vocab_size:
-            logits = logits[:, : self.vocab_size]
-        allowed = None
-        if not state.edits_fixed:
-            state.edits = collect_edits([s.logits_processor for s in samples], self.backend.array)
-            allowed = collect_masks([s.logits_processor.constraint for s in samples], self.vocab_size)
-        tokens, report = self._draw_tokens(
-            logits,
-            state.params,
-            state.random[:, state.used],
-            state.edits,
-            allowed,
-        )
-        state.used += 1
-        in_flight = InFlightStep(self._step, samples, tokens, self.backend.fetch(report))
-        self._in_flight.append(in_flight)
-        for index, sample in enumerate(samples):
-            sample.latest = (in_flight, index)
-            sample.drawn += 1
-            sample.step = self._step
-
-    def _sampling_state(self, samples: list[Sample]) -> SamplingState:
-        state = self._sampling
-        if state is None or state.samples != samples:
-            fixed = all(s.logits_processor.fixed for s in samples)
-            state = SamplingState(
-                samples=samples,
-                params=stack_params(
-                    [s.request.settings for s in samples], self.vocab_size, self.backend.array
-                ),
-                edits=collect_edits([s.logits_processor for s in samples], self.backend.array)
-                if fixed
-                else None,
-                edits_fixed=fixed,
-                random=None,
-                used=RANDOM_AHEAD,
-            )
-            self._sampling = state
-        if state.used == RANDOM_AHEAD:
-            ahead = np.stack([s.rng.window(s.drawn, RANDOM_AHEAD) for s in samples])
-            state.random, state.used = self.backend.array(ahead), 0
-        return state
+            self._pipeline.draw(self._step, list(samples), array_namespace(firsts[0]).stack(firsts))
 
     def _collect(self, up_to: int) -> None:
         """Process the tokens of all steps until `up_to`, waiting for the device if need be."""
-        while self._in_flight and self._in_flight[0].step <= up_to:
-            in_flight = self._in_flight.popleft()
-            report = in_flight.report().tolist()  # (B, 1 + [1 + 2n])
-            for sample, values in zip(in_flight.samples, report, strict=True):
-                if not sample.finished:  # else it ended while this step was in flight
-                    self._append_token(sample, values)
+        for sample, values in self._pipeline.read(up_to):
+            self._append_token(sample, values)
 
     def _append_token(self, sample: Sample, values: list[float]) -> None:
         request = sample.request

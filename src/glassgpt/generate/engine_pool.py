@@ -73,9 +73,8 @@ class EnginePool:
         check_whole("max_batch_size", rows, 1, 4096)
         engine = Engine(self.backend.with_rows(rows), self.tokenizer, draft=self._draft)
         self.service = Service(engine, UNLIMITED if limits is None else limits, self.lock)
-        weakref.finalize(
-            self, self.service.close
-        )  # also when Python ends: threads that compute would crash it
+        # Also when Python ends: threads that compute would crash it.
+        weakref.finalize(self, self.service.close)
         return self.service
 
     def stop_service(self) -> None:

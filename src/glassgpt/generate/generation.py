@@ -34,9 +34,7 @@ class Generation:
     seed: int | None = None  # repeats this text; None where nothing was drawn
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # by which best_of or a beam search ranked it
-    notes: list[str] = field(
-        default_factory=list
-    )  # what the user should know, such as a context window that slid
+    notes: list[str] = field(default_factory=list)  # for the user, such as that a context window slid
     seconds: float = 0.0  # from the first token's computation on
     cached_tokens: int = field(default=0, compare=False)  # of the prompt: copied, not read again
     queue_s: float = field(default=0.0, compare=False)  # until there was a row for it

@@ -202,7 +202,7 @@ def _draw_rank(
 ) -> tuple[Array, Array]:
     """Which rank each row draws, (B,), from its best logits (B, K) in falling order; and whether it is sure.
 
-    `whole` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
+    `full` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
     xp = array_namespace(values)
     values = xp.astype(values, xp.float64)

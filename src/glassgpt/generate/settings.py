@@ -77,16 +77,32 @@ class Settings:
         self._set("stop_tokens", _tuple("stop_tokens", self.stop_tokens, int))
         if not isinstance(self.logit_bias, Mapping):
             raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
+        self._check_lengths()
+        self._check_sampling()
+        self._check_penalties()
+        self._check_tokens()
+        self._check_constraints()
+        if self.speculate not in SPECULATE:
+            raise SettingError(f"speculate is {self.speculate!r}; write one of {', '.join(SPECULATE)}.")
+        if self.best_of is not None:
+            self._check_best_of(self.best_of)
+        if self.beams is not None:
+            self._check_beams(self.beams)
 
+    def _check_lengths(self) -> None:
         check_whole("max_new_tokens", self.max_new_tokens, 0, MAX_TOKENS)
         check_whole("min_new_tokens", self.min_new_tokens, 0, self.max_new_tokens, "at most max_new_tokens")
         check_whole("samples", self.samples, 1, MAX_SAMPLES)
-        check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
-        shift = MAX_LOGIT_BIAS
-        check_number(
-            "required_bias", self.required_bias, -shift, shift, "5 makes a word about 150 times likelier"
-        )
         check_number("length_penalty", self.length_penalty, -10, 10, "1 compares log-probability per token")
+        if self.seed is not None:
+            check_whole("seed", self.seed, 0, SEEDS)
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None:
+                check_whole(name, value, 0, MAX_TOP_K, "0 reports the token alone, None nothing")
+
+    def _check_sampling(self) -> None:
+        check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
         if self.top_k is not None:
             check_whole("top_k", self.top_k, 1, MAX_TOP_K, "None (on the command line: none) switches it off")
         if self.top_p is not None:
@@ -95,53 +111,44 @@ class Settings:
             check_number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
         if self.min_p is not None:
             check_number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
-        if self.repetition_penalty is not None:
-            check_number(
-                "repetition_penalty", self.repetition_penalty, 0.001, 1000, "1.2 is usual, 1 is none"
-            )
-        if self.presence_penalty is not None:
-            check_number("presence_penalty", self.presence_penalty, -shift, shift, "0 to 2 is usual")
-        if self.frequency_penalty is not None:
-            check_number("frequency_penalty", self.frequency_penalty, -shift, shift, "0 to 2 is usual")
+
+    def _check_penalties(self) -> None:
+        most, repetition = MAX_LOGIT_BIAS, self.repetition_penalty
+        if repetition is not None:
+            check_number("repetition_penalty", repetition, 0.001, 1000, "1.2 is usual, 1 is none")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(name, value, -most, most, "0 to 2 is usual")
         if self.no_repeat_ngram is not None:
             check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MAX_TOKENS, "None switches it off")
-        if self.seed is not None:
-            check_whole("seed", self.seed, 0, SEEDS)
-        for name in ("logprobs", "prompt_logprobs"):
-            if getattr(self, name) is not None:
-                check_whole(
-                    name, getattr(self, name), 0, MAX_TOP_K, "0 reports the token alone, None nothing"
-                )
+        likelier = "5 makes a word about 150 times likelier"
+        check_number("required_bias", self.required_bias, -most, most, likelier)
+
+    def _check_tokens(self) -> None:
         for token, bias in self.logit_bias.items():
             check_whole("a token id in logit_bias", token, 0)
-            if (
-                isinstance(bias, bool)
-                or not isinstance(bias, int | float)
-                or not (abs(bias) <= MAX_LOGIT_BIAS or bias == -math.inf)
-            ):
+            number = isinstance(bias, int | float) and not isinstance(bias, bool)
+            if not number or not (abs(bias) <= MAX_LOGIT_BIAS or bias == -math.inf):
                 raise SettingError(
                     f"logit_bias of token {token} is {bias!r}; write a number of at most {MAX_LOGIT_BIAS:,} "
                     "up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
             check_whole("a token id in stop_tokens", token, 0)
-        self._check_constraints()
-        if self.speculate not in SPECULATE:
-            raise SettingError(f"speculate is {self.speculate!r}; write one of {', '.join(SPECULATE)}.")
         for name in ("stop", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
-        if self.best_of is not None:
-            check_whole("best_of", self.best_of, 1, MAX_SAMPLES, "None switches it off")
-            if self.best_of < self.samples:
-                raise SettingError(
-                    f"best_of {self.best_of} is fewer than samples {self.samples}; "
-                    f"write best_of {self.samples} or more, or fewer samples."
-                )
-            if self.logprobs is None:
-                raise SettingError("best_of compares log-probabilities; leave logprobs at 0 or more.")
-        if self.beams is not None:
-            self._check_beams(self.beams)
+
+    def _check_best_of(self, best_of: int) -> None:
+        check_whole("best_of", best_of, 1, MAX_SAMPLES, "None switches it off")
+        if best_of < self.samples:
+            raise SettingError(
+                f"best_of {best_of} is fewer than samples {self.samples}; "
+                f"write best_of {self.samples} or more, or fewer samples."
+            )
+        if self.logprobs is None:
+            raise SettingError("best_of compares log-probabilities; leave logprobs at 0 or more.")
 
     def _check_constraints(self) -> None:
         given = self._constraints()

@@ -210,9 +210,8 @@ def verify(guesses: Sequence[Guess], backend: Backend, draw: Callable[[list[Samp
     places = list(zip(guesses, firsts, strict=False))  # the last of the firsts is the end
     while places:
         now = [first + guess.right for guess, first in places]
-        which = (
-            slice(now[0], now[0] + 1) if len(now) == 1 else backend.array(np.array(now))
-        )  # a slice copies nothing
+        # A slice copies nothing.
+        which = slice(now[0], now[0] + 1) if len(now) == 1 else backend.array(np.array(now))
         draw([guess.sample for guess, _ in places], logits[which])
         places = [(guess, first) for guess, first in places if guess.was_right()]
     for guess in guesses:

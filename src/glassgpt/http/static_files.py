@@ -39,6 +39,8 @@ def add_static_files(app: FastAPI, folder: Traversable) -> None:
             raise ApiError(404, f"Not found: /{path[:200]}.")
         content = found.read_bytes()
         headers = {"etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
+        if name.endswith(".svg"):  # Chromium asks for the icon after each change of the address
+            headers["cache-control"] = "max-age=3600"
         if request.headers.get("if-none-match") == headers["etag"]:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.backend import check_can_continue
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.explore import listen, make_url
+from glassgpt.cli.listening import check_host, importing_server, listen, make_url
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.options import flag
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import SettingError
 from glassgpt.generate.fair_queue import QueueLimits
 
 if TYPE_CHECKING:
@@ -82,21 +82,13 @@ def command(
     """Serve completions to the clients of OpenAI's API: POST /v1/completions, with scoring by echo and
     logprobs; see docs/serve.md. It is ready when GET /health is 200. SIGTERM and Ctrl-C let admitted requests
     finish."""
-    if not host.strip():  # the system would bind every address
-        raise UserError("--host is empty; is a shell variable unset? Omit it to listen on 127.0.0.1.")
-    try:
+    check_host(host)
+    with importing_server("serve"):
         from glassgpt.http.middleware import is_loopback
         from glassgpt.serve.app import make_app
         from glassgpt.serve.models import ModelPool, find_models
         from glassgpt.serve.server import run
         from glassgpt.serve.settings import ServerSettings
-    except ModuleNotFoundError as error:
-        needed = ("fastapi", "starlette", "orjson", "uvicorn", "prometheus_client")
-        if error.name is None or error.name.partition(".")[0] not in needed:
-            raise
-        raise UserError(
-            f"serve needs {error.name}, which is not installed. Type: pip install 'glassgpt[serve]'"
-        ) from None
     if max_model_memory is not None and max_model_memory <= 0:
         raise SettingError(
             f"--max-model-memory {max_model_memory} is not above 0. Give gigabytes, or omit it."
