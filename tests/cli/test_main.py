@@ -55,6 +55,9 @@ def test_an_unknown_option_gets_a_suggestion(glassgpt):
         "--illustratd", "Did you mean --illustrated?", "glassgpt info --help"
     )
     assert glassgpt("info", "gpt2", "gpt2-xl").is_one_line_error("gpt2-xl", "unexpected argument")
+    assert glassgpt("generate", "A", "--modle", "x").is_one_line_error(
+        "option --modle. Did you mean --model?"
+    )
 
 
 def test_help_and_version_import_nothing_heavy():

@@ -143,27 +143,28 @@ def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
         assert say in err.splitlines()[-1]
 
 
-def test_two_models(evaluate, shipped, random_words, tmp_path) -> None:
+def test_two_models(evaluate, random_bytes, random_words, tmp_path) -> None:
     """A model and the same rounded to bfloat16: close, and not the same."""
-    save_checkpoint(load_checkpoint(shipped.folder), tmp_path / "coarse", dtype="bfloat16")
-    (tmp_path / "long.txt").write_text((SMOKE_DATA / "text.txt").read_text("utf-8") * 4, "utf-8")
-    words = ["--suite", "perplexity", "--data", tmp_path / "long.txt", "--stride", "256"]
-    code, out, _ = evaluate(shipped.folder, tmp_path / "coarse", *words)
+    save_checkpoint(load_checkpoint(random_words.folder), tmp_path / "coarse", dtype="bfloat16")
+    (tmp_path / "long.txt").write_text((SMOKE_DATA / "text.txt").read_text("utf-8"), "utf-8")
+    words = ["--suite", "perplexity", "--data", tmp_path / "long.txt", "--stride", "32"]
+    code, out, _ = evaluate(random_words.folder, tmp_path / "coarse", *words)
     assert code == 0
-    found = json.loads(evaluate(shipped.folder, tmp_path / "coarse", *words, "--json")[1])
-    assert found["models"] == [str(shipped.folder), str(tmp_path / "coarse")]
+    found = json.loads(evaluate(random_words.folder, tmp_path / "coarse", *words, "--json")[1])
+    assert found["models"] == [str(random_words.folder), str(tmp_path / "coarse")]
     a, b = (found[one]["long.token_perplexity"]["value"] for one in "ab")
     assert found["difference"]["long.token_perplexity"]["value"] == pytest.approx(b - a)
     assert 0 < found["agreement"]["long.kl"]["value"] < 0.01
     assert 0.9 < found["agreement"]["long.same_top"]["value"] < 1
     assert "95% interval" in out
-    assert f"A: {shipped.folder}, B: {tmp_path / 'coarse'}" in out
-    code, out, err = evaluate(shipped.folder, random_words.folder)
+    assert f"A: {random_words.folder}, B: {tmp_path / 'coarse'}" in out
+    code, out, err = evaluate(random_bytes.folder, random_words.folder)
     assert code == 0
     assert "the models tokenize text differently" in err
     assert "different units" in out
 
 
+@pytest.mark.slow
 def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tmp_path) -> None:
     import torch
 

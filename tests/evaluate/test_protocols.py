@@ -35,6 +35,7 @@ def figures(model, tasks, folder, **settings) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_every_figure_of_both_suites(both, folder) -> None:
     model, plain = both
     found = figures(model, [*PAPER, *HARNESS], folder)

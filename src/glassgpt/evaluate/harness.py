@@ -218,9 +218,8 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
                 f"the task sets {unknown[0]}={asked[unknown[0]]!r}, which is not supported. "
                 f"Supported: until, max_gen_toks, do_sample, temperature, {', '.join(GENERATION_ARGUMENTS)}."
             )
-        ours: dict[str, Any] = {
-            GENERATION_ARGUMENTS[name]: None if value == 0 else value for name, value in asked.items()
-        }  # 0 is off
+        off = {name: None if value == 0 else value for name, value in asked.items()}  # 0 is off
+        ours: dict[str, Any] = {GENERATION_ARGUMENTS[name]: value for name, value in off.items()}
         if drawn:
             # From torch's generator, which lm_eval seeds: runs are reproducible, repeats of a request differ.
             ours = {"top_k": TOP_K, **ours, "seed": int(torch.randint(2**62, ()))}

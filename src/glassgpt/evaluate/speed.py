@@ -1,4 +1,4 @@
-"""How fast a model is on this machine, beside what the machine allows and beside transformers.
+"""How fast a model is on this machine, beside what the machine allows and beside its peers (speed_peers.py).
 
 A step that gives one text its next token reads every weight once, so no CPU can be faster than its memory:
 bandwidth divided by the bytes of the weights. Many texts at once and prompts share that reading, and are
@@ -7,17 +7,13 @@ limited by arithmetic instead: products of bytes where the native engine has int
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glassgpt.errors import UserError
 from glassgpt.gpt import GPT
 from glassgpt.progress import Progress, no_progress
 
@@ -35,13 +31,38 @@ class Speed:
     limited_by: str | None = None  # "memory" or "int8 arithmetic"
 
 
-def measure_speed(
-    gpt: GPT, *, with_transformers: bool = False, progress: Progress = no_progress
-) -> list[Speed]:
-    """Single text, a batch, a prompt: tokens per second of each, measured in turns."""
-    ways = _ways(gpt)
-    if with_transformers:
-        ways |= _transformers_ways(gpt)
+@dataclass(frozen=True)
+class Workload:
+    """The same for all contestants: texts of random tokens, where a prompt ends, how many tokens to write."""
+
+    texts: list[list[int]]  # (BATCH_SIZE, context - 1)
+    start: int
+    new: int
+
+    @classmethod
+    def of(cls, gpt: GPT) -> Workload:
+        context, draw = gpt.backend.context, np.random.default_rng(0)
+        texts = draw.integers(0, gpt.config.vocab_size, (BATCH_SIZE, context - 1)).tolist()
+        return cls(texts, min(PROMPT, context // 4), min(NEW_TOKENS, context - context // 4))
+
+    def prompts(self, count: int) -> list[list[int]]:
+        return [text[: self.start] for text in self.texts[:count]]
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        read = f"reading a prompt of {len(self.texts[0]):,} tokens"
+        return "one text", f"{BATCH_SIZE} texts at once", read
+
+
+def measure_speed(gpt: GPT, *, peers: Iterable[str] = (), progress: Progress = no_progress) -> list[Speed]:
+    """Single text, a batch, a prompt: tokens per second of each, measured in turns; `peers` are names of
+    `speed_peers.PEERS`, which run the same weights."""
+    from glassgpt.evaluate.speed_peers import PEERS
+
+    load = Workload.of(gpt)
+    ways = _ways(gpt, load)
+    for peer in peers:
+        ways |= {f"{peer}: {name}": run for name, run in PEERS[peer](gpt, load).items()}
     seen: dict[str, list[float]] = {name: [] for name in ways}
     with progress("measuring", len(ways) * (ROUNDS + 1)) as advance:
         for number in range(ROUNDS + 1):  # the first only warms up
@@ -51,99 +72,51 @@ def measure_speed(
                 if number:
                     seen[name].append(tokens / (time.perf_counter() - begun))
                 advance(1)
-    limits = machine_limits(gpt)
+    limits = machine_limits(gpt, load)
     return [
         Speed(name, float(np.median(rates)), (min(rates), max(rates)), *limits.get(name, (None, None)))
         for name, rates in seen.items()
     ]
 
 
-def _ways(gpt: GPT) -> dict[str, Callable[[], int]]:
+def _ways(gpt: GPT, load: Workload) -> dict[str, Callable[[], int]]:
     """Names and runs; each run returns how many tokens it made or read."""
-    context = gpt.backend.context
-    start, new = min(PROMPT, context // 4), min(NEW_TOKENS, context - context // 4)
-    texts = np.random.default_rng(0).integers(0, gpt.config.vocab_size, (BATCH_SIZE, context - 1)).tolist()
 
     def generate(count: int) -> int:
         made = gpt.generate(
-            [text[:start] for text in texts[:count]],
-            max_new_tokens=new, temperature=0, ignore_eot=True, speculate="off",
-        )  # fmt: skip
+            load.prompts(count), max_new_tokens=load.new, temperature=0, ignore_eot=True, speculate="off"
+        )
         return sum(len(each.tokens) for each in made)
 
     def read() -> int:
-        gpt.next_ids(texts[0], k=1)
-        return len(texts[0])
+        gpt.next_ids(load.texts[0], k=1)
+        return len(load.texts[0])
 
-    one, batch, prompt = _names(gpt)
+    one, batch, prompt = load.names
     return {one: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
 
 
-def _names(gpt: GPT) -> tuple[str, str, str]:
-    return (
-        "one text",
-        f"{BATCH_SIZE} texts at once",
-        f"reading a prompt of {gpt.backend.context - 1:,} tokens",
-    )
-
-
-def _transformers_ways(gpt: GPT) -> dict[str, Callable[[], int]]:
-    """The same for transformers, with the same weights in float32."""
-    if find_spec("transformers") is None or find_spec("torch") is None:
-        raise UserError("comparing with transformers needs it: pip install transformers torch")
-    import torch
-    from transformers import GPT2LMHeadModel
-
-    from glassgpt.weights import load_checkpoint, save_checkpoint
-
-    with tempfile.TemporaryDirectory() as folder:
-        save_checkpoint(load_checkpoint(gpt.name), Path(folder) / "model", "hf", "float32")
-        model: Any = GPT2LMHeadModel.from_pretrained(Path(folder) / "model")  # in evaluation mode
-    context = gpt.backend.context
-    start, new = min(PROMPT, context // 4), min(NEW_TOKENS, context - context // 4)
-    texts = torch.randint(0, gpt.config.vocab_size, (BATCH_SIZE, context - 1))
-
-    def generate(count: int) -> int:
-        ids = texts[:count, :start]
-        made = model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=new,
-            max_new_tokens=new, pad_token_id=0,
-        )  # fmt: skip
-        return int(made[:, start:].numel())
-
-    def read() -> int:
-        with torch.inference_mode():
-            model(texts[:1])
-        return int(texts.shape[1])
-
-    one, batch, prompt = (f"transformers: {name}" for name in _names(gpt))
-    return {one: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
-
-
-def machine_limits(gpt: GPT) -> dict[str, tuple[float, str]]:
+def machine_limits(gpt: GPT, load: Workload) -> dict[str, tuple[float, str]]:
     """Tokens per second that this machine allows at most, and by what it is limited. Nothing on a GPU."""
     config, backend = gpt.config, gpt.backend
     dtype = str(getattr(backend, "dtype", "")).removeprefix("torch.")
     if dtype not in MATRIX_BYTES or not str(getattr(backend, "device", "cpu")).startswith("cpu"):
         return {}
-    head, cache = (
-        config.vocab_size * config.n_embd,
-        4 * config.n_layer * config.n_embd,
-    )  # cache: each position
+    one, batch, prompt = load.names
+    head = config.vocab_size * config.n_embd
+    cache = 4 * config.n_layer * config.n_embd  # operations for each position that is looked at
     products = config.n_parameters - config.n_positions * config.n_embd  # of positions, one row is added
     weights: Any = getattr(backend, "weights", None)
     if not hasattr(weights, "machine_limits"):  # torch computes with floats, whose peak is not measured
-        return {"one text": (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
+        return {one: (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
     bandwidth, peak = weights.machine_limits()
     by_memory = bandwidth / weights.n_bytes
-    one, batch, prompt = _names(gpt)
     limits = {one: (by_memory, "memory")}
     if dtype in ("int8", "int4"):
-        context, start = backend.context, min(PROMPT, backend.context // 4)
-        writing = 2 * products + cache * (start + min(NEW_TOKENS, context - context // 4) / 2)
-        reading = 2 * (products - head) + cache * context / 2  # the head only for the last token
+        writing = 2 * products + cache * (load.start + load.new / 2)
+        reading = 2 * (products - head) + cache * backend.context / 2  # the head only for the last token
         limits[batch] = _nearer(BATCH_SIZE * by_memory, peak / writing)
-        limits[prompt] = _nearer((context - 1) * by_memory, peak / reading)
+        limits[prompt] = _nearer(len(load.texts[0]) * by_memory, peak / reading)
     return limits
 
 

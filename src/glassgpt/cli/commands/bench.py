@@ -26,6 +26,9 @@ def command(
     transformers: Annotated[
         bool, flag("also measure transformers with the same weights in float32, in turns", default="")
     ] = False,
+    llama_cpp: Annotated[
+        bool, flag("also measure llama.cpp with the same weights in Q8_0, in turns", default="")
+    ] = False,
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
     """Measure tokens per second: one text, 16 texts at once, a prompt as long as the context. On a CPU the
@@ -34,7 +37,8 @@ def command(
     from glassgpt.evaluate.speed import measure_speed
 
     gpt = load(model, device, dtype)
-    found = measure_speed(gpt, with_transformers=transformers, progress=terminal.progress)
+    peers = [name for name, on in (("transformers", transformers), ("llama.cpp", llama_cpp)) if on]
+    found = measure_speed(gpt, peers=peers, progress=terminal.progress)
     backend = type(gpt.backend).__name__.removesuffix("Backend").lower()
     precision = str(getattr(gpt.backend, "dtype", "")).removeprefix("torch.")
     if json:

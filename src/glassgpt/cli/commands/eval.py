@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from glassgpt.backend import check_can_continue
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
@@ -163,6 +164,7 @@ class ModelEvaluation:
 
         self.name = name
         self.gpt: GPT = load(name, settings.device, settings.dtype, batch_size=256)
+        check_can_continue(self.gpt.config)
         tokenizer = self.gpt.tokenizer
         if tokenizer is None:
             raise UserError(f"{name} has no tokenizer. Put its tokenizer.json beside the weights.")
