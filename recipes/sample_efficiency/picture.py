@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -37,11 +38,10 @@ def points(rows: list[dict[str, float]], key: str) -> dict[bool, list[Point]]:
     return found
 
 
-def draw(curves: dict[bool, list[Point]], title: str, chance: float | None) -> str:
+def draw(curves: dict[bool, list[Point]], title: str, low: float) -> str:
+    """A line for each kind of start, from `low` (what chance reaches) to the next multiple of ten."""
     tops = [mean + spread for line in curves.values() for _, mean, spread in line]
-    lows = [mean - spread for line in curves.values() for _, mean, spread in line]
-    low = min(lows) if chance is None else min(chance, *lows)
-    high = max(tops) + 0.05 * (max(tops) - low)
+    high = max(round(low) + 10, 10 * math.ceil(max(tops) / 10))
     fractions = sorted({fraction for line in curves.values() for fraction, _, _ in line})
 
     def place(fraction: float, value: float) -> tuple[float, float]:
@@ -49,12 +49,9 @@ def draw(curves: dict[bool, list[Point]], title: str, chance: float | None) -> s
         return round(x, 1), round(TOP + HEIGHT * (high - value) / (high - low), 1)
 
     parts = [f'<text x="8" y="18">{title}</text>']
-    for i in range(5):
-        value = low + (high - low) * i / 4
+    for value in range(round(low), high + 1, 10):
         y = place(fractions[0], value)[1]
-        parts.append(
-            f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{value:.1f}</text>'
-        )
+        parts.append(f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{value}</text>')
     for fraction in fractions:
         parts.append(
             f'<text x="{place(fraction, low)[0] - 14}" y="{TOP + HEIGHT + 20}">{100 * fraction:g} %</text>'
@@ -70,7 +67,7 @@ def draw(curves: dict[bool, list[Point]], title: str, chance: float | None) -> s
                 f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>'
                 f'<path stroke="{colour}" d="M{x - 5} {top}h10M{x} {top}V{bottom}M{x - 5} {bottom}h10"/>'
             )
-        x, y = LEFT + WIDTH - 170, TOP + HEIGHT - 40 + 20 * scratch
+        x, y = LEFT + 12, TOP + 16 + 20 * scratch  # more data never hurts much, so this corner is free
         parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/><text x="{x + 10}" y="{y + 4}">')
         parts.append(f"{NAMES[scratch]}</text>")
     size = f'viewBox="0 0 {LEFT + WIDTH + 20} {TOP + HEIGHT + 32}"'
@@ -94,15 +91,18 @@ def main() -> None:
     for row in emails:
         texts = (given.run / str(row["file"])).read_text("utf-8").splitlines()
         row["rougeL"] = rouge(texts, references[: len(texts)], ("rougeL",))["rougeL"]
-    for name, rows, key, title, chance in (
+    for name, rows, key, title, low in (
         ("classification", labelled, "accuracy", "SST-2 dev accuracy (%) over the share of the data", 50.0),
-        ("summarisation", emails, "rougeL", "email subjects, ROUGE-L over the share of the data", None),
+        ("summarisation", emails, "rougeL", "email subjects, ROUGE-L over the share of the data", 0.0),
     ):  # fmt: skip
         if not rows:
             continue
         curves = points(rows, key)
-        (given.out / f"{name}.svg").write_text(draw(curves, title, chance), "utf-8")
-        results[name] = {NAMES[scratch]: line for scratch, line in curves.items()}
+        (given.out / f"{name}.svg").write_text(draw(curves, title, low), "utf-8")
+        results[name] = {
+            NAMES[scratch]: [(f, round(mean, 2), round(spread, 2)) for f, mean, spread in line]
+            for scratch, line in curves.items()
+        }
         for scratch, line in curves.items():
             shown = ", ".join(f"{100 * f:g} %: {mean:.1f} ± {spread:.1f}" for f, mean, spread in line)
             print(f"{name}, {NAMES[scratch]}: {shown}")

@@ -59,7 +59,7 @@ def make_pairs(source: str, article: tuple[str, str]) -> list[tuple[str, str, st
 
 
 @pytest.mark.slow
-def test_translation(run: Script, tmp_path: Path) -> None:
+def test_translation(run: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, out = tmp_path / "data", tmp_path / "prepared"
     pairs = make_pairs("tatoeba", ("The", "Le"))[:200] + make_pairs("multi30k", ("A", "Un"))[:100]
     compress(data / "en-fr.train.tsv.xz", ["\t".join(row) for row in pairs])
@@ -105,9 +105,22 @@ def test_translation(run: Script, tmp_path: Path) -> None:
     assert "tok:13a" in scores["to-fr.greedy"]["bleu_signature"]
     losses = [json.loads(line)["val_loss"] for line in (tmp_path / "ed/log.jsonl").read_text().splitlines()]
     assert losses[-1] < losses[0]
-    gpt = glassgpt.load(tmp_path / "en-fr/model")
+    (tmp_path / "card.md").write_text("# A card\n")
+    packed = tmp_path / "packed"
+    run("translation/pack.py", tmp_path / "en-fr/model", "-o", packed, "--card", tmp_path / "card.md")
+    assert {file.name for file in packed.iterdir()} >= {"MODEL_CARD.md", "tokenizer.json", "task.toml"}
+    gpt = glassgpt.load(packed)
     assert gpt.task is not None
     assert isinstance(gpt.translate(held_out[0], to="fr", max_new_tokens=3), str)
+    capsys.readouterr()
+    unseen = ("--sentences", RECIPES / "translation" / "everyday-unseen.tsv")
+    for more in ((), unseen):
+        run("translation/everyday.py", packed, "--beams", 1, *more)
+        assert capsys.readouterr().out.count("\n| ") == 1 + 40
+    curve, log = tmp_path / "curve.svg", tmp_path / "two.jsonl"
+    log.write_text((tmp_path / "ed/log.jsonl").read_text() + (tmp_path / "b/log.jsonl").read_text())
+    run("task_curves.py", curve, "loss & time", f"a,b={log}", f"c={tmp_path / 'en-fr/log.jsonl'}")
+    assert curve.read_text("utf-8").count('class="line"') == 3
 
 
 def test_nothing_near_a_held_out_sentence_is_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +160,9 @@ def test_summarisation_and_sample_efficiency(run: Script, base: Path, tmp_path: 
         "beam4 (1)", "greedy (3)", "zero-shot (3)", "lead-3", "lead-1", "random-3", "best sentence"
     ]  # fmt: skip
     assert scores["best sentence"]["rougeL"] == 100  # the summary is one of the text's sentences
+    test = out / "wiki.test.jsonl"
+    run("summarisation/summarize.py", tmp_path / "wiki/adapter", test, "--out", tmp_path / "w", "--limit", 2)
+    assert (tmp_path / "w/wiki.greedy.txt").read_text().count("\n") == 2
     gpt = glassgpt.load(tmp_path / "wiki/adapter")
     assert gpt.task is not None
     assert gpt.task.name == "summarize"
@@ -154,6 +170,10 @@ def test_summarisation_and_sample_efficiency(run: Script, base: Path, tmp_path: 
     run("sample_efficiency/run.py", out, "summarisation", "--out", tmp_path / "e", "--texts", 2, *few)
     results = [json.loads(line) for line in (tmp_path / "e/summarisation.jsonl").read_text().splitlines()]
     assert [row["scratch"] for row in results] == [False, True]
+    run("sample_efficiency/picture.py", tmp_path / "e", out / "aeslc.test.jsonl", "-o", tmp_path / "e")
+    drawn = json.loads((tmp_path / "e/results.json").read_text())["summarisation"]
+    assert list(drawn) == ["pre-trained, then tuned", "from scratch"]
+    assert "from scratch" in (tmp_path / "e/summarisation.svg").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
 from tests.tasks.conftest import PAIRS, Lines, make_model
 
+pytestmark = pytest.mark.usefixtures("no_trial")
+
 SHORT = """
 tokens = ["<to-fr>"]
 source = "en"
@@ -25,13 +27,6 @@ target = "fr"
 format = "{source}<to-fr>{target}<|endoftext|>"
 max_target_tokens = 30
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How quick this machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture

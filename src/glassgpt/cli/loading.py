@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 # The options of every command that runs a model.
 Model = Annotated[str, flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "MODEL")]
 Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best available")]
-Dtype = Annotated[str | None, flag("float32, bfloat16, float16", "NAME", default="depends on the device")]
+Dtype = Annotated[
+    str | None,
+    flag("float32, bfloat16, float16; on a CPU also int8, int4", "NAME", default="depends on the device"),
+]
 
 # Multiply-adds per step below which a second CPU thread costs more in synchronization than it saves, and
 # ruins the speed when another program wants that core (measured on two busy cores: 337 tokens/s became 30).

@@ -31,7 +31,7 @@ def make_problems() -> Problems:
     return Problems(lambda line: terminal.note(f"note: {line}"))
 
 
-def read_inputs(text: str | None, file: str | None, command: str, problems: Problems) -> Iterator[Record]:
+def read_inputs(text: str | None, file: str | None, command: str) -> Iterator[Record]:
     """The records of a command: a typed text, the lines of stdin (for `-`), or those of a file.
 
     What is wrong with the arguments is an error now, before a model is loaded.
@@ -40,7 +40,7 @@ def read_inputs(text: str | None, file: str | None, command: str, problems: Prob
         if text is not None:
             raise UserError(f"TEXT and --file {file} are both given. Leave one of them out.")
         check_file(file)
-        return read_records(Path(file), problems)
+        return read_records(Path(file))
     if text is None and not sys.stdin.isatty():
         text = "-"
     if text == "-":
@@ -75,8 +75,7 @@ def read_whole(name: str) -> str:
     """A text file, or stdin, as one text."""
     if name == "-":
         return read_stdin()
-    problems = Problems()
-    return "\n".join(record.values[TEXT_FIELD] for record in read_records(Path(name), problems))
+    return "\n".join(record.values[TEXT_FIELD] for record in read_records(Path(name)))
 
 
 def in_batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
@@ -95,13 +94,12 @@ def print_line(text: str) -> None:
 
 def finish(problems: Problems, records: int) -> int:
     """Print the count of problems; the exit code: an error only if no record could be used."""
-    total = records + problems.unread
-    if total == 0:
+    if records == 0:
         raise UserError("the file has no records. Name another one.")
-    summary = problems.summary(total)
-    if summary is not None and total > 1:
+    summary = problems.summary(records)
+    if summary is not None and records > 1:
         terminal.note(f"note: {summary}")
-    return 2 if total and problems.skipped >= total else 0
+    return 2 if problems.skipped >= records else 0
 
 
 def note_all(notes: Sequence[str]) -> None:

@@ -230,7 +230,7 @@ _MESSAGES = (
     (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number"),
     (r"could not convert string to float: (.*)", r"\1 is not a number"),
     (r"Exceeds the limit .* has (\d+) digits.*", r"a number of \1 digits is too large"),
-    (r"^Unrecognized options: (?=-)", "unknown option "),
+    (r"^Unrecognized options: (-[^,=\s]*).*", r"unknown option \1"),  # not the words behind it
     (r"^Unrecognized options: (.*)", r"unexpected argument \1 (quote text that contains spaces)"),
     (r"^Missing value for argument '(.*)'\. Expected 1 values\.$", r"\1 needs a value."),
 )

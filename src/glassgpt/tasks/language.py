@@ -35,11 +35,17 @@ def why_not(text: str, expected: str) -> str | None:
     latin = sum(char < "\u0250" for char in letters)
     if letters and latin < len(letters) / 2:
         return f"is not written in Latin letters, and {NAMES.get(expected, expected)} was expected"
+    other = other_language(text, expected)
+    if other is not None:
+        return f"looks like {NAMES[other]}, and {NAMES[expected]} was expected"
+    return None
+
+
+def other_language(text: str, expected: str) -> str | None:
+    """The language whose function words a text has, if that is clearly not the expected one."""
     found = _WORD.findall(text.lower())
     counts = {code: sum(word in words for word in found) for code, words in _WORDS.items()}
     if expected not in counts:
         return None
     best = max(counts, key=counts.__getitem__)
-    if counts[best] >= counts[expected] + MARGIN:
-        return f"looks like {NAMES[best]}, and {NAMES[expected]} was expected"
-    return None
+    return best if counts[best] >= counts[expected] + MARGIN else None

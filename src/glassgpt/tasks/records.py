@@ -31,7 +31,7 @@ class Problems:
 
     report: Callable[[str], None] = lambda line: None
     skipped: int = 0
-    unread: int = 0  # of those skipped, so many never became a record
+    last: str = ""  # why the last record was skipped
     noted: int = 0
     file: str = ""  # that is being read, where there are several
     kinds: Counter[str] = field(default_factory=Counter)
@@ -39,17 +39,13 @@ class Problems:
     def skip(self, number: int, problem: str, kind: str) -> None:
         """A record that cannot be used."""
         self.skipped += 1
+        self.last = problem
         self._add(f"record {number}: {problem}; skipped", kind)
 
     def note(self, number: int, remark: str, kind: str) -> None:
         """A record that is used, but not as a user may expect."""
         self.noted += 1
         self._add(f"record {number}: {remark}", kind)
-
-    def skip_line(self, number: int, problem: str, kind: str) -> None:
-        """A line that is not a record at all."""
-        self.unread += 1
-        self.skip(number, problem, kind)
 
     def _add(self, line: str, kind: str) -> None:
         self.kinds[kind] += 1
@@ -68,9 +64,13 @@ class Problems:
 class Record:
     number: int  # from 1, as a person counts them
     values: dict[str, Any]
+    problem: tuple[str, str] | None = None  # of a line that could not be read: what is wrong, its kind
 
     def text(self, name: str, problems: Problems) -> str | None:
         """The text of a field; None, and a problem, if it is missing, empty or not a text."""
+        if self.problem is not None:
+            problems.skip(self.number, *self.problem)
+            return None
         if name not in self.values:
             held = ", ".join(map(repr, list(self.values)[:5])) if self.values else "nothing"
             problems.skip(self.number, f"has no field {name!r} (it has {held})", "without a field")
@@ -90,8 +90,9 @@ class Record:
         return value.strip()
 
 
-def read_records(file: str | Path, problems: Problems) -> Iterator[Record]:
-    """The records of a file. A line that cannot be read is a problem; a file that cannot be is an error."""
+def read_records(file: str | Path) -> Iterator[Record]:
+    """The records of a file. A line that cannot be read is a record with a problem, so that every record has
+    its place in the output; a file that cannot be read is an error."""
     path = Path(file).expanduser()
     if path.is_dir():
         raise SettingError(f"{path} is a folder. Name a .jsonl, .tsv, .csv or text file.")
@@ -106,9 +107,9 @@ def read_records(file: str | Path, problems: Problems) -> Iterator[Record]:
         raise FileFormatError(f"{path}, line {line} is not UTF-8. Convert it: iconv -t UTF-8") from None
     kind = kind_of(path)
     if kind in (".jsonl", ".ndjson"):
-        yield from read_json_lines(text, problems)
+        yield from read_json_lines(text)
     elif kind in TABLES:
-        yield from read_table(text, TABLES[kind], path, problems)
+        yield from read_table(text, TABLES[kind], path)
     else:
         yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(split_lines(text), start=1))
 
@@ -128,24 +129,24 @@ def kind_of(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def read_json_lines(text: str, problems: Problems) -> Iterator[Record]:
+def read_json_lines(text: str) -> Iterator[Record]:
     for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):
-            problems.skip_line(number, f"is not JSON: {short_repr(line)}", "not JSON")
+            yield Record(number, {}, (f"is not JSON: {short_repr(line)}", "not JSON"))
             continue
         if isinstance(values, str):
             values = {TEXT_FIELD: values}
         if not isinstance(values, dict):
-            problems.skip_line(number, f"is {short_repr(values)}, not a JSON object", "not an object")
+            yield Record(number, {}, (f"is {short_repr(values)}, not a JSON object", "not an object"))
             continue
         yield Record(number, values)
 
 
-def read_table(text: str, delimiter: str, path: Path, problems: Problems) -> Iterator[Record]:
+def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:
     """The rows below a head line. Empty lines are none."""
     rows = read_rows(text, delimiter)
     names = next(rows, [])
@@ -155,10 +156,10 @@ def read_table(text: str, delimiter: str, path: Path, problems: Problems) -> Ite
         )
     for number, row in enumerate(rows, start=1):
         if isinstance(row, csv.Error):
-            problems.skip_line(number, f"is not a row of a table ({row})", "not a row")
+            yield Record(number, {}, (f"is not a row of a table ({row})", "not a row"))
         elif row and len(row) != len(names):
             problem = f"has {len(row)} columns, not the {len(names)} of the head line"
-            problems.skip_line(number, problem, "with other columns")
+            yield Record(number, {}, (problem, "with other columns"))
         elif row:
             yield Record(number, dict(zip(names, row, strict=True)))
 

@@ -14,7 +14,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.encode import Prompt
 from glassgpt.tasks.generate import Output, make_encoder, run_task, stream_task
-from glassgpt.tasks.language import why_not
+from glassgpt.tasks.language import other_language, why_not
 from glassgpt.tasks.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ def plan(text: str, sentences: bool = True) -> list[list[str]]:
 def remarks(task: Task, text: str, to: str, seen: Sequence[Output] | Sequence[Prompt]) -> list[str]:
     """What a reader should know about a translation."""
     found = []
-    wrong = why_not(text, task.direction(to).source)
+    expected = task.direction(to).source
+    wrong = why_not(text, expected)
     if wrong is not None:
-        found.append(f"the text {wrong}")
+        hint = f" (--to {expected} translates it)" if other_language(text, expected) == to else ""
+        found.append(f"the text {wrong}{hint}")
     for one in seen:
         if one.was_cut:
             found.append(

@@ -57,7 +57,7 @@ def command(
 
     problems = make_problems()
     names = None if labels is None else [name.strip() for name in labels.split(",") if name.strip()]
-    records = read_inputs(text, file, "classify", problems)
+    records = read_inputs(text, file, "classify")
     gpt = load(model, device, dtype)
     task = classification_task(gpt, names, None if format is None else format.replace("\\n", "\n"))
     count = right = labelled = 0
@@ -68,7 +68,7 @@ def command(
         for record, result in zip(some, results, strict=True):
             print_result(record, result, json)
             gold = gold_label(task, record, problems)
-            if gold is not None and result is not None:
+            if gold is not None and not isinstance(result, str):
                 labelled += 1
                 right += result.label == gold
     if labelled:
@@ -76,15 +76,16 @@ def command(
     return finish(problems, count)
 
 
-def classify_records(gpt: GPT, task: Task, records: list[Record], problems: Problems) -> list[Label | None]:
+def classify_records(gpt: GPT, task: Task, records: list[Record], problems: Problems) -> list[Label | str]:
+    """The label of each record, or what is wrong with it."""
     from glassgpt.tasks.classify import classify_task
 
-    fields = (task.direction().source, TEXT_FIELD, "source")
-    sources = [source_of(record, fields, problems) for record in records]
-    made = iter(classify_task(gpt, task, [source for source in sources if source is not None]))
-    results = [None if source is None else next(made) for source in sources]
+    fields = (task.direction().source, TEXT_FIELD, "source", "sentence")
+    found = [(source_of(record, fields, problems), problems.last) for record in records]
+    made = iter(classify_task(gpt, task, [source for source, _ in found if source is not None]))
+    results = [problem if source is None else next(made) for source, problem in found]
     for record, result in zip(records, results, strict=True):
-        if result is not None and result.was_cut:
+        if not isinstance(result, str) and result.was_cut:
             remark = f"{result.source_tokens:,} tokens are too many: the model saw {result.kept_tokens:,}"
             problems.note(record.number, remark, "cut")
     return results
@@ -103,13 +104,14 @@ def gold_label(task: Task, record: Record, problems: Problems) -> str | None:
     return str(value)
 
 
-def print_result(record: Record, result: Label | None, json: bool) -> None:
-    if json and result is None:
-        print_json({"record": record.number, "error": "there is no text to classify"})
-    elif json and result is not None:
+def print_result(record: Record, result: Label | str, json: bool) -> None:
+    if isinstance(result, str):
+        if json:
+            print_json({"record": record.number, "error": result})
+        else:
+            print(flush=True)
+    elif json:
         shares = {name: round(share, 4) for name, share in result.probabilities.items()}
         print_json({"record": record.number, "label": result.label, "probabilities": shares})
-    elif result is None:
-        print(flush=True)
     else:
         print(f"{result.label} {result.probabilities[result.label]:.3f}", flush=True)

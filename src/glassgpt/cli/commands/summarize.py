@@ -82,7 +82,7 @@ def command(
         count += 1
         if text is None:
             if json:
-                print_json({"file": name, "record": number, "error": "there is no text to summarize"})
+                print_json({"file": name, "record": number, "error": problems.last})
             continue
         if len(files) > 1 and not json:
             print(terminal.dim(f"--- {name} ---"))
@@ -106,7 +106,7 @@ def read_texts(
             yield name, 1, text.strip() if text.strip() else None
             continue
         problems.file = name if len(files) > 1 else ""
-        for record in read_records(Path(name), problems):
+        for record in read_records(Path(name)):
             fields = (task.direction().source, TEXT_FIELD, "document", "source")
             yield name, record.number, source_of(record, fields, problems)
 

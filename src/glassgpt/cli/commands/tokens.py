@@ -90,10 +90,9 @@ def colour_tokens(pieces: Sequence[str]) -> Text:
     from rich.text import Text
 
     line = Text()
+    coloured = terminal.supports_color(sys.stdout)  # then a space is seen by its colour
     for n, piece in enumerate(pieces):
-        displayed = (
-            piece.replace("␣", " ") if terminal.supports_color(sys.stdout) else piece
-        )  # seen by its colour
+        displayed = piece.replace("␣", " ") if coloured else piece
         line.append(displayed, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 

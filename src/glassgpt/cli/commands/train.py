@@ -183,7 +183,10 @@ class TerminalReporter(Reporter):
 
 def describe_end(run: Run) -> str:
     """How the run ended, and what to do next."""
-    use = f"glassgpt generate --model {run.path}"
+    from glassgpt.config import Config
+
+    command = "generate" if Config.load(run.path).is_causal else 'fill "Once ___ a time"'
+    use = f"glassgpt {command} --model {run.path}"
     if not run.finished:
         return f"stopped and saved; continue with --resume, or use it: {use}"
     if run.steps_done:

@@ -52,7 +52,7 @@ def command(
     from glassgpt.tasks.translate import translation_task
 
     problems = make_problems()
-    records = read_inputs(text, file, "translate --to fr", problems)
+    records = read_inputs(text, file, "translate --to fr")
     model = default_model("en-fr", "recipes/translation") if model is None else model
     gpt = load(model, device, dtype, 1 if beams is None else beams)
     task = translation_task(gpt, to)
@@ -115,7 +115,7 @@ def translate_records(
             continue
         source = source_of(record, (task.direction(into).source, TEXT_FIELD, "source"), problems)
         if source is None:
-            results[record.number] = {"record": record.number, "error": "there is no text to translate"}
+            results[record.number] = {"record": record.number, "error": problems.last}
             continue
         wanted.setdefault(into, []).append((record.number, source))
     for into, items in wanted.items():
