@@ -18,11 +18,13 @@ from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs, place_events
 from glassgpt.music.codec import Player
 from glassgpt.music.generate import (
+    MAX_RESTS,
     InterruptedTakes,
     PlayRule,
     accompany,
     continue_primer,
     cut_primer,
+    drop_rests,
     sample,
 )
 from glassgpt.music.sampling import Sampling
@@ -215,3 +217,17 @@ def test_arcs_are_the_attention_of_a_query(gpt: GPT) -> None:
         attention_arcs(gpt, ARTICLE_IDS, heads=[7])
     with pytest.raises(SettingError, match="event is 99"):
         attention_arcs(gpt, ARTICLE_IDS, event=99)
+
+
+def test_rests_before_the_first_note_take_no_time() -> None:
+    tokenizer = EventTokenizer()
+    shift, note, velocity = tokenizer.encode("TIME_SHIFT_100 NOTE_ON_60 VELOCITY_9")
+    rule = PlayRule(tokenizer, Player(tokenizer.events), end=300, finish=388, at_once=True)
+    for _ in range(MAX_RESTS):
+        assert shift not in rule.changes()
+        rule.push(shift)
+    assert shift in rule.changes()  # no model rests forever
+    for id in (velocity, note, shift):
+        rule.push(id)
+    assert rule.player.now == 100
+    assert drop_rests([shift, shift, velocity, note, shift], tokenizer.events) == [velocity, note, shift]

@@ -30,13 +30,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Script:
     return call
 
 
-def write_song(path: Path, seed: int) -> None:
-    """A melody and a piano, as in POP909."""
+def write_song(path: Path, seed: int, notes: int = 60) -> None:
+    """A melody and a piano, as in POP909, with eight notes a second each."""
     rng = np.random.default_rng(seed)
     tracks = []
     for name, low in ("MELODY", 60), ("PIANO", 40):
         track = mido.MidiTrack([mido.MetaMessage("track_name", name=name)])
-        for pitch in rng.integers(low, low + 20, 60).tolist():
+        for pitch in rng.integers(low, low + 20, notes).tolist():
             track.append(mido.Message("note_on", note=pitch, velocity=80, time=20))
             track.append(mido.Message("note_off", note=pitch, time=100))
         tracks.append(track)
@@ -74,3 +74,22 @@ def test_from_an_archive_to_a_model(
     assert found["read"] + found["refused"] == 40
     run("round_trip.py", songs)
     assert json.loads(capsys.readouterr().out)["notes"] == 600
+    run("chart.py", out / "pop909-relative.json", "-o", tmp_path / "curves.svg")
+    assert "POP909" in (tmp_path / "curves.svg").read_text()
+
+    check_evaluation(run, out / "pop909-relative-int8", tmp_path)
+
+
+def check_evaluation(run: Script, model: Path, folder: Path) -> None:
+    """Its music beside that of people."""
+    for number in range(40):  # of which a tenth are held out
+        write_song(folder / "songs" / f"{number:03}.mid", number, notes=560)
+    out = folder / "evaluation"
+    run("evaluate.py", "--model", model, "--songs", folder / "songs", "--out", out, "--samples", 2)
+    result = json.loads((out / "results.json").read_text())
+    assert list(result["sets"]) == ["samples", "held-out songs", "training songs", "random notes"]
+    assert result["sets"]["training songs"]["longest copy, seconds"] > 10  # they are in what was learned
+    assert result["sets"]["random notes"]["longest copy, seconds"] < 2
+    assert all(row["primer kept"] for row in result["continuations"])
+    assert len(list(out.glob("sample-*.mid"))) == 2
+    assert (out / "sample.svg").read_text().count("<") > 100

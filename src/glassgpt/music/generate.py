@@ -7,7 +7,8 @@
 All of it is `gpt.generate` with a rule (`PlayRule`) that knows what time it is in the music: it ends the
 music exactly where asked, and keeps out events that cannot follow. A key that is struck while it sounds ends
 its former note, and none sounds longer than ten seconds: a model now and then forgets a NOTE_OFF, and the
-note would sound forever. Music from nothing begins with a note, not with the rests before many a song's.
+note would sound forever. Music from nothing begins with its first note: the rest that many a song begins with
+is the model's to write, but takes no time.
 """
 
 from __future__ import annotations
@@ -29,10 +30,18 @@ from glassgpt.music.performance import Performance
 from glassgpt.music.sampling import Sampling
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
-from glassgpt.tokenizer.events import ACCOMPANIMENT, MAX_SHIFT, MELODY, STEPS_PER_SECOND, EventTokenizer
+from glassgpt.tokenizer.events import (
+    ACCOMPANIMENT,
+    MAX_SHIFT,
+    MELODY,
+    STEPS_PER_SECOND,
+    EventTokenizer,
+    EventVocabulary,
+)
 
 MAX_SECONDS = 3600.0
 MAX_TAKES = 64
+MAX_RESTS = 30  # events before the first note
 LONGEST = 10.0  # seconds of a note: a piano's string has faded by then
 BAN, FORCE = (1.0, -math.inf), (1.0, 1e6)  # changes of a logit
 
@@ -69,9 +78,10 @@ class PlayRule:
 
     Until the time `end` the music does not end, and no TIME_SHIFT leads beyond it; then nothing but `finish`
     may follow. Before `begin` nothing happens: a primer is cut in the middle of a pause, and the model says
-    how long the pause is, given that it is not over yet. `at_once` begins with a note. With `mask`, what
-    `encode` never writes is left out: the end of a note that does not sound, VELOCITY before anything but a
-    NOTE_ON, and a pause after a pause that was not a whole second.
+    how long the pause is, given that it is not over yet. With `at_once`, time begins with the first note, and
+    rests before it take none: were they kept out, a model of songs would rest after its first note. With
+    `mask`, what `encode` never writes is left out: the end of a note that does not sound, VELOCITY before
+    anything but a NOTE_ON, and a pause after a pause that was not a whole second.
     """
 
     def __init__(
@@ -91,6 +101,7 @@ class PlayRule:
         self.events, self.player, self.end, self.finish, self.begin = events, player, end, finish, begin
         self.mask, self.advance = mask, advance
         self.waiting = at_once  # for the first note
+        self.rests = 0  # before it
         self.last = -1
         special = range(events.size, tokenizer.vocab_size)
         self.never = {id: BAN for id in special if id != finish or not may_finish}
@@ -102,9 +113,12 @@ class PlayRule:
 
     def push(self, token: int) -> None:
         if token < self.events.size:
+            self.last = token
+            if self.waiting and token in self.shifts:
+                self.rests += 1
+                return
             before = self.player.now
             self.player.push(token)
-            self.last = token
             self.waiting = self.waiting and not self.player.sounding
             self.advance(self.player.now - before)
 
@@ -114,7 +128,9 @@ class PlayRule:
             return {self.finish: FORCE}
         banned = dict(self.never)
         if self.waiting:
-            banned |= dict.fromkeys((*self.note_offs, *self.shifts), BAN)
+            banned |= dict.fromkeys(self.note_offs, BAN)
+            if self.rests >= MAX_RESTS:
+                banned |= dict.fromkeys(self.shifts, BAN)
         banned |= dict.fromkeys(self.shifts[left:], BAN)
         wait = self.begin - self.player.now
         if wait > 0:
@@ -265,10 +281,18 @@ def generate(
         notes = [*generation.notes, *([] if interrupted else unfinished(player, end))]
         performance = primer.join(fade(player.performance(), primer.cut))
         primed = primer.cut / STEPS_PER_SECOND
-        made.append(Take(performance, last / STEPS_PER_SECOND, generation.tokens, seed, primed, notes))
+        ids = drop_rests(generation.tokens, tokenizer.events) if primer.cut == 0 else generation.tokens
+        made.append(Take(performance, last / STEPS_PER_SECOND, ids, seed, primed, notes))
     if interrupted:
         raise InterruptedTakes([take for take in made if take.ids])
     return made
+
+
+def drop_rests(ids: list[int], events: EventVocabulary) -> list[int]:
+    """Without what takes no time: TIME_SHIFTs before the first note."""
+    note_ons = range(events.note_on, events.note_off)
+    first = next((place for place, id in enumerate(ids) if id in note_ons), len(ids))
+    return [id for id in ids[:first] if not events.time_shift <= id < events.velocity] + ids[first:]
 
 
 def fade(performance: Performance, begin: int = 0) -> Performance:
@@ -281,7 +305,8 @@ def fade(performance: Performance, begin: int = 0) -> Performance:
 def unfinished(player: Player, end: int) -> list[str]:
     if player.now >= end:
         return []
-    return [f"the model wrote so many events at once that the music ends after {player.now / 100:.1f} s"]
+    seconds = player.now / STEPS_PER_SECOND
+    return [f"the model wrote so many events at once that the music ends after {seconds:.1f} s"]
 
 
 def accompany(

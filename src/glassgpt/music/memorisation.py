@@ -25,7 +25,7 @@ class Copy:
     """The longest run of notes that also stands in one of the others."""
 
     notes: int
-    seconds: float
+    seconds: float  # until the next note, which is not copied: how long notes are held is not compared
     start: float  # in the performance
 
 
@@ -74,8 +74,9 @@ def longest_copy(performance: Performance, others: Iterable[Performance] | npt.N
             low, place = length, found
     if low == 0:
         return Copy(0, 0.0, 0.0)
-    start = float(performance.start[place])
-    return Copy(low + 1, float(performance.end[place : place + low + 1].max()) - start, start)
+    start, after = float(performance.start[place]), place + low + 1
+    end = performance.start[after] if after < len(performance) else performance.end[after - 1]
+    return Copy(low + 1, float(end) - start, start)
 
 
 def shared(mine: npt.NDArray[np.int64], theirs: npt.NDArray[np.int64], length: int) -> int | None:

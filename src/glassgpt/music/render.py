@@ -28,6 +28,7 @@ SOUNDFONT_FOLDERS = (
     "/usr/share/soundfonts",
     "/usr/local/share/soundfonts",
 )
+GAIN = "1.0"  # FluidSynth's own, 0.2, is for many instruments at once
 MAX_SECONDS = 3600.0  # of sound; a minute of WAV has 5 MB
 PLAYERS = (
     ("aplay", "-q"),
@@ -71,7 +72,8 @@ def render(
         if program is not None and font is not None:
             write_midi(performance, Path(folder) / "performance.mid")
             midi = str(Path(folder) / "performance.mid")
-            run([program, "-ni", "-q", "-r", str(SAMPLE_RATE), "-F", str(wav), "-T", "wav", str(font), midi])
+            options = ["-ni", "-q", "-g", GAIN, "-r", str(SAMPLE_RATE), "-F", str(wav), "-T", "wav"]
+            run([program, *options, str(font), midi])
         else:
             write_wav(synthesize(performance), wav)
         if encoder is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -30,16 +30,8 @@ CONVERTERS = (
 )
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_BOTTOM, MARGIN_TOP = 44, 16, 26, 12
 LEGEND = 14  # above the roll, if there are arcs
-COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#7a5195",
-    "#8c6d31",
-)  # Okabe and Ito's, and two
+# Okabe and Ito's, and two.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,38 @@ class Arc:
     weight: float  # 0 to 1
 
 
+@dataclass(frozen=True)
+class Axes:
+    """Where times and pitches are in the picture."""
+
+    width: int
+    height: int
+    above: int  # where the roll begins, below the legend
+    seconds: float
+    low: int
+    high: int
+
+    @property
+    def inner_width(self) -> int:
+        return self.width - MARGIN_LEFT - MARGIN_RIGHT
+
+    @property
+    def inner_height(self) -> int:
+        return self.height - self.above - MARGIN_BOTTOM
+
+    @property
+    def row(self) -> float:
+        """The height of one pitch."""
+        return self.inner_height / (self.high - self.low + 1)
+
+    def x(self, time: float) -> float:
+        return MARGIN_LEFT + time / self.seconds * self.inner_width
+
+    def y(self, pitch: float) -> float:
+        """The upper edge of a pitch."""
+        return self.above + (self.high - pitch) * self.row
+
+
 def draw_roll(
     performance: Performance,
     title: str = "piano roll",
@@ -63,72 +87,76 @@ def draw_roll(
     primer_seconds: float | None = None,
 ) -> str:
     """The piano roll as an SVG document. Notes before `primer_seconds` were given, not composed: grey."""
-    low, high = pitch_range(performance)
-    seconds = max(performance.seconds, 0.1)
     above = MARGIN_TOP + (LEGEND if arcs else 0)
-    inner_width, inner_height = width - MARGIN_LEFT - MARGIN_RIGHT, height - above - MARGIN_BOTTOM
-    row = inner_height / (high - low + 1)
-
-    def x(time: float) -> float:
-        return MARGIN_LEFT + time / seconds * inner_width
-
-    def y(pitch: float) -> float:
-        return above + (high - pitch) * row
-
+    axes = Axes(width, height, above, max(performance.seconds, 0.1), *pitch_range(performance))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="11">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        *draw_grid(axes),
+        *draw_notes(performance, primer_seconds, axes),
+        *draw_arcs(arcs, axes),
+        *draw_heads(arcs, axes),
+        "</svg>\n",
     ]
-    for pitch in range(low, high + 1):
+    return "".join(parts)
+
+
+def draw_grid(axes: Axes) -> Iterator[str]:
+    """Black keys, octaves by name, seconds."""
+    row = axes.row
+    for pitch in range(axes.low, axes.high + 1):
         if pitch % 12 in BLACK_KEYS:
-            parts.append(
-                f'<rect x="{MARGIN_LEFT}" y="{y(pitch):.1f}" width="{inner_width}" height="{row:.1f}" '
-                'fill="#f3f3f3"/>'
+            yield (
+                f'<rect x="{MARGIN_LEFT}" y="{axes.y(pitch):.1f}" width="{axes.inner_width}" '
+                f'height="{row:.1f}" fill="#f3f3f3"/>'
             )
         if pitch % 12 == 0:
-            parts.append(
-                f'<text x="{MARGIN_LEFT - 6}" y="{y(pitch) + row / 2 + 4:.1f}" text-anchor="end" fill="#555">'
-                f"{NAMES[0]}{pitch // 12 - 1}</text>"
+            yield (
+                f'<text x="{MARGIN_LEFT - 6}" y="{axes.y(pitch) + row / 2 + 4:.1f}" text-anchor="end" '
+                f'fill="#555">{NAMES[0]}{pitch // 12 - 1}</text>'
             )
-    for time in tick_times(seconds):
-        parts.append(
-            f'<line x1="{x(time):.1f}" x2="{x(time):.1f}" y1="{above}" y2="{above + inner_height}" '
-            f'stroke="#ddd"/><text x="{x(time):.1f}" y="{height - 8}" text-anchor="middle" fill="#555">'
-            f"{time:g} s</text>"
+    for time in tick_times(axes.seconds):
+        x, bottom = axes.x(time), axes.above + axes.inner_height
+        yield (
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.above}" y2="{bottom}" stroke="#ddd"/>'
+            f'<text x="{x:.1f}" y="{axes.height - 8}" text-anchor="middle" fill="#555">{time:g} s</text>'
         )
+
+
+def draw_notes(performance: Performance, primer_seconds: float | None, axes: Axes) -> Iterator[str]:
+    row = axes.row
     for start, end, pitch, velocity in zip(
         performance.start, performance.end, performance.pitch, performance.velocity, strict=True
     ):
         given = primer_seconds is not None and start < primer_seconds
-        parts.append(
-            f'<rect x="{x(start):.1f}" y="{y(pitch) + row * 0.1:.1f}" '
-            f'width="{max(1.0, x(end) - x(start)):.1f}" height="{max(1.0, row * 0.8):.1f}" '
+        yield (
+            f'<rect x="{axes.x(start):.1f}" y="{axes.y(pitch) + row * 0.1:.1f}" '
+            f'width="{max(1.0, axes.x(end) - axes.x(start)):.1f}" height="{max(1.0, row * 0.8):.1f}" '
             f'rx="{min(2.0, row / 4):.1f}" fill="{"#888" if given else "#1b6ca8"}" '
             f'fill-opacity="{0.3 + 0.7 * velocity / 127:.2f}"/>'
         )
+
+
+def draw_arcs(arcs: Sequence[Arc], axes: Axes) -> Iterator[str]:
     for arc in arcs:
-        x1, y1 = x(arc.from_seconds), y(arc.from_pitch) + row / 2
-        x2, y2 = x(arc.to_seconds), y(arc.to_pitch) + row / 2
-        peak = max(above, min(y1, y2) - 12 - abs(x1 - x2) / 6)
-        parts.append(
+        x1, y1 = axes.x(arc.from_seconds), axes.y(arc.from_pitch) + axes.row / 2
+        x2, y2 = axes.x(arc.to_seconds), axes.y(arc.to_pitch) + axes.row / 2
+        peak = max(axes.above, min(y1, y2) - 12 - abs(x1 - x2) / 6)
+        yield (
             f'<path d="M {x1:.1f} {y1:.1f} Q {(x1 + x2) / 2:.1f} {peak:.1f} {x2:.1f} {y2:.1f}" fill="none" '
             f'stroke="{COLOURS[arc.head % len(COLOURS)]}" stroke-width="{0.5 + 5 * arc.weight:.2f}" '
             f'stroke-opacity="0.75"/>'
         )
-    parts += draw_heads(arcs, x, y, row)
-    return "".join([*parts, "</svg>\n"])
 
 
-def draw_heads(
-    arcs: Sequence[Arc], x: Callable[[float], float], y: Callable[[float], float], row: float
-) -> Iterator[str]:
+def draw_heads(arcs: Sequence[Arc], axes: Axes) -> Iterator[str]:
     """A dot where the arcs begin, and which colour is which head."""
     if arcs:
         yield (
-            f'<circle cx="{x(arcs[0].from_seconds):.1f}" cy="{y(arcs[0].from_pitch) + row / 2:.1f}" r="4" '
-            'fill="#000"/>'
+            f'<circle cx="{axes.x(arcs[0].from_seconds):.1f}" '
+            f'cy="{axes.y(arcs[0].from_pitch) + axes.row / 2:.1f}" r="4" fill="#000"/>'
         )
     for place, head in enumerate(sorted({arc.head for arc in arcs})):
         left, top = MARGIN_LEFT + 70 * place, 16

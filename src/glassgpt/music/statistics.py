@@ -112,9 +112,8 @@ def beat_spectrum(performance: Performance) -> Histogram:
     """How many pairs of onsets are each lag apart (20 ms wide), at lags that make a rhythm; less its mean."""
     grid = np.zeros(int(performance.seconds * 100) + 2)
     np.add.at(grid, np.round(performance.start * 100).astype(np.int64), 1)
-    onsets = np.convolve(
-        np.minimum(grid, 1), np.hanning(7), "same"
-    )  # a chord is one onset, played not quite at once
+    # A chord is one onset, played not quite at once.
+    onsets = np.convolve(np.minimum(grid, 1), np.hanning(7), "same")
     first, last = (int(lag * 100) for lag in BEAT_LAGS)
     found = np.array(
         [onsets[lag:] @ onsets[:-lag] if lag < len(onsets) else 0.0 for lag in range(first, last, 2)]

@@ -14,10 +14,8 @@ from glassgpt.music.performance import Performance
 
 SAMPLE_RATE = 44_100
 HARMONICS = 8
-ATTACK, RELEASE = (
-    0.004,
-    0.08,
-)  # seconds: the hammer, and the time in which a damped string loses most of its sound
+ATTACK = 0.004  # seconds: the hammer
+RELEASE = 0.08  # seconds in which a damped string loses most of its sound
 TAIL = 0.3  # seconds after the last note's end
 FADED = 7.0  # lifetimes after which a string is silent: e^-7 is -60 dB
 LOUDNESS = 0.25  # of one note at full velocity, of the largest amplitude; chords add up
