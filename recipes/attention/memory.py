@@ -10,6 +10,7 @@ other memories than its own: how long a memory it can use is its effective conte
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def effective_context(losses: dict[int, float]) -> int:
 
 
 def measure(name: str, data: Path, smoke: bool, out: Path, results: dict[str, Any]) -> None:
-    rows, length, width, layers, steps = (8, 256, 32, 2, 12) if smoke else (128, 2048, 256, 6, 700)
+    rows, length, width, layers, steps = (8, 256, 32, 2, 12) if smoke else (128, 2048, 256, 6, 1500)
     batch_size = 16 if smoke else 128
     text = held_out_rows(data, rows, length)
     for trained in TRAINED[:2] if smoke else TRAINED:
@@ -42,7 +43,7 @@ def measure(name: str, data: Path, smoke: bool, out: Path, results: dict[str, An
             resid_pdrop=0.1,
         )  # fmt: skip
         settings = TrainSettings(
-            steps=steps, batch_size=batch_size, context=SEGMENT, lr=2e-3, warmup_steps=min(50, steps // 4),
+            steps=steps, batch_size=batch_size, context=SEGMENT, lr=7e-4, warmup_steps=min(50, steps // 4),
             eval_every=10**8, save_every=10**8, precision="bfloat16" if DEVICE.type == "cuda" else "float32",
         )  # fmt: skip
         model, records = train(config, data, settings)
@@ -70,11 +71,14 @@ def main() -> None:
     parser.add_argument("chars", type=Path)
     parser.add_argument("bpe", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", choices=("chars", "bpe"), help="one of the two; the other's results stay")
     parser.add_argument("--smoke", action="store_true", help="a miniature, to see that everything runs")
     arguments = parser.parse_args()
-    results: dict[str, Any] = {"chars": {}, "bpe": {}, "segment": SEGMENT}
-    measure("chars", arguments.chars, arguments.smoke, arguments.out, results)
-    measure("bpe", arguments.bpe, arguments.smoke, arguments.out, results)
+    file = arguments.out / "memory.json"
+    results: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {"segment": SEGMENT}
+    for name in ("chars", "bpe") if arguments.only is None else (arguments.only,):
+        results[name] = {}
+        measure(name, getattr(arguments, name), arguments.smoke, arguments.out, results)
 
 
 if __name__ == "__main__":

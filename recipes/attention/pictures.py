@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,23 @@ from glassgpt.train.report.chart import linear_ticks
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
-COLOURS = ("#1b6ca8", "#b3541e", "#3a8f5c", "#8b5fbf", "#c2408b", "#8a7a1f")
-STYLE = """text{font:12px system-ui,sans-serif;fill:#777}.title{font-weight:600}path{fill:none}
-.grid{stroke:#8884}.line{stroke-width:1.8}.dashed{stroke-dasharray:4 3}"""
+COLOURS = ("#2b7bc4", "#b3541e", "#3a8f5c", "#8b5fbf", "#c2408b", "#8a7a1f")
+STYLE = """text{font:12px system-ui,sans-serif;fill:#5d6675}.title{font-weight:600;fill:#1b1f27}
+path{fill:none}.grid{stroke:#d5dae2}.line{stroke-width:1.8}.dashed{stroke-dasharray:2 4}
+.error{stroke:#1b1f27;stroke-width:1.5}.back{fill:#fff}.unseen{fill:#e9ecf1}
+@media(prefers-color-scheme:dark){text{fill:#a0a9b8}.title{fill:#eceff4}.grid{stroke:#343b47}
+.error{stroke:#eceff4}.back{fill:#14171c}.unseen{fill:#262c36}}"""
+CORPORA = {"chars": "characters", "bpe": "BPE tokens"}
 Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
-def svg(width: float, height: float, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}">'
-    return f"{head}<style>{STYLE}</style>{''.join(parts)}</svg>\n"
+def svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{label}">'
+    )
+    back = '<rect class="back" width="100%" height="100%"/>'
+    return f"{head}<style>{STYLE}</style>{back}{''.join(parts)}</svg>\n"
 
 
 class Chart:
@@ -41,9 +50,10 @@ class Chart:
 
     def draw(
         self, title: str, lines: Lines, log: bool = False, marks: Sequence[float] = (), unit: str = "",
-        dashed: frozenset[str] = frozenset(),
+        dashed: Lines = MappingProxyType({}),
     ) -> list[str]:  # fmt: skip
-        """`log` is of both axes; else the horizontal one has a place for each of `marks`."""
+        """`log` is of both axes, else the horizontal one has a place for each value; `marks` are labelled.
+        `dashed` are predictions, in the colours of the lines."""
         values = [y for points in lines.values() for _, y in points]
         low, high = min(values), max(values)
         margin = 0.06 * (high - low)
@@ -63,7 +73,7 @@ class Chart:
         for tick in log_ticks(low, high) if log else linear_ticks(low, high):
             y = place(places[0], tick)[1]
             parts.append(f'<path class="grid" d="M{self.x} {y}h{self.width}"/>')
-            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{tick:g}</text>')
+            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{tick:,g}</text>')
         for tick in marks or places:
             x = place(tick, high)[0]
             bottom = self.y + self.height + 16
@@ -71,25 +81,32 @@ class Chart:
         parts.append(
             f'<text x="{self.x + self.width}" y="{self.y + self.height + 32}" text-anchor="end">{unit}</text>'
         )
-        for (name, points), colour in zip(lines.items(), COLOURS * 2, strict=False):
-            path = "L".join(f"{x} {y}" for x, y in (place(*point) for point in points))
-            style = "line dashed" if name in dashed else "line"
-            parts.append(f'<path class="{style}" stroke="{colour}" d="M{path}"/>')
-            parts += [
-                f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>'
-                for x, y in (place(*point) for point in points)
-                if len(points) < 20
-            ]
+        for points, colour in zip(lines.values(), COLOURS, strict=False):
+            at = [place(*point) for point in points]
+            parts.append(f'<path class="line" stroke="{colour}" d="{path_through(at)}"/>')
+            if len(at) < 20:
+                parts += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in at]
+        for points, colour in zip(dashed.values(), COLOURS, strict=False):
+            at = [place(*point) for point in points if point[1] >= low]
+            if at:
+                parts.append(f'<path class="line dashed" stroke="{colour}" d="{path_through(at)}"/>')
         return parts
 
 
+def path_through(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x} {y}" for x, y in points)
+
+
 def log_ticks(low: float, high: float) -> list[float]:
-    return [10.0**n for n in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    """Powers of ten, with 2 and 5 times them where these would be few."""
+    steps = (1,) if high > 50 * low else (1, 2, 5)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    return [step * 10.0**n for n in powers for step in steps if low <= step * 10.0**n <= high]
 
 
 def key(x: float, y: float, names: Sequence[str]) -> list[str]:
     parts = []
-    for row, (name, colour) in enumerate(zip(names, COLOURS * 2, strict=False)):
+    for row, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
         parts.append(f'<circle cx="{x}" cy="{y + 18 * row - 4}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{x + 10}" y="{y + 18 * row}">{name}</text>')
     return parts
@@ -149,12 +166,12 @@ def masks() -> str:
     for number, (title, seen) in enumerate(panels.items()):
         x, y = 10 + 260 * (number % 3), 28 + 220 * (number // 3)
         parts.append(f'<text class="title" x="{x}" y="{y - 8}">{title}</text>')
-        for colour, chosen in ((COLOURS[0], seen), ("#8882", ~seen)):
+        for look, chosen in ((f'style="fill:{COLOURS[0]}"', seen), ('class="unseen"', ~seen)):
             path = "".join(f"M{x + cell * j} {y + cell * i}h8v8h-8z" for i, j in np.argwhere(chosen))
-            parts.append(f'<path style="fill:{colour}" d="{path}"/>')
+            parts.append(f'<path {look} d="{path}"/>')
     parts.append('<text x="530" y="300">row: a token</text>')
     parts.append('<text x="530" y="318">blue: what its output depends on</text>')
-    return svg(740, 430, parts)
+    return svg(740, 430, "What a token sees with each attention", parts)
 
 
 # Results.
@@ -162,7 +179,7 @@ def masks() -> str:
 
 def memory(results: dict[str, Any]) -> str:
     parts = []
-    for row, (name, title) in enumerate((("chars", "characters"), ("bpe", "BPE tokens"))):
+    for row, (name, title) in enumerate(CORPORA.items()):
         runs = results[name]
         y = 40 + 300 * row
         own = {"as trained": [(int(length), run["loss"]) for length, run in runs.items()]}
@@ -184,33 +201,43 @@ def memory(results: dict[str, Any]) -> str:
             "loss by place in the segment", places, marks=marks, unit="place in the segment"
         )
         parts += key(960, y + 20, list(read))
-    return svg(1080, 610, parts)
+    return svg(1080, 610, "Loss with memories of several lengths", parts)
 
 
-def blanks(results: dict[str, Any]) -> str:
-    bars = {
+def ways_to_fill(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """What was measured of one corpus, by its name on the page."""
+    return {
         "causal: guessed from what precedes": results["causal"]["guesses"],
-        "causal: 20 guesses, rescored": results["causal"].get("rescored"),
+        "causal: 20 guesses, rescored": results["causal"]["rescored"],
         "bidirectional: all blanks at once": results["bidirectional"]["together"],
         "bidirectional: one blank at a time": results["bidirectional"]["alone"],
     }
-    parts = ['<text class="title" x="10" y="20">blanks filled with the right token</text>']
-    most = max(found["accuracy"] for found in bars.values() if found)
-    for row, (name, found) in enumerate((name, found) for name, found in bars.items() if found):
-        y, colour = 36 + 30 * row, COLOURS[0 if name.startswith("causal") else 1]
-        width = 340 * found["accuracy"] / most
-        error = 340 * found["stderr"] / most
-        parts.append(f'<text x="10" y="{y + 14}">{name}</text>')
-        parts.append(f'<rect x="230" y="{y}" width="{width:.1f}" height="20" fill="{colour}"/>')
-        parts.append(f'<path stroke="#222" d="M{230 + width - error:.1f} {y + 10}h{2 * error:.1f}"/>')
-        label = f"{found['accuracy']:.1%} ± {found['stderr']:.1%}"
-        parts.append(f'<text x="{240 + width + error:.1f}" y="{y + 14}">{label}</text>')
-    return svg(720, 170, parts)
+
+
+def blanks(results: dict[str, Any]) -> str:
+    parts = []
+    measured = [name for name in CORPORA if name in results]
+    for number, corpus in enumerate(measured):
+        top = 160 * number
+        parts.append(
+            f'<text class="title" x="10" y="{top + 20}">{CORPORA[corpus]}: blanks filled rightly</text>'
+        )
+        for row, (name, found) in enumerate(ways_to_fill(results[corpus]).items()):
+            y, colour = top + 36 + 30 * row, COLOURS[0 if name.startswith("causal") else 1]
+            width, error = 360 * found["accuracy"], 360 * found["stderr"]
+            parts.append(f'<text x="10" y="{y + 14}">{name}</text>')
+            parts.append(f'<rect x="240" y="{y}" width="{width:.1f}" height="20" fill="{colour}"/>')
+            parts.append(f'<path class="error" d="M{240 + width - error:.1f} {y + 10}h{2 * error:.1f}"/>')
+            label = f"{found['accuracy']:.1%} ± {found['stderr']:.1%}"
+            parts.append(f'<text x="{250 + width + error:.1f}" y="{y + 14}">{label}</text>')
+    return svg(720, 160 * len(measured), "Blanks filled rightly", parts)
+
+
+KINDS = {"causal": "full", "local": "local", "compressed": "compressed"}
 
 
 def long(results: dict[str, Any]) -> str:
     parts = []
-    kinds = ("causal", "local", "compressed")
     panels = (
         ("fused", "attention_ms", "one attention, fused: ms"),
         ("math", "attention_ms", "one attention, every score held: ms"),
@@ -220,14 +247,37 @@ def long(results: dict[str, Any]) -> str:
         ("math", "model_mib", "five blocks, every score held: MiB"),
     )
     for number, (backend, quantity, title) in enumerate(panels):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for kind in kinds:
-            found = results[backend][kind]
-            lines[kind] = [(int(T), max(1e-3, values[quantity])) for T, values in found.items()]
+        measured = results[backend]
+        lines = {kind: points(measured[kind], quantity) for kind in KINDS}
+        one = backend == "math" and quantity.startswith("attention")  # what the prediction is of
+        dashed = {kind: predict(measured, kind, quantity) for kind in KINDS} if one else {}
         x, y = 60 + 330 * (number % 3), 40 + 300 * (number // 3)
-        parts += Chart(x, y, 250).draw(title, lines, log=True, unit="tokens")
-    parts += key(80, 60, kinds)
-    return svg(1020, 610, parts)
+        lengths = sorted(x for x, _ in lines["causal"])
+        marks = [*lengths[:-2:2], lengths[-1]] if len(lengths) > 2 else lengths
+        parts += Chart(x, y, 250).draw(title, lines, log=True, unit="tokens", dashed=dashed, marks=marks)
+    parts += key(1010, 60, list(KINDS.values()))
+    parts.append('<text x="1006" y="130">dashed:</text><text x="1006" y="148">predicted</text>')
+    return svg(1110, 610, "Time and memory of full, local and compressed attention", parts)
+
+
+def points(measured: dict[str, Any], quantity: str) -> list[tuple[float, float]]:
+    return [(int(T), max(1e-3, values[quantity])) for T, values in measured.items()]
+
+
+def predict(measured: dict[str, Any], kind: str, quantity: str) -> list[tuple[float, float]]:
+    """In proportion to the number of scores, from what full attention of the longest text took."""
+    full = list(measured["causal"].values())[-1]
+    each = full[quantity] / full["predicted_scores"]
+    return [(int(T), each * values["predicted_scores"]) for T, values in measured[kind].items()]
+
+
+def exponent(measured: dict[str, Any], quantity: str) -> float:
+    """n of T^n: the slope between the longest text and the first at least a third as long."""
+    lengths = [int(T) for T in measured]
+    last = lengths[-1]
+    first = next(T for T in lengths if last / T <= 3)
+    there, here = (measured[str(T)][quantity] for T in (first, last))
+    return math.log(max(here, 1e-3) / max(there, 1e-3)) / math.log(last / first)
 
 
 # The tables of the page.
@@ -241,7 +291,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def memory_table(results: dict[str, Any]) -> str:
     lengths = list(results["chars"])
     rows = []
-    for name, title in {"chars": "characters", "bpe": "BPE tokens"}.items():
+    for name, title in CORPORA.items():
         runs = [results[name][length] for length in lengths]
         rows.append([f"{title}: loss", *(f"{run['loss']:.3f}" for run in runs)])
         rows.append([f"{title}: effective memory", *(str(run["effective_context"]) for run in runs)])
@@ -260,46 +310,50 @@ def share(part: float, whole: float) -> str:
 
 
 def long_table(results: dict[str, Any]) -> str:
-    longest = list(results["fused"]["causal"])[-1]
-    full = {backend: results[backend]["causal"][longest] for backend in ("fused", "math")}
-    names = {"causal": "full", "local": f"local, blocks of {results['block']}", "compressed": "compressed"}
-    rows = []
-    for kind, name in names.items():
-        fused, held = (results[backend][kind][longest] for backend in ("fused", "math"))
-        row = [name, share(fused["predicted_scores"], full["fused"]["predicted_scores"])]
-        for found, backend, quantity, unit in (
-            (fused, "fused", "attention_ms", "ms"),
-            (held, "math", "attention_ms", "ms"),
-            (held, "math", "attention_mib", "MiB"),
-        ):
-            row.append(f"{found[quantity]:,.1f} {unit}, {share(found[quantity], full[backend][quantity])}")
-        rows.append(row)
-    head = ["one attention", "predicted scores", "fused", "every score held", "memory, every score held"]
+    lengths = [int(T) for T in results["fused"]["causal"]]
+    longest = str(lengths[-1])
+    first = next(T for T in lengths if lengths[-1] / T <= 3)
+    formulas = {"causal": "T²/2", "local": f"{results['block']} T/2", "compressed": "T²/6"}
+    ratios, slopes = [], []
+    for kind, name in KINDS.items():
+        row, slope = [f"{name}, {formulas[kind]}"], [name, "1" if kind == "local" else "2"]
+        for backend, quantity, unit in (
+            ("math", "predicted_scores", ""), ("math", "attention_mib", "MiB"),
+            ("math", "attention_ms", "ms"), ("fused", "attention_ms", "ms"),
+        ):  # fmt: skip
+            here, full = (results[backend][k][longest][quantity] for k in (kind, "causal"))
+            row.append(f"{here:,.1f} {unit}, {share(here, full)}" if unit else share(here, full))
+            if unit:
+                slope.append(f"{exponent(results[backend][kind], quantity):.2f}")
+        ratios.append(row)
+        slopes.append(slope)
+    held = ["memory, every score held", "time, every score held", "time, fused"]
     return (
         f"Measured on one {results['device']} (`recipes/attention/long.py`), forward and backward pass of "
-        f"one text of {int(longest):,} tokens:\n\n"
-        + table(head, rows)
+        f"one attention of 8 heads of 64 over a text of {lengths[-1]:,} tokens:\n\n"
+        + table(["scores of a head", "predicted", *held], ratios)
+        + "\n\nHow that grows with the text: the measured exponent n of T^n from "
+        f"{first:,} to {lengths[-1]:,} tokens.\n\n"
+        + table(["", "predicted", *held], slopes)
         + "\n\n![Time and memory by the length of the text, both axes logarithmic](attention_long.svg)"
     )
 
 
 def blanks_table(results: dict[str, Any]) -> str:
-    kinds = {
-        "causal, from what precedes": results["causal"]["guesses"],
-        "causal, 20 guesses rescored with what follows": results["causal"].get("rescored"),
-        "bidirectional, all blanks at once": results["bidirectional"]["together"],
-        "bidirectional, one blank at a time": results["bidirectional"]["alone"],
-    }
-    rows = []
-    for name, found in kinds.items():
-        if found:
-            more = [f"{found['top_5']:.1%}", f"{found['loss']:.2f}"] if "loss" in found else ["", ""]
-            rows.append([name, f"{found['accuracy']:.1%} ± {found['stderr']:.1%}", *more])
-    n = results["causal"]["guesses"]["n"]
+    rows, counts = [], []
+    for corpus, title in CORPORA.items():
+        if corpus not in results:
+            continue
+        found = results[corpus]
+        counts.append(f"{found['causal']['guesses']['n']:,} {title}")
+        for name, values in ways_to_fill(found).items():
+            more = [f"{values['top_5']:.1%}", f"{values['loss']:.2f}"] if "loss" in values else ["", ""]
+            rows.append([title, name, f"{values['accuracy']:.1%} ± {values['stderr']:.1%}", *more])
     return (
         "Measured (`recipes/attention/bidirectional.py`): two models of the same size, trained on the same "
-        f"text for {results['seconds']:g} seconds each, fill {n:,} blanks in held-out windows.\n\n"
-        + table(["", "right", "among the best five", "loss"], rows)
+        f"text for the same time, fill {' and '.join(counts)} in held-out windows of {results['context']}."
+        "\n\n"
+        + table(["", "", "right", "among the best five", "loss"], rows)
         + "\n\n![The same as bars](attention_bidirectional.svg)"
     )
 
