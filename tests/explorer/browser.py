@@ -64,7 +64,7 @@ def served(app: Any, limits: Any = None) -> Iterator[str]:
     """The app on a free port of 127.0.0.1."""
     import uvicorn
 
-    from glassgpt.cli.commands.explore import listen
+    from glassgpt.cli.listening import listen
     from glassgpt.http.connection_limits import make_uvicorn_config
 
     listener = listen("127.0.0.1", 0)
@@ -106,7 +106,8 @@ class Visit:
             self.wrong.append(f"request to {url}")
 
     def open(self, text: str | None = None, **state: Any) -> Visit:
-        """The page with a state in its address, when it is ready."""
+        """The page with a state in its address, when it is ready: by default at block 0, head 0."""
+        state = {"layer": 0, "head": 0} | state
         parts = ([] if text is None else [f"text={quote(text, safe='')}"]) + [
             f"{name}={quote(str(value), safe='')}" for name, value in state.items()
         ]

@@ -401,6 +401,42 @@ def test_a_batch_is_its_requests(client: Client) -> None:
         assert client.refused("POST", f"{API}/batch", json={"requests": wrong})[0] == 422
 
 
+def test_a_batch_can_ask_about_the_text_it_makes(client: Client, gpt: GPT) -> None:
+    id = client.trace()["id"]
+    token = 4
+    last = len(gpt.encode(TEXT))
+    wanted = [f"/trace/latest/next?position={last}", f'/trace/{id}/append {{"token":{token}}}']
+    wanted += [f"/trace/latest/next?position={last}", f"/trace/latest/lens?position={last}"]
+    found = client.post("/batch", requests=wanted)
+    assert [part["status"] for part in found] == [404, 200, 200, 200]  # the first one has no text before it
+    longer = found[1]["body"]["id"]
+    assert found[1]["body"]["tokens"][-1]["id"] == token
+    assert found[2]["body"] == client.get(f"/trace/{longer}/next", position=last)
+    assert found[3]["body"] == client.get(f"/trace/{longer}/lens", position=last)
+
+
+def test_the_final_vector_comes_with_the_rows_of_the_likeliest_tokens(client: Client, gpt: GPT) -> None:
+    id = client.trace()["id"]
+    trace = gpt.trace(TEXT)
+    found = client.get(f"/trace/{id}/final", position=3)
+    assert found["tokens"] == np.argsort(-trace.logits[3], kind="stable")[:10].tolist()
+    assert np.array_equal(np.float32(found["ln_f"]), trace["ln_f"][3])
+    products = np.float32(found["rows"]) @ np.float32(found["ln_f"])
+    np.testing.assert_allclose(products, trace.logits[3][found["tokens"]], rtol=1e-4, atol=1e-5)
+    some = client.get(f"/trace/{id}/final", position=3, token=[7, 2])
+    assert some["tokens"] == [7, 2]
+
+
+def test_a_text_says_which_head_shows_most(client: Client, gpt: GPT) -> None:
+    body = client.trace()
+    last = len(body["tokens"]) - 1
+    assert body["telling"] is not None
+    assert body["telling"] == client.get(f"/trace/{body['id']}/telling", position=last)["best"]
+    one = client.post("/trace", text="A")
+    assert one["telling"] is None  # nothing to look back at
+    assert "telling" not in client.post(f"/trace/{body['id']}/append", token=3)
+
+
 def test_some_columns_of_an_edited_lens(client: Client, gpt: GPT) -> None:
     edit = {"kind": "ablate_mlp", "layer": 2, "how": "zero"}
     body = {"id": client.trace()["id"], "edits": [edit], "only": "lens"}

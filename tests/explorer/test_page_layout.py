@@ -182,6 +182,35 @@ def test_on_paper_there_are_no_buttons_and_nothing_is_cut_off(visit: Begin) -> N
     assert page.page.pdf()[:4] == b"%PDF"
 
 
+def test_paper_is_light(visit: Begin) -> None:
+    page = visit(color_scheme="dark").open(TEXT, view="heads")
+    cell = "document.querySelector('.cell.is-lens').style.background"
+    colours = [page.js(cell)]
+    assert page.js("document.documentElement.dataset.theme") == "dark"
+    page.page.emulate_media(media="print", color_scheme="dark")
+    page.until("document.documentElement.dataset.theme === 'light'")
+    page.until(f"{cell} !== given", colours[0])  # what is drawn has the colours of paper, too
+    page.page.emulate_media(media="screen", color_scheme="dark")
+    page.until("document.documentElement.dataset.theme === 'dark'")
+    page.until(f"{cell} === given", colours[0])
+    for event, theme in (("beforeprint", "light"), ("afterprint", "dark")):
+        page.js("dispatchEvent(new Event(given))", event)
+        assert page.js("document.documentElement.dataset.theme") == theme
+
+
+def test_layers_stand_in_one_line_on_a_phone(visit: Begin, gpt: GPT) -> None:
+    with served(make_app(gpt, gpt)) as url:
+        page = visit(url, **PHONE).open(TEXT, view="compare")
+        page.until("document.querySelectorAll('.lens-table tbody th').length > 0")
+        lines = page.js(
+            "[...document.querySelectorAll('.lens-table tbody th')].map((th) => {"
+            "const range = document.createRange(); range.selectNodeContents(th);"
+            "return range.getClientRects().length; })"
+        )
+        assert lines == [1] * (gpt.config.n_layer + 1)
+        assert page.js("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_the_family_stands_to_scale(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT, view="family")
     names = page.texts(".branch h3")

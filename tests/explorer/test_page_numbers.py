@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,9 @@ def test_candidates_are_the_likeliest_tokens_and_sum_to_one(visit: Begin, gpt: G
 def test_the_third_candidate_is_appended_through_the_cache(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT, view="next")
     third = gpt.next_ids(TEXT)[2][0]
-    with page.page.expect_response(lambda answer: answer.url.endswith("/append")):
-        page.page.locator(".candidate").nth(2).click()
+    sent: list[str] = []
+    page.page.on("request", lambda request: sent.append(request.post_data or ""))
+    page.page.locator(".candidate").nth(2).click()
     ids = [*gpt.encode(TEXT), third]
     page.until("store.trace.tokens.length === given", len(ids))
     assert page.ids() == ids
@@ -166,6 +168,10 @@ def test_the_third_candidate_is_appended_through_the_cache(visit: Begin, gpt: GP
     assert np.abs(np.float32(here["norms"]) - fresh.norms).max() <= 2e-5 * fresh.norms.max()
     page.ready()
     assert page.texts(".candidate .word") == [displayed(text) for text, _ in gpt.next(ids)]
+    # The text and all that is shown of it came with one request.
+    asked = [body for body in sent if body]
+    assert len(asked) == 1
+    assert "/append " in json.loads(asked[0])["requests"][0]
     page.page.go_back()  # Back takes the token away again
     page.until("store.trace.tokens.length === given", len(ids) - 1)
 
@@ -178,6 +184,16 @@ def test_one_movement_is_one_request(visit: Begin, gpt: GPT) -> None:
     assert [url for url in sent if "." not in url] == ["batch"]  # not the icon, which comes with the address
     sent.clear()
     page.press("ArrowUp")
+    assert [url for url in sent if "." not in url] == ["batch"]
+
+
+def test_an_ablation_is_one_request(visit: Begin) -> None:
+    page = visit().open(TEXT, view="next", layer=1)
+    sent: list[str] = []
+    page.page.on("request", lambda request: sent.append(request.url.rsplit("/", 1)[1]))
+    page.js("store.set({ edits: [{ kind: 'ablate_head', layer: 1, head: 2, how: 'zero' }] })")
+    page.until("store.intervention?.lens")
+    page.until("document.querySelector('glass-edits').textContent.includes('nats')")
     assert [url for url in sent if "." not in url] == ["batch"]
 
 

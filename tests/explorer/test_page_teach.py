@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -319,6 +320,63 @@ def test_lens_cells_open_and_words_are_pinned(visit: Begin, gpt: GPT) -> None:
     assert "embedding" in label
 
 
+def test_the_page_opens_at_the_head_that_shows_most(visit: Begin) -> None:
+    page = visit()
+    page.goto(page.url + "#text=" + quote(TEXT))
+    best = page.js("store.trace.telling")
+    assert best["share"] > 0
+    assert (page.state()["layer"], page.state()["head"]) == (best["layer"], best["head"])
+    said = f"block {best['layer']}, head {best['head']}"
+    assert said in page.texts("glass-welcome p")[0]
+    page.press("ArrowLeft")  # elsewhere it is not said
+    page.until("!document.querySelector('glass-welcome p').textContent.includes(given)", said)
+    # What is named is opened, and a link to block 0, head 0 leads there.
+    page.js("store.set({ layer: 0, head: 0 })")
+    page.js("store.flush()")
+    again = visit().goto(page.page.url)
+    assert (again.state()["layer"], again.state()["head"]) == (0, 0)
+    assert again.js("store.cursor.layer") == 0
+    part = visit()
+    part.goto(part.url + "#layer=1&text=" + quote(TEXT))
+    assert (part.state()["layer"], part.state()["head"]) == (1, 0)
+    # Another example opens its own.
+    part.page.locator("#examples").select_option("1")
+    part.until("store.trace.telling && store.isAtTelling && store.trace.tokens.length > 12")
+
+
+def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> None:
+    """Squares with more pixels than pairs, and with fewer: each is the mean of its pairs."""
+    page = visit().open(TEXT, view="heads")
+    page.until("document.querySelectorAll('glass-heads .thumb[aria-label]').length > 0")
+    page.painted()
+    weights = np.rint(255 * gpt.trace(TEXT).attention[2, 3])
+    middles = page.js(
+        "(() => { const canvas = document.querySelector('glass-heads .pictures');"
+        "const thumb = document.querySelector(`.thumb[data-layer='2'][data-head='3']`);"
+        "const context = canvas.getContext('2d'); const n = store.trace.tokens.length;"
+        "const size = thumb.offsetWidth - 4;"
+        "const at = (edge, i) => Math.floor(edge + 2 + ((i + 0.5) * size) / n);"
+        "return Array.from({ length: n }, (_, row) => Array.from({ length: n }, (_, column) =>"
+        "[...context.getImageData(at(thumb.offsetLeft, column), at(thumb.offsetTop, row), 1, 1).data])); })()"
+    )
+    shades = page.js("import('/draw.js').then(({ shades }) => shades('attention').map(({ rgb }) => rgb))")
+    for query in range(len(weights)):
+        for key in range(len(weights)):
+            level = round(float(np.sqrt(255 * weights[query, key])))
+            expected = [*shades[level], 255] if key <= query else [0, 0, 0, 0]
+            assert middles[query][key] == expected, (query, key)
+    averaged = page.js(
+        "import('/thumbnails.js').then(({ drawMatrix }) => { const image = new ImageData(2, 2);"
+        "const bytes = new Uint8Array([255, 0, 0, 0, 0, 255, 0, 0, 64, 64, 128, 0, 16, 16, 16, 208]);"
+        "drawMatrix(image, { left: 0, top: 0, size: 2 }, bytes, 4); return [...image.data]; })"
+    )
+    level = lambda *bytes: round(sum(round(float(np.sqrt(255 * b))) for b in bytes) / len(bytes))  # noqa: E731
+    assert averaged[:4] == [*shades[level(255, 0, 255)], 255]
+    assert averaged[4:8] == [0, 0, 0, 0]
+    assert averaged[8:12] == [*shades[level(64, 64, 16, 16)], 255]
+    assert averaged[12:] == [*shades[level(128, 16, 208)], 255]
+
+
 def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     page, trace = visit(viewport={"width": 1024, "height": 768}).open(TEXT, view="heads"), gpt.trace(TEXT)
     page.until("document.querySelectorAll('glass-heads .thumb[aria-label]').length > 0")
@@ -377,7 +435,7 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     assert len(lit) > gpt.config.n_layer
     # The thumbnails grow with the panel, and with the window.
     page.page.locator("#sort").uncheck()
-    size = "document.querySelector('.thumb canvas').clientWidth"
+    size = "document.querySelector('.thumb').clientWidth"
     small = page.painted().js(size)
     page.press("w")
     page.until(f"{size} > given", small)

@@ -22,8 +22,9 @@ interface State {
   model: number;
   checkpoint: number | null;
   token: number;
-  layer: number;
-  head: number;
+  /** null, as the head's: the one that shows most of the text, once it is there */
+  layer: number | null;
+  head: number | null;
   view: string;
   temperature: number;
   topK: number;
@@ -127,6 +128,8 @@ interface Trace {
   token_loss: (TokenLoss | null)[];
   lens: Lens;
   norms: number[][];
+  /** the head in which the last token looks back most at one word; null for long texts, and none after an append */
+  telling?: { layer: number; head: number; first: number; last: number; share: number } | null;
 }
 
 interface Floats {
@@ -224,6 +227,7 @@ interface ViewEntry {
   title: string;
   hint: string;
   key: string;
+  load?: () => Promise<unknown>;
 }
 
 /** What subscribers are notified of: a part of the state, or a result. */
@@ -273,6 +277,7 @@ interface TallyRow {
 interface Tally {
   rows: TallyRow[];
   total: number;
+  cache_bytes_per_token: number;
   /** The Illustrated GPT-2's table of GPT-2 small, and what was published */
   illustrated: (TallyRow & { published: number })[];
   illustrated_total: number;

@@ -1,4 +1,4 @@
-"""The heads that show most for a text: where the guided tour leads."""
+"""The heads that show most for a text: where the page opens, and where the guided tour leads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,43 @@ from glassgpt.explorer.traces import CachedTrace, split_words
 
 
 def telling_json(cached: CachedTrace, position: int) -> dict[str, Any]:
-    """The head in which a position looks back at one word most, and the best example of each plain kind.
+    """The most telling head at a position, and the best example of each plain kind."""
+    trace = cached.trace
+    weights = np.stack([trace.attention[layer] for layer in range(trace.config.n_layer)])  # (L, H, T, T)
+    return {
+        "position": position,
+        "best": most_telling(cached, position, weights[:, :, position]),
+        "kinds": example_of_each_kind(weights),
+    }
+
+
+def opening_head(cached: CachedTrace) -> dict[str, Any] | None:
+    """Where the page opens: the most telling head at the last token, if the patterns are in memory."""
+    trace, last = cached.trace, len(cached.trace) - 1
+    layers = range(trace.config.n_layer)
+    if not all(trace.is_kept(f"h.{layer}.attn.weights") for layer in layers):
+        return None  # of a long text they would have to be computed, which can take longer than all the rest
+    rows = np.stack([trace.attention[layer][:, last] for layer in layers])  # (L, H, T)
+    return most_telling(cached, last, rows)
+
+
+def most_telling(cached: CachedTrace, position: int, rows: np.ndarray) -> dict[str, Any] | None:
+    """The head in which a position looks back at one word most, by its attention (L, H, T) in all heads.
 
     Not counted are the first token, where idle heads rest their attention, the position's own word, and the
     word just before it if there are others: such heads are common.
     """
-    trace = cached.trace
-    weights = np.stack([trace.attention[layer] for layer in range(trace.config.n_layer)])  # (L, H, T, T)
-    words, _ = split_words(cached.model, trace.tokens)
+    words, _ = split_words(cached.model, cached.trace.tokens)
     spans = [(word["first"], word["last"]) for word in words if word["first"] > 0 and word["last"] < position]
     spans = spans[:-1] if len(spans) > 1 else spans
     best: dict[str, Any] | None = None
     for first, last in spans:
-        shares = weights[:, :, position, first : last + 1].sum(axis=-1)  # (L, H)
+        shares = rows[:, :, first : last + 1].sum(axis=-1)  # (L, H)
         layer, head = np.unravel_index(int(shares.argmax()), shares.shape)
         share = float(shares[layer, head])
         if best is None or share > best["share"]:
             best = {"layer": int(layer), "head": int(head), "first": first, "last": last, "share": share}
-    return {"position": position, "best": best, "kinds": example_of_each_kind(weights)}
+    return best
 
 
 def example_of_each_kind(weights: np.ndarray) -> dict[str, Any]:

@@ -26,6 +26,7 @@ MAX_INTERVENTIONS = 4
 # shipped model, the attention patterns of 290.
 KEEP_BYTES = 32 * 2**20
 LENS_TOP = 5  # the tokens of an opened cell of the tower
+CANDIDATES = 10  # the next tokens that the page lists
 
 
 @dataclass(eq=False)
@@ -64,6 +65,12 @@ class CachedTrace:
             last = len(self.trace) - 1
             raise ApiError(422, f"position: {position} is out of range. Use 0 to {last}.", "position")
         return position
+
+    def likeliest(self, position: int) -> list[int]:
+        """The tokens that Next token lists at a position: the likeliest first, of equals the lower id."""
+        logits = self.trace.logits_at(position)[: self.model.n_tokens]
+        found: list[int] = np.argsort(-logits, kind="stable")[:CANDIDATES].tolist()
+        return found
 
 
 class TraceCache:

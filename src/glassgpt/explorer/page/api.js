@@ -19,6 +19,8 @@ const offline = readOffline();
 /** @type {Map<string, unknown>} responses, the most recently used last: those about a trace never change */
 const cached = new Map();
 
+/** @typedef {{slot?: string, together?: boolean}} Options */
+
 /** @type {Map<string, {key: string, controller: AbortController, response: Promise<unknown>}>} the pending request of each slot */
 const slots = new Map();
 
@@ -73,16 +75,16 @@ function store(key, response) {
   if (cached.size > MAX_CACHED) cached.delete(/** @type {string} */ (cached.keys().next().value));
 }
 
-/** @typedef {{path: string, resolve: (found: any) => void, reject: (error: unknown) => void, signal: AbortSignal}} Waiting */
+/** @typedef {{path: string, body: unknown, resolve: (found: any) => void, reject: (error: unknown) => void, signal: AbortSignal}} Waiting */
 
-/** @type {Waiting[]} GETs that views have asked for in one turn: they are sent together */
+/** @type {Waiting[]} what views have asked for in one turn: it is sent together */
 let together = [];
 
-/** The response to a GET, in one request with the others of this turn. @param {string} path @param {AbortSignal} signal @returns {Promise<any>} */
-function getTogether(path, signal) {
+/** The response to a request, sent as one with the others of this turn. @param {string} path @param {unknown} body @param {AbortSignal} signal @returns {Promise<any>} */
+function sendWithOthers(path, body, signal) {
   return new Promise((resolve, reject) => {
     if (together.length === 0) queueMicrotask(sendTogether);
-    together.push({ path, resolve, reject, signal });
+    together.push({ path, body, resolve, reject, signal });
   });
 }
 
@@ -98,8 +100,8 @@ async function sendTogether() {
   for (const { signal } of asked) signal.addEventListener("abort", drop);
   drop();
   try {
-    const paths = asked.map(({ path }) => path);
-    const response = await (asked.length > 1 ? send("/batch", { requests: paths }, controller.signal) : send(paths[0], undefined, controller.signal));
+    const requests = asked.map(({ path, body }) => keyOf(path, body));
+    const response = await (asked.length > 1 ? send("/batch", { requests }, controller.signal) : send(asked[0].path, asked[0].body, controller.signal));
     const found = await response.json();
     if (asked.length === 1) asked[0].resolve(found);
     else asked.forEach(({ resolve, reject }, i) => (found[i]?.status === 200 ? resolve(found[i].body) : reject(failed(found[i]?.status ?? 0, found[i]?.body))));
@@ -129,8 +131,8 @@ async function send(path, body, signal) {
   throw failed(response.status, await response.json().catch(() => null));
 }
 
-/** @param {string} path @param {unknown} body @param {{slot?: string}} options @returns {Promise<any>} */
-async function request(path, body, { slot }) {
+/** @param {string} path @param {unknown} body @param {Options} options @returns {Promise<any>} */
+async function request(path, body, { slot, together = body === undefined }) {
   const key = keyOf(path, body);
   const before = slot === undefined ? undefined : slots.get(slot);
   if (before?.key === key) return before.response;
@@ -143,20 +145,20 @@ async function request(path, body, { slot }) {
   if (offline) throw new ApiError(path === "/trace" ? "This exported page has one text only. Start `glassgpt explore` for more." : "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.");
   const controller = new AbortController();
   if (slot !== undefined) {
-    const response = fetchAndStore(key, path, body, controller.signal).finally(() => slots.get(slot)?.controller === controller && slots.delete(slot));
+    const response = fetchAndStore(key, path, body, together, controller.signal).finally(() => slots.get(slot)?.controller === controller && slots.delete(slot));
     slots.set(slot, { key, controller, response });
     return response;
   }
-  const asked = pending.get(key) ?? fetchAndStore(key, path, body, controller.signal).finally(() => pending.delete(key));
+  const asked = pending.get(key) ?? fetchAndStore(key, path, body, together, controller.signal).finally(() => pending.delete(key));
   pending.set(key, asked);
   return asked;
 }
 
-/** @param {string} key @param {string} path @param {unknown} body @param {AbortSignal} signal */
-async function fetchAndStore(key, path, body, signal) {
+/** @param {string} key @param {string} path @param {unknown} body @param {boolean} together @param {AbortSignal} signal */
+async function fetchAndStore(key, path, body, together, signal) {
   try {
-    const found = decode(body === undefined ? await getTogether(path, signal) : await (await send(path, body, signal)).json());
-    store(key, found);
+    const found = decode(together ? await sendWithOthers(path, body, signal) : await (await send(path, body, signal)).json());
+    if (path !== "/batch") store(key, found); // its parts are stored instead
     return found;
   } catch (error) {
     // The server caches a limited number of traces: request a dropped one again, which notifies the views.
@@ -202,15 +204,28 @@ async function* events(path, body, signal) {
   }
 }
 
+/**
+ * The trace of a text with one more token. In the same request goes what the views will ask about it.
+ * @param {string} id of the text @param {number} token @param {string[]} asked such as "/next?position=3"
+ * @returns {Promise<Trace>}
+ */
+async function append(id, token, asked) {
+  const body = { requests: [keyOf(`/trace/${id}/append`, { token }), ...asked.map((path) => `/trace/latest${path}`)] };
+  const [made, ...found] = await request("/batch", body, { slot: "trace" });
+  if (made?.status !== 200) throw failed(made?.status ?? 0, made?.body);
+  asked.forEach((path, i) => found[i]?.status === 200 && store(`/trace/${made.body.id}${path}`, decode(found[i].body)));
+  return made.body;
+}
+
 export const api = {
   /** Whether this is an exported page, without a server. */
   offline: offline !== null,
   /**
    * The response to a GET. A newer request in the same `slot` aborts the older one.
-   * @param {string} path @param {{slot?: string}} [options]
+   * @param {string} path @param {Options} [options]
    */
   get: (path, options = {}) => request(path, undefined, options),
-  /** The response to a POST, cached like that of a GET. @param {string} path @param {unknown} body @param {{slot?: string}} [options] */
+  /** The response to a POST, cached like that of a GET; sent with others of this turn if `together`. @param {string} path @param {unknown} body @param {Options} [options] */
   post: (path, body, options = {}) => request(path, body, options),
   /** A cached response, or undefined. @param {string} path @param {unknown} [body] @returns {any} */
   peek: (path, body) => cached.get(keyOf(path, body)),
@@ -218,6 +233,7 @@ export const api = {
   known: (path) => cached.has(path) || (offline !== null && Object.hasOwn(offline.responses, path)),
   /** Store a response that came as part of another. @param {string} path @param {unknown} response */
   remember: (path, response) => store(path, response),
+  append,
   /** The keys of the cached responses, for an export. */
   cachedRequests: () => [...cached.keys()],
   /** Called when the server has dropped a trace; set by the store. */

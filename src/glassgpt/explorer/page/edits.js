@@ -68,6 +68,8 @@ function resolveSources() {
 let run = null;
 /** The columns that the tower shows. @type {[number, number]} */
 let columns = [0, 0];
+/** So many more are computed on either side when it is scrolled. */
+const MARGIN = 6;
 
 /** What the effect belongs to: the text, the edits and the token. */
 const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.cursor.token]);
@@ -78,7 +80,7 @@ export const effectNow = () => (store.intervention?.of === subject() ? store.int
 /** The lens with the current edits; null while it is computed. */
 export const lensNow = () => run?.lens ?? null;
 
-/** The effect on the next token, and the lens of the columns in sight; both are asked for at once, and the effect comes first. */
+/** The effect on the next token, and the lens of the columns in sight: one request, and one frame. */
 async function updateIntervention() {
   const { trace } = store;
   const edits = resolveSources();
@@ -92,9 +94,8 @@ async function updateIntervention() {
   if (run?.key !== key) run = { key, body, lens: null };
   const of = subject();
   try {
-    const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene" });
-    void loadColumns();
-    const found = await effect;
+    const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene", together: true });
+    const [found] = await Promise.all([effect, loadColumns()]);
     if (run?.key === key) store.update({ intervention: { ...found, of, lens: run.lens }, problem: "" }, "intervention");
   } catch (error) {
     if (isAbort(error)) return;
@@ -105,27 +106,44 @@ async function updateIntervention() {
 /** The tower shows other columns: with edits, their lens is computed now. @param {number} first @param {number} last */
 export function showColumns(first, last) {
   columns = [first, last];
-  if (lensNow()) void loadColumns();
+  if (lensNow()) void scrolled();
 }
 
-async function loadColumns() {
+/** Load what has come into sight, and some columns beside it. */
+async function scrolled() {
+  const before = lensNow();
+  try {
+    await loadColumns(MARGIN);
+    if (lensNow() === before) return;
+    store.update({ intervention: store.intervention && { ...store.intervention, lens: lensNow() } }, "intervention");
+    void scrolled(); // it may have been scrolled meanwhile
+  } catch (error) {
+    store.update({ problem: messageOf(error) }, "intervention");
+  }
+}
+
+/** Load the lens of the columns in sight, with a margin on either side, unless it is known. */
+async function loadColumns(margin = 0) {
   const [current, { trace }] = [run, store];
   if (!current || !trace) return;
-  let [first, last] = [columns[0], Math.min(columns[1], trace.tokens.length - 1)];
+  const end = trace.tokens.length - 1;
   const known = (/** @type {number} */ token) => current.lens?.ids[0][token] !== undefined;
-  while (first <= last && known(first)) first++;
-  while (first <= last && known(last)) last--;
+  const trim = (/** @type {number} */ first, /** @type {number} */ last) => {
+    while (first <= last && known(first)) first++;
+    while (first <= last && known(last)) last--;
+    return [first, last];
+  };
+  let [first, last] = trim(columns[0], Math.min(columns[1], end));
   if (first > last) return;
+  [first, last] = trim(Math.max(0, first - margin), Math.min(last + margin, end));
   try {
-    const { lens } = await api.post("/intervene", { ...current.body, first, last, only: "lens" }, { slot: "intervene-lens" });
+    const { lens } = await api.post("/intervene", { ...current.body, first, last, only: "lens" }, { slot: "intervene-lens", together: true });
     if (run !== current) return;
     const merge = (/** @type {"ids" | "texts" | "p"} */ name) =>
       lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])], Object.fromEntries(row.map((value, i) => [first + i, value]))));
     current.lens = { ids: merge("ids"), texts: merge("texts"), p: merge("p") };
-    store.update({ intervention: store.intervention && { ...store.intervention, lens: current.lens } }, "intervention");
-    void loadColumns(); // the tower may have been scrolled meanwhile
   } catch (error) {
-    if (!isAbort(error)) store.update({ problem: messageOf(error) }, "intervention");
+    if (!isAbort(error)) throw error;
   }
 }
 

@@ -20,6 +20,7 @@ export class LensCard {
   element = el("div", { class: "lens-card" }, this.#here, this.#final, this.#rank);
   /** @type {LensColumn | null} */ #found = null;
   #asked = "";
+  #shown = "";
 
   /** Show the column of the cursor. @param {(response: Promise<any>, use: (found: any) => void) => Promise<void>} load of the view */
   render(load) {
@@ -39,14 +40,17 @@ export class LensCard {
   /** @param {LensColumn} found */
   #show(found) {
     const { layer } = store.cursor;
+    const { edits, pin, model } = store.get();
+    const what = JSON.stringify([this.#asked, layer, pin, edits.length > 0, colour("ink"), api.peek(`/vocabulary?model=${model}`) !== undefined]);
+    if (what === this.#shown) return;
+    this.#shown = what;
     const last = found.ids.length - 1;
     const list = (/** @type {number} */ at) => el("ol", {}, found.ids[at].map((id, i) => row(id, found.texts[at][i], found.p[at][i])));
-    const before = store.get().edits.length > 0 ? ", unedited" : "";
+    const before = edits.length > 0 ? ", unedited" : "";
     exchange(this.#here, el("h3", {}, layer < 0 ? `embedding${before}` : `after block ${layer}${before}`), list(layer + 1));
     exchange(this.#final, el("h3", {}, `final prediction${before}`), list(last));
-    const { pin } = store.get();
     const ranks = pin === null ? undefined : found.ranks[pin];
-    const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${store.get().model}`)?.texts[pin] ?? `token ${pin}`;
+    const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${model}`)?.texts[pin] ?? `token ${pin}`;
     put(this.#rank, ranks ? rankLine(ranks, text) : el("p", { class: "small quiet" }, pin === null ? "Pin a word to follow its rank through the blocks." : "The rank of this word is not in the file."));
   }
 }

@@ -5,22 +5,20 @@ import { colour, el, resetColours, put } from "./draw.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import { light } from "./hover.js";
+import { PATIENCE_MS } from "./view.js";
 import "./edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
 import "./views/block.js";
 import "./views/heads.js";
 import "./views/next.js";
-import "./views/cache.js";
-import "./views/tally.js";
-import "./views/compare.js";
 import "./views/why.js";
-import "./views/family.js";
 import { EXAMPLES } from "./views/welcome.js";
 import { closeTour, openTour } from "./views/tour.js";
 
 /**
- * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js (imported above).
+ * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js. Those that are opened
+ * less often are loaded then.
  * @type {ViewEntry[]}
  */
 export const VIEWS = [
@@ -28,10 +26,10 @@ export const VIEWS = [
   { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
   { name: "why", title: "Why?", hint: "What the next token is owed to: tokens, heads and MLPs; steering", key: "y" },
-  { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c" },
-  { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t" },
-  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m" },
-  { name: "family", title: "Family", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f" },
+  { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
+  { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
+  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },
+  { name: "family", title: "Family", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
 ];
 
 /** On a phone the tower is one of the views; elsewhere it is always there. @type {ViewEntry} */
@@ -39,6 +37,8 @@ const TOWER = { name: "tower", title: "Tower", hint: "The logit lens at every to
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const printing = matchMedia("print");
+let printed = false;
 const small = matchMedia("(max-width: 900px)");
 
 /** @param {string} id @returns {HTMLElement} */
@@ -91,12 +91,15 @@ function showView() {
   sheet.setAttribute("aria-labelledby", `tab-${name}`);
   if (sheet.firstElementChild?.localName === `glass-${name}`) return;
   sheet.replaceChildren(document.createElement(`glass-${name}`));
+  const gone = () => put(sheet, el("p", { class: "problem", role: "alert" }, "The server does not respond. Is `glassgpt explore` still running?"));
+  VIEWS.find((view) => view.name === name)?.load?.().catch(gone);
   sheet.scrollTop = 0;
 }
 
 function showTheme() {
   const { theme } = store.get();
-  document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
+  const shown = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
+  document.documentElement.dataset.theme = printed || printing.matches ? "light" : shown; // paper is light
   resetColours();
   document.dispatchEvent(new CustomEvent("glass-theme", { detail: colour("ground") }));
 }
@@ -130,14 +133,19 @@ function showModel() {
 function pickModel() {
   const { text, ids } = store.get();
   const written = ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
-  store.set({ model: Number(/** @type {HTMLSelectElement} */ (at("model")).value), checkpoint: null, text: written, ids: null, prompt: null, token: -1, layer: 0, head: 0, edits: [], overlay: [], pin: null, target: null, play: null }, { push: true });
+  store.set({ model: Number(/** @type {HTMLSelectElement} */ (at("model")).value), checkpoint: null, text: written, ids: null, prompt: null, token: -1, layer: null, head: null, edits: [], overlay: [], pin: null, target: null, play: null }, { push: true });
 }
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let late;
 
 function showStatus() {
   const status = at("status");
   document.body.dataset.is = status.dataset.is = store.status;
   const failed = store.status === "error";
-  put(status, store.status === "loading" ? "computing…" : "");
+  clearTimeout(late);
+  if (store.status === "loading") late = setTimeout(() => put(status, "computing…"), PATIENCE_MS);
+  else if (status.firstChild) put(status);
   const notice = at("notice");
   notice.hidden = !failed;
   if (!failed) return put(notice);
@@ -199,7 +207,13 @@ function start() {
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
   });
   at("model").addEventListener("change", pickModel);
-  dark.addEventListener("change", showTheme);
+  for (const query of [dark, printing]) query.addEventListener("change", showTheme);
+  for (const name of ["beforeprint", "afterprint"]) {
+    addEventListener(name, () => {
+      printed = name === "beforeprint";
+      showTheme();
+    });
+  }
   small.addEventListener("change", showView);
   addEventListener("popstate", () => store.read());
   store.subscribe((changed) => {

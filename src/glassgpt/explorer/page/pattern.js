@@ -33,32 +33,11 @@ function matrix(weights, count) {
   return pixels(count, count, (i) => (i % count <= i / count ? colours[Math.round(Math.sqrt(255 * weights[i]))].rgb : null));
 }
 
-/** A small picture of a pattern. @param {HTMLCanvasElement} canvas @param {Pattern} pattern @param {"matrix" | "lines"} how @param {number} size */
-export function thumbnail(canvas, { weights, tokens }, how, size) {
-  const context = prepare(canvas, size, size);
-  const count = tokens.length;
-  if (how === "matrix") {
-    context.imageSmoothingEnabled = count > size;
-    context.imageSmoothingQuality = "high";
-    context.drawImage(matrix(weights, count), 0, 0, size, size);
-    return;
-  }
-  context.strokeStyle = colour("a-2");
-  eachWeight(weights, count, 0.08, (query, key, share) => {
-    context.globalAlpha = share * 0.8;
-    context.beginPath();
-    context.moveTo(3, ((query + 0.5) / count) * size);
-    context.lineTo(size - 3, ((key + 0.5) / count) * size);
-    context.stroke();
-  });
-  context.globalAlpha = 1;
-}
-
 /**
  * @param {Uint8Array} weights @param {number} count @param {number} least
  * @param {(query: number, key: number, share: number) => void} use
  */
-function eachWeight(weights, count, least, use) {
+export function eachWeight(weights, count, least, use) {
   for (let query = 0; query < count; query++) {
     for (let key = 0; key <= query; key++) {
       const share = weights[query * count + key] / 255;

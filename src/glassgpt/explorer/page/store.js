@@ -11,8 +11,8 @@ const DEFAULTS = {
   model: 0,
   checkpoint: null,
   token: -1,
-  layer: 0,
-  head: 0,
+  layer: null,
+  head: null,
   view: "block",
   temperature: 1,
   topK: 0,
@@ -81,6 +81,8 @@ class Store {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #writing;
   /** @type {Record<string, unknown>} the request body of the current trace */ #traced = {};
 
+  /** What views will ask about a text that ends at this token, without "/trace/ID": it comes with the text. @type {Set<(token: number) => string[]>} */
+  foreseen = new Set();
   /** @type {Trace | null} the trace of the current text, or of the last one while a new one is loading */
   trace = null;
   /** @type {ModelInfo | null} */
@@ -112,8 +114,8 @@ class Store {
     const config = this.config;
     return {
       token: token < 0 || token > last ? last : Math.floor(token),
-      layer: Math.max(-1, Math.min(Math.floor(layer), (config?.n_layer ?? 1) - 1)),
-      head: Math.max(0, Math.min(Math.floor(head), (config?.n_head ?? 1) - 1)),
+      layer: Math.max(-1, Math.min(Math.floor(layer ?? 0), (config?.n_layer ?? 1) - 1)),
+      head: Math.max(0, Math.min(Math.floor(head ?? 0), (config?.n_head ?? 1) - 1)),
     };
   }
 
@@ -195,8 +197,10 @@ class Store {
     }
     const before = this.#state;
     this.#state = /** @type {State} */ (/** @type {unknown} */ (found));
+    const again = !this.trace || TRACED.some((key) => !same(before[key], this.#state[key]));
+    if (!again) this.#openPlace();
     this.#notify(/** @type {Topic[]} */ (Object.keys(DEFAULTS)));
-    if (!this.trace || TRACED.some((key) => !same(before[key], this.#state[key]))) void this.load();
+    if (again) void this.load();
   }
 
   /** Request the trace of the current text; with `again` when the server has dropped it. */
@@ -215,13 +219,29 @@ class Store {
       this.#traced = body;
       this.status = "ready";
       this.error = "";
-      this.#notify(["trace", "info", "status"]);
+      this.#notify(["trace", "info", "status", ...this.#openPlace()]);
     } catch (error) {
       if (isAbort(error)) return;
       this.status = "error";
       this.error = messageOf(error);
       this.#notify(["status"]);
     }
+  }
+
+  /** Where no block or head was named, open the one that shows most of this text. @returns {Topic[]} what has changed */
+  #openPlace() {
+    const { layer, head } = this.#state;
+    if (layer !== null && head !== null) return [];
+    const place = (layer === null && head === null && this.trace?.telling) || { layer: layer ?? 0, head: head ?? 0 };
+    this.#state = { ...this.#state, layer: place.layer, head: place.head };
+    return ["layer", "head"];
+  }
+
+  /** Whether the cursor is at the head that the page opened. */
+  get isAtTelling() {
+    const { telling, tokens } = this.trace ?? {};
+    const { token, layer, head } = this.cursor;
+    return Boolean(telling) && token === (tokens?.length ?? 0) - 1 && layer === telling?.layer && head === telling?.head;
   }
 
   /** If the text is the current one with one more token, the server can append it with its KV cache; else null. @param {Record<string, unknown>} body @returns {Promise<Trace | null>} */
@@ -231,8 +251,9 @@ class Store {
     if (api.offline || !this.trace || !had || ids?.length !== had.length + 1) return null;
     const sameModel = body.model === this.#traced.model && body.checkpoint === this.#traced.checkpoint;
     if (!sameModel || had.some((id, place) => id !== ids[place])) return null;
+    const asked = [...this.foreseen].flatMap((foresee) => foresee(had.length));
     try {
-      return await api.post(`/trace/${this.trace.id}/append`, { token: ids[had.length] }, { slot: "trace" });
+      return await api.append(this.trace.id, ids[had.length], asked);
     } catch (error) {
       if (error instanceof ApiError) return null;
       throw error;

@@ -82,9 +82,9 @@ export const FIGURES = {
   numbers: ({ config, weights, trace }) => {
     const best = weights.indexOf(Math.max(...weights.slice(1), 0));
     return [...card(6, 8, 60, 24, "q · k", "hot"), arrow(68, 20, 84, 20), ...card(86, 8, 60, 24, `÷ √${config.d_head}`), arrow(148, 20, 164, 20), ...card(166, 8, 60, 24, "mask"), arrow(228, 20, 244, 20), ...card(246, 8, 68, 24, "softmax", "hot"),
-      ...trace.tokens.slice(-8).flatMap(({ text: word }, i, all) => {
+      ...trace.tokens.slice(-9).flatMap(({ text: word }, i, all) => {
         const place = trace.tokens.length - all.length + i;
-        return [box(12 + i * 38, 96 - 52 * weights[place], 30, 52 * weights[place], place === best ? "hot" : "plain"), text(27 + i * 38, 110, short(word, 5), "middle"), text(27 + i * 38, 92 - 52 * weights[place], brief(weights[place]), "middle")];
+        return [box(9 + i * 34, 96 - 52 * weights[place], 28, 52 * weights[place], place === best ? "hot" : "plain"), text(23 + i * 34, 110, short(word, 4), "middle"), text(23 + i * 34, 92 - 52 * weights[place], brief(weights[place]), "middle")];
       })];
   },
   mask: ({ pattern }) => [matrix(20, 10, pattern, 100, 9), svg("path", { d: "M24 8H122V106Z", class: "struck" }), text(96, 40, "not yet", "middle"), text(96, 52, "written", "middle"),
@@ -93,7 +93,7 @@ export const FIGURES = {
   mlp: ({ mlp, config, layer }) => {
     const strongest = [...mlp["mlp.gelu"]].sort((a, b) => Math.abs(b) - Math.abs(a));
     return [cells(116, 100, mlp.ln_2, 8), svg("path", { class: "line", d: "M114 98L30 70M206 98L290 70M30 50L114 22M290 50L206 22", fill: "none" }), cells(30, 55, strongest, 24, 10), cells(116, 8, mlp["mlp.proj"], 8),
-      text(212, 109, `${config.n_embd} numbers`), text(160, 82, `${config.d_mlp} neurons of block ${layer}, the strongest first`, "middle"), text(212, 18, `${config.n_embd} again`)];
+      text(212, 109, `${config.n_embd} numbers`), text(160, 79, `${config.d_mlp} neurons of block ${layer},`, "middle"), text(160, 91, "the strongest first", "middle"), text(212, 18, `${config.n_embd} again`)];
   },
   logits: ({ next, embedding }) => [cells(6, 54, embedding.embedding, 7, 8), text(36, 78, "x", "middle"), text(78, 62, "×"),
     ...next.slice(0, 4).flatMap(({ text: word, logit, p }, i) => [text(94, 25 + i * 26, `row of “${short(word, 7)}”`), text(206, 25 + i * 26, format(logit, 1), "end"), box(214, 14 + i * 26, 70 * (p / next[0].p), 14, i === 0 ? "hot" : "plain"), text(318, 25 + i * 26, brief(p), "end")])],
@@ -112,7 +112,7 @@ export const FIGURES = {
     const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "hot"], ["attention", sum((name) => name.includes(".attn.")), "cool"], ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "mixed"], ["positions", sum((name) => name.startsWith("wpe")), "plain"]]);
     return parts.flatMap(([name, count, kind], i) => [text(4, 19 + i * 24, name), box(82, 8 + i * 24, (150 * count) / parts[0][1], 15, kind), text(318, 20 + i * 24, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
   },
-  why: (facts) => FIGURES.attention(facts),
+  why: (facts) => FIGURES.guess(facts),
   family: () => [...["encoder", "decoder"].flatMap((kind, i) => [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, kind, "middle")]), ...arrow(60, 54, 66, 54),
     ...[0, 1, 2].map((row) => box(164, 26 + row * 20, 42, 15, "hot")), text(185, 104, "GPT-2", "middle"), ...[0, 1, 2].map((row) => box(254, 26 + row * 20, 42, 15, "mixed")), text(275, 104, "BERT", "middle"), text(63, 16, "Transformer", "middle"), text(185, 16, "here", "middle")],
   whole: ({ next }) => [...["text", "tokens", "table"].flatMap((word, i) => [...card(4 + i * 82, 14, 64, 26, word), arrow(69 + i * 82, 27, 84 + i * 82, 27)]).flat(), ...card(250, 14, 64, 26, "blocks", "hot"),

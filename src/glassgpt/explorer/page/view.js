@@ -1,4 +1,4 @@
-// The base of all views: subscribed to the store while in the page, rendered at most once per frame.
+// The base of all views: subscribed to the store while in the page, rendered at once, but once per frame.
 
 import { isAbort, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
@@ -6,13 +6,36 @@ import { onHover } from "./hover.js";
 import { viewToSVG } from "./view-to-svg.js";
 import { store } from "./store.js";
 
-/** @type {Map<GlassView, Set<Topic>>} the views to render in the next frame, with what has changed for each */
+/** @type {Map<GlassView, Set<Topic>>} the views to render, with what has changed for each */
 const waiting = new Map();
+/** Whether this frame has been rendered: further changes wait for the next one. */
+let rendered = false;
+
+/** @type {(() => void)[]} */
+let measures = [];
+let rendering = false;
+
+/** Measure or scroll once all views are rendered: in between, the browser would lay out everything each time. @param {() => void} measure */
+export function afterRender(measure) {
+  if (measures.length === 0 && !rendering) queueMicrotask(measureAll);
+  measures.push(measure);
+}
+
+function measureAll() {
+  const all = measures;
+  measures = [];
+  for (const measure of all) measure();
+}
 
 /** Render them in one go, so that what they ask the server for goes out together. */
 function renderAll() {
   const views = [...waiting];
   waiting.clear();
+  rendered = rendering = true;
+  requestAnimationFrame(() => {
+    rendered = false;
+    if (waiting.size > 0) renderAll();
+  });
   for (const [view, changed] of views) {
     try {
       if (store.trace && view.isConnected) view.render(changed);
@@ -20,11 +43,13 @@ function renderAll() {
       reportError(error); // the other views are shown all the same
     }
   }
+  rendering = false;
+  queueMicrotask(measureAll); // after the requests are sent
 }
 
 /** @param {GlassView} view @param {Set<Topic>} changed */
 function schedule(view, changed) {
-  if (waiting.size === 0) requestAnimationFrame(renderAll);
+  if (waiting.size === 0 && !rendered) queueMicrotask(renderAll);
   waiting.set(view, new Set([...(waiting.get(view) ?? []), ...changed]));
 }
 
@@ -42,12 +67,14 @@ export class GlassView extends HTMLElement {
     this.#stop = store.subscribe((changed) => {
       if (this.wants.some((topic) => changed.has(topic))) schedule(this, changed);
     });
+    store.foreseen.add(this.foresee);
     document.addEventListener("glass-theme", this.#onTheme);
     if (store.trace) this.render(new Set(/** @type {Topic[]} */ ([...this.wants, "theme"])));
   }
 
   disconnectedCallback() {
     this.#stop();
+    store.foreseen.delete(this.foresee);
     waiting.delete(this);
     document.removeEventListener("glass-theme", this.#onTheme);
   }
@@ -66,12 +93,17 @@ export class GlassView extends HTMLElement {
       use(await response);
       put(this.problem);
       this.dataset.shows = "ready";
+      this.classList.remove("stale");
     } catch (error) {
       if (isAbort(error)) return;
       put(this.problem, `${messageOf(error)} The numbers below are those of before.`);
       this.dataset.shows = "stale";
+      this.classList.add("stale"); // not the attribute: with each of its changes all styles in the view would be computed
     }
   }
+
+  /** What the view will ask about a text that ends at this token. @type {(token: number) => string[]} */
+  foresee = () => [];
 
   /** Fill the element, once. */
   build() {}
@@ -84,6 +116,9 @@ export class GlassView extends HTMLElement {
     return viewToSVG(this);
   }
 }
+
+/** What comes within this time needs no "computing…", which would flicker and cost a frame. */
+export const PATIENCE_MS = 200;
 
 /** A part of a view that fits its box: redrawn when the box or the theme changes. */
 export class Drawn extends HTMLElement {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anyio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,16 +16,24 @@ router = APIRouter()
 
 # Not these: one streams, the others are made of such requests themselves.
 ALONE = ("/generate", "/export", "/batch")
+LATEST = "/trace/latest/"
+MADE = re.compile(rb'\{"id":"(\w+)","model":')  # how a trace begins
 
 
 @router.post("/batch")
 async def batch(body: BatchRequest, request: Request) -> Response:
-    """The responses in the order of the requests, each with its status: one that fails leaves the others."""
-    parts = []
+    """The responses in the order of the requests, each with its status: one that fails leaves the others.
+
+    `/trace/latest/...` is about the trace that a request before it has made: its id is not known yet when a
+    token is appended, but what will be asked about it is.
+    """
+    parts, latest = [], b""
     for key in body.requests:
         if await request.is_disconnected():
             break
-        status, content = await call_api(request.app, key)
+        status, content = await call_api(request.app, key.replace(LATEST, f"/trace/{latest.decode()}/", 1))
+        made = MADE.match(content)
+        latest = made[1] if made else latest
         parts.append(b'{"status":%d,"body":%b}' % (status, content))
     return Response(b"[" + b",".join(parts) + b"]", media_type="application/json")
 

@@ -17,7 +17,6 @@ import re
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -35,7 +34,6 @@ router = APIRouter()
 MAX_BYTES = 64_000_000  # of arrays in one file: 32 tokens of GPT-2 small take 20 million
 MAX_LOGITS_BYTES = 16_000_000  # of these, the logits at single positions, the last positions first
 
-CANDIDATES = 10  # as many as Next token lists
 QUICK_METHODS = ("input_x_gradient", "attention_rollout", "direct_logit_attribution")
 
 # offline.js computes the others: from q and k, from z (as a part of merged), or from the next block's input.
@@ -105,12 +103,9 @@ def initial_requests(body: ExportRequest, cached: CachedTrace) -> list[str]:
 def last_token_requests(cached: CachedTrace) -> list[str]:
     """What the page asks about the next token: rows of the likeliest, what the first is owed to."""
     last = len(cached.trace) - 1
-    logits = cached.trace.logits_at(last)[: cached.model.n_tokens]
-    top = np.argsort(-logits, kind="stable")[:CANDIDATES].tolist()
-    rows = "&".join(f"token={token}" for token in top)
-    owed = {"id": cached.id, "position": last, "target": top[0]}
+    owed = {"id": cached.id, "position": last, "target": cached.likeliest(last)[0]}
     return [
-        f"/trace/{cached.id}/final?position={last}&{rows}",
+        f"/trace/{cached.id}/final?position={last}",
         *(f"/attribute {canonical(owed | {'method': method})}" for method in QUICK_METHODS),
     ]
 

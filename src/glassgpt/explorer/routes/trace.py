@@ -12,7 +12,7 @@ import glassgpt
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
-from glassgpt.explorer.telling import telling_json
+from glassgpt.explorer.telling import opening_head, telling_json
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
@@ -50,7 +50,8 @@ def get_tally(explorer: ExplorerDep, model: Index = 0) -> Response:
 @router.post("/trace")
 async def trace_text(body: TraceRequest, request: Request, explorer: ExplorerDep) -> Response:
     def work() -> Any:
-        return trace_json(explorer.traces.get_or_trace(body.model, body.checkpoint, body.text, body.ids))
+        cached = explorer.traces.get_or_trace(body.model, body.checkpoint, body.text, body.ids)
+        return trace_json(cached) | {"telling": opening_head(cached)}
 
     return await explorer.respond(request, work)
 
@@ -115,7 +116,7 @@ async def get_final(
     explorer: ExplorerDep,
     token: Annotated[list[Index] | None, Query(max_length=MAX_ROWS)] = None,
 ) -> Response:
-    return await explorer.respond(request, lambda: final_json(explorer.traces[id], position, token or []))
+    return await explorer.respond(request, lambda: final_json(explorer.traces[id], position, token))
 
 
 @router.get("/trace/{id}/head")
@@ -233,12 +234,15 @@ def known_neurons(
     return known
 
 
-def final_json(cached: CachedTrace, position: int, tokens: list[int]) -> dict[str, Any]:
-    """The vector that leaves the last LayerNorm, and rows of the head: their products are the logits."""
+def final_json(cached: CachedTrace, position: int, tokens: list[int] | None) -> dict[str, Any]:
+    """The vector that leaves the last LayerNorm, and rows of the head, by default those of the likeliest
+    tokens: their products are the logits."""
     position = cached.check_position(position)
+    tokens = cached.likeliest(position) if tokens is None else tokens
     rows = head_weight(cached.gpt)[[cached.check_token(token) for token in tokens]]
     return {
         "ln_f": np.ascontiguousarray(cached.trace["ln_f"][position]),
+        "tokens": tokens,
         "rows": np.ascontiguousarray(rows),
     }
 

@@ -5,8 +5,9 @@ import { el, exchange, percent, put, ramp } from "../draw.js";
 import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
 import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../head-kinds.js";
 import { bind } from "../keys.js";
-import { GlassPattern, PAINTS, thumbnail, withoutFirst } from "../pattern.js";
+import { GlassPattern, PAINTS, withoutFirst } from "../pattern.js";
 import { store } from "../store.js";
+import { Thumbnails } from "../thumbnails.js";
 import { GlassView } from "../view.js";
 
 /** @typedef {{layer: number, head: number}} Place */
@@ -22,6 +23,7 @@ class GlassHeads extends GlassView {
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "secondTrace"];
   #grid = el("div", { class: "all", role: "group", "aria-label": "All heads, one row per block, the last block on top" });
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
+  /** @type {Map<HTMLElement, Thumbnails>} */ #pictures = new Map([this.#grid, this.#from].map((grid) => [grid, new Thumbnails(grid)]));
   #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
   #title = el("h2");
@@ -39,13 +41,8 @@ class GlassHeads extends GlassView {
   /** @type {(() => void)[]} */ #keys = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   /** @type {Place | null} the head under the pointer */ #preview = null;
-  #width = 0;
-  #watch = new ResizeObserver(([{ contentRect }]) => {
-    if (Math.abs(contentRect.width - this.#width) < 2) return;
-    this.#width = contentRect.width;
-    delete this.#grid.dataset.size;
-    this.#redraw();
-  });
+  #watch = new ResizeObserver(() => [...this.#pictures.values()].every(({ fits }) => fits) || this.#redraw());
+  #order = "";
 
   connectedCallback() {
     super.connectedCallback();
@@ -54,7 +51,7 @@ class GlassHeads extends GlassView {
       bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(cursorHead())),
       bind(["+"], "draw the head at the cursor together with others (in Heads)", () => toggleOverlay(cursorHead())),
     ];
-    this.#watch.observe(this.#grid);
+    for (const grid of this.#pictures.keys()) this.#watch.observe(grid);
   }
 
   disconnectedCallback() {
@@ -147,6 +144,7 @@ class GlassHeads extends GlassView {
     if (document.activeElement !== this.#second) this.#second.value = second;
     if (changed.has("trace")) this.#kinds.clear();
     const redraw = (/** @type {Topic[]} */ ["trace", "theme", "pattern", "skipFirst"]).some((topic) => changed.has(/** @type {Topic} */ (topic)));
+    if (redraw) this.#pictures.forEach((pictures) => pictures.reset());
     if (redraw) void this.#fill(this.#grid, trace, true);
     this.#from.hidden = !store.secondTrace;
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
@@ -158,6 +156,7 @@ class GlassHeads extends GlassView {
   /** Draw what is known once more, at the size the grid has now. */
   #redraw() {
     const { trace, secondTrace, config } = store;
+    this.#pictures.forEach((pictures) => pictures.reset());
     for (let layer = 0; layer < (config?.n_layer ?? 0); layer++) {
       for (const [grid, one, main] of /** @type {const} */ ([[this.#grid, trace, true], [this.#from, secondTrace, false]])) {
         const known = one && api.peek(`/trace/${one.id}/patterns?layer=${layer}`);
@@ -178,7 +177,7 @@ class GlassHeads extends GlassView {
       grid.style.setProperty("--heads", String(n_head));
       grid.style.setProperty("--layers", String(n_layer));
       const heads = Array.from({ length: n_head }, (_, head) => head);
-      put(grid, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
+      put(grid, this.#pictures.get(grid)?.canvas, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
     const isCurrent = () => trace === (main ? store.trace : store.secondTrace) && this.isConnected;
     const { layer: here } = cursorHead();
@@ -210,14 +209,7 @@ class GlassHeads extends GlassView {
     const area = count ** 2;
     const ids = trace.tokens.map(({ id }) => id);
     const { pattern, skipFirst } = store.get();
-    const thumbs = /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`));
-    // Measured once for all: a picture that was just drawn would make the browser lay out everything.
-    if (!grid.dataset.size) {
-      grid.dataset.size = String(thumbs[0].clientWidth - 2);
-      requestAnimationFrame(() => delete grid.dataset.size);
-    }
-    const size = Number(grid.dataset.size);
-    for (const thumb of thumbs) {
+    for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (grid.querySelectorAll(`[data-layer="${layer}"]`))) {
       const head = Number(thumb.dataset.head);
       const own = weights.subarray(head * area, (head + 1) * area);
       const name = `${layer}.${head}`;
@@ -225,7 +217,7 @@ class GlassHeads extends GlassView {
       if (main) this.#kinds.set(name, shares);
       const kind = mainKind(shares);
       thumb.setAttribute("aria-label", `head ${name}${kind ? `, attends to ${kind.says}` : ""}`);
-      thumbnail(/** @type {HTMLCanvasElement} */ (thumb.firstElementChild), { weights: skipFirst ? withoutFirst(own, count) : own, tokens: trace.tokens, token: 0 }, pattern, size);
+      this.#pictures.get(grid)?.draw(name, skipFirst ? withoutFirst(own, count) : own, count, pattern);
     }
   }
 
@@ -236,16 +228,17 @@ class GlassHeads extends GlassView {
     const thumbs = /** @type {HTMLElement[]} */ ([...this.#grid.querySelectorAll(".thumb")]);
     const was = this.#grid.classList.contains("sorted");
     if (!sorted && !was) return;
-    this.#grid.classList.toggle("sorted", sorted);
     const share = (/** @type {HTMLElement} */ thumb) => this.#kinds.get(`${thumb.dataset.layer}.${thumb.dataset.head}`)?.[filter] ?? 0;
     const order = sorted ? [...thumbs].sort((a, b) => share(b) - share(a)) : [];
+    const what = order.map((thumb) => `${thumbs.indexOf(thumb)} ${share(thumb)}`).join();
+    if (what === this.#order) return;
+    this.#order = what;
+    this.#grid.classList.toggle("sorted", sorted);
     for (const thumb of thumbs) {
       thumb.style.order = sorted ? String(order.indexOf(thumb)) : "";
       thumb.dataset.share = sorted ? percent(share(thumb)) : "";
     }
-    if (was === sorted) return;
-    delete this.#grid.dataset.size; // the squares have another one now
-    this.#redraw();
+    this.#redraw(); // the squares have moved
   }
 
   /** Mark the cursor, the edits, and what passes the filter. */
@@ -333,7 +326,7 @@ function cursorHead() {
 
 /** @param {number} layer @param {number} head @param {boolean} main */
 function thumbOf(layer, head, main) {
-  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` }, el("canvas", { "aria-hidden": "true" }));
+  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` });
 }
 
 /** @param {Event} event @returns {Place | null} the head an event happened on */

@@ -14,9 +14,12 @@ export class FromVector {
   #body = el("tbody");
   #vectors = [new GlassVector(), new GlassVector(), new GlassVector()];
   #says = el("p", { class: "small", role: "status" });
+  /** @type {(response: Promise<any>, use: (found: any) => void) => Promise<void>} of the view */ #load;
   #rank = 0;
   #asked = "";
-  /** @type {{ln_f: number[], rows: number[][]} | null} */ #found = null;
+  #shows = ""; // the same, of the table's rows
+  /** @type {{ln_f: number[], tokens: number[], rows: number[][]} | null} */ #found = null;
+  /** @type {ArrayLike<number>} the tokens of the rows of the table */ #tokens = [];
   /** @type {(rank: number) => string} */ #word = () => "";
   element = el("section", { class: "from-vector" },
     el("h3", {}, "From the last vector to a probability ", math("p = softmax( x W^T / T )")),
@@ -27,7 +30,11 @@ export class FromVector {
 
   /** @param {(response: Promise<any>, use: (found: any) => void) => Promise<void>} load of the view */
   constructor(load) {
-    this.load = load;
+    this.#load = load;
+  }
+
+  get #path() {
+    return `/trace/${store.trace?.id}/final?position=${store.cursor.token}`;
   }
 
   /** @param {import("../sampling.js").Sampler} sampler @param {number} temperature @param {(rank: number) => string} word */
@@ -47,26 +54,26 @@ export class FromVector {
     const before = this.#body.contains(document.activeElement);
     put(this.#body, rows, el("tr", { class: "sum" }, el("th", { scope: "row" }, rest), el("td", { colspan: 3 }, "exp is relative to the largest logit, and divided by the sum over all that are left"), el("td", {}, percent(Math.max(0, left)))));
     if (before) this.#body.querySelectorAll("button")[this.#rank]?.focus();
-    this.#load(sampler, count);
+    [this.#tokens, this.#shows] = [sampler.order, this.#path];
+    this.load();
   }
 
-  /** @param {import("../sampling.js").Sampler} sampler @param {number} count */
-  #load(sampler, count) {
+  /** Ask for the vectors, if they are needed; they are shown when the logits are there as well. */
+  load() {
     const edited = store.get().edits.length > 0;
     for (const vector of this.#vectors) vector.hidden = edited;
     this.#says.hidden = edited; // the vector of an edited pass is not kept
     if (edited) return;
-    const tokens = Array.from({ length: count }, (_, rank) => `token=${sampler.order[rank]}`).join("&");
-    const path = `/trace/${store.trace?.id}/final?position=${store.cursor.token}&${tokens}`;
+    const path = this.#path;
     if (path === this.#asked) return this.#multiply();
     if (api.offline && !api.known(path)) {
       // An exported file has the rows of some positions only.
       for (const vector of this.#vectors) vector.hidden = true;
       return put(this.#says, "The rows of the token table at this position are not in the file.");
     }
-    void this.load(api.get(path, { slot: "final" }), (found) => {
+    void this.#load(api.get(path, { slot: "final" }), (found) => {
       [this.#found, this.#asked] = [found, path];
-      this.#multiply();
+      if (this.#shows === path) this.#multiply();
     });
   }
 
@@ -80,7 +87,7 @@ export class FromVector {
 
   #multiply() {
     const found = this.#found;
-    const row = found?.rows[this.#rank];
+    const row = found?.rows[found.tokens.indexOf(this.#tokens[this.#rank])];
     if (!found || !row) return;
     const products = found.ln_f.map((value, i) => value * row[i]);
     this.#vectors[0].show("x", found.ln_f);

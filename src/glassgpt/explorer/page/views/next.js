@@ -36,6 +36,7 @@ const kAtPlace = (place, size) => (place >= 200 ? 0 : Math.round(size ** (place 
 
 class GlassNext extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "token", "edits", "intervention", "temperature", "topK", "topP", "minP", "seed", "game", "theme"];
+  foresee = (/** @type {number} */ token) => [`/next?position=${token}`, `/final?position=${token}`];
   /** @type {Sampler | null} */ sampler = null;
   /** @type {string[]} */ words = [];
   #row = ""; // the key of the sampler's logits
@@ -97,6 +98,7 @@ class GlassNext extends Panel {
     if (this.#row === wanted) return this.#show();
     if (edits.length > 0 && !effectNow()) return; // it is loading
     const logits = edits.length > 0 ? effectNow() : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
+    this.#table.load(); // in the same request
     void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
       this.sampler = new Sampler(logits.data);
       [this.words, this.#row] = [texts, wanted];

@@ -4,7 +4,7 @@ import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../dr
 import { PianoRoll } from "../piano-roll.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
-import { GlassView } from "../view.js";
+import { afterRender, GlassView } from "../view.js";
 
 /** A new trace is requested after this long without typing. */
 const TYPED_MS = 250;
@@ -21,6 +21,7 @@ class GlassStrip extends GlassView {
   #roll = new PianoRoll(); // of a model of music; else hidden
   #card = el("div", { class: "card", id: "token-card", role: "tooltip", hidden: true });
   /** @type {HTMLButtonElement[]} */ #chips = [];
+  /** @type {string[]} what each of them says */ #said = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   #typed = false;
   #at = -1;
@@ -69,10 +70,10 @@ class GlassStrip extends GlassView {
   }
 
   /** As high as the text needs, up to three lines. */
-  #fit() {
+  #fit = () => {
     this.#field.style.height = "auto";
     this.#field.style.height = `${Math.min(this.#field.scrollHeight + 2, 72)}px`;
-  }
+  };
 
   /** @param {Event} event @returns {number} the token an event happened on, or -1 */
   #tokenOf({ target }) {
@@ -98,7 +99,7 @@ class GlassStrip extends GlassView {
     const editing = document.activeElement === this.#field && this.#typed;
     if (!editing && this.#field.value !== this.#shown()) {
       this.#field.value = this.#shown();
-      this.#fit();
+      afterRender(this.#fit);
     }
     this.#field.setAttribute("aria-invalid", String(store.status === "error"));
     if (changed.has("trace") || changed.has("theme")) this.#fill(trace);
@@ -109,14 +110,19 @@ class GlassStrip extends GlassView {
   #fill(trace) {
     const hadFocus = this.#box.contains(document.activeElement);
     this.#showCard(-1);
-    this.#at = -1;
-    this.#chips = trace.tokens.map((token, place) => {
-      const loss = trace.token_loss[place];
-      const { fill, ink } = loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" };
-      const joined = trace.words[token.word]?.first !== place;
-      return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
+    this.#unmark();
+    // Chips that say the same stay: often only the last one is new.
+    const said = trace.tokens.map((token, place) => {
+      const { fill, ink } = shadeOf(trace.token_loss[place]);
+      return JSON.stringify([token.text, token.id, fill, ink, trace.words[token.word]?.first !== place]);
     });
-    put(this.#box, this.#chips);
+    const same = said.findIndex((what, place) => what !== this.#said[place]);
+    const kept = same < 0 ? Math.min(said.length, this.#chips.length) : same;
+    this.#chips.splice(kept).forEach((chip) => chip.remove());
+    const added = trace.tokens.slice(kept).map((token, i) => chipOf(trace, token, kept + i));
+    this.#chips.push(...added);
+    this.#said = said;
+    this.#box.append(...added);
     this.#roll.show(trace.tokens);
     const known = trace.token_loss.filter((loss) => loss !== null);
     const mean = known.reduce((sum, { p }) => sum + bits(p), 0) / known.length;
@@ -128,22 +134,38 @@ class GlassStrip extends GlassView {
   #mark() {
     const { token } = store.cursor;
     if (token === this.#at) return;
-    const before = this.#chips[this.#at];
+    const before = this.#unmark();
     const chip = this.#chips[token];
-    const { scrollTop, clientHeight } = this.#box;
-    const [top, high] = [chip?.offsetTop ?? 0, chip?.offsetHeight ?? 0];
     this.#at = token;
     this.#roll.mark(token);
-    if (before) {
-      before.removeAttribute("aria-current");
-      before.tabIndex = -1;
-      if (before === document.activeElement) chip?.focus();
-    }
+    if (before && before === document.activeElement) chip?.focus();
     if (!chip) return;
     chip.setAttribute("aria-current", "true");
     chip.tabIndex = 0;
-    if (top < scrollTop || top + high > scrollTop + clientHeight) this.#box.scrollTop = top - 3;
+    afterRender(() => {
+      const [top, { scrollTop, clientHeight }] = [chip.offsetTop, this.#box];
+      if (top < scrollTop || top + chip.offsetHeight > scrollTop + clientHeight) this.#box.scrollTop = top - 3;
+    });
   }
+
+  /** The chip that was the cursor's is one of the others again. */
+  #unmark() {
+    const before = this.#chips[this.#at];
+    before?.removeAttribute("aria-current");
+    if (before) before.tabIndex = -1;
+    this.#at = -1;
+    return before;
+  }
+}
+
+/** The colour of a token's loss; the first token has none. @param {TokenLoss | null} loss */
+const shadeOf = (loss) => (loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" });
+
+/** @param {Trace} trace @param {Token} token @param {number} place */
+function chipOf(trace, token, place) {
+  const { fill, ink } = shadeOf(trace.token_loss[place]);
+  const joined = trace.words[token.word]?.first !== place;
+  return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
 }
 
 /**

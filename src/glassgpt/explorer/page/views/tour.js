@@ -129,11 +129,13 @@ class GlassTour extends HTMLElement {
     }
   }
 
-  /** Highlight what the step speaks of: now, when its view is drawn, and when its numbers come. */
+  /** Highlight what the step speaks of: now, when its view is loaded and drawn, and when its numbers come. */
   #light() {
     this.#follows = this.#shown >= 0;
     queueMicrotask(() => this.#lightNow());
-    requestAnimationFrame(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
+    if (!this.#follows) return;
+    const later = () => requestAnimationFrame(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
+    void customElements.whenDefined(`glass-${STEPS[this.#shown].look}`).then(later);
   }
 
   #lightNow() {

@@ -7,7 +7,7 @@ import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
-import { GlassView } from "../view.js";
+import { afterRender, GlassView, PATIENCE_MS } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
@@ -16,9 +16,13 @@ const MARGIN = 6;
 /** For longer texts the patterns are too large to load for a few curves; the block view's own row is used. */
 const PATTERN_TOKENS = 200;
 
+/** @type {Topic[]} */
+const CURSOR = ["token", "layer", "head", "pin"];
+
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin"];
+  foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`, ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
@@ -38,6 +42,7 @@ class GlassTower extends GlassView {
     this.#rebuild();
   });
   #seen = "";
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #late;
   #card = new LensCard();
   /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
@@ -75,17 +80,24 @@ class GlassTower extends GlassView {
   /** @param {Set<Topic>} changed */
   render(changed) {
     const lens = this.#wanted;
-    // Until the lens with the new edits is there, what is shown is that of before, and marked so.
+    // Until the lens with the new edits is there, what is shown is that of before, and marked so unless it is there at once.
     const computing = lens === null;
     const wasComputing = this.classList.contains("computing");
-    this.classList.toggle("computing", computing);
+    clearTimeout(this.#late);
+    if (!computing) this.classList.remove("computing");
+    else if (!wasComputing) this.#late = setTimeout(() => this.#markLate(), PATIENCE_MS);
     if (computing && !changed.has("trace") && !changed.has("theme")) {
-      if (!wasComputing) put(this.#note, "computing it with your edits; below is what was before");
-      return this.#moveCursor();
+      if (CURSOR.some((topic) => changed.has(topic))) this.#moveCursor();
+      return;
     }
     if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
     else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
     else this.#moveCursor();
+  }
+
+  #markLate() {
+    this.classList.add("computing");
+    put(this.#note, "computing it with your edits; below is what was before");
   }
 
   /** The lens to show: that of the text, or that with the edits, null while it is computed. */
@@ -138,6 +150,7 @@ class GlassTower extends GlassView {
     const { left, width } = this.#box;
     const first = Math.max(0, Math.floor((left - labelWidth) / pitch));
     const last = Math.min(trace.tokens.length - 1, Math.ceil((left + width) / pitch));
+    showColumns(first, last);
     if (first >= this.#range[0] && last <= this.#range[1]) return;
     this.#resize(Math.max(0, first - MARGIN), Math.min(trace.tokens.length - 1, last + MARGIN));
     this.#drawStreams();
@@ -150,7 +163,6 @@ class GlassTower extends GlassView {
     const trace = /** @type {Trace} */ (store.trace);
     const [before] = this.#range;
     this.#range = [from, to];
-    showColumns(from, to);
     this.#cells.forEach((cells, place) => {
       for (const [token, cell] of cells) {
         if (token >= from && token <= to) continue;
@@ -194,7 +206,10 @@ class GlassTower extends GlassView {
   }
 
   #drawStreams() {
-    if (store.trace) this.#streams.setAttribute("d", streams(this.#layout, store.trace, ...this.#range));
+    const what = JSON.stringify([store.trace?.id, this.#range, this.#all.dataset.plan]);
+    if (!store.trace || this.#streams.dataset.of === what) return;
+    this.#streams.dataset.of = what;
+    this.#streams.setAttribute("d", streams(this.#layout, store.trace, ...this.#range));
   }
 
   #moveCursor() {
@@ -208,7 +223,10 @@ class GlassTower extends GlassView {
       this.#seen = seen;
       const { left, width } = this.#box;
       const hidden = x - labelWidth < left ? x - labelWidth - pitch : x + pitch > left + width ? x + 2 * pitch - width : null;
-      if (hidden !== null) this.#grid.scrollLeft = this.#box.left = Math.max(0, Math.min(hidden, this.#layout.width - width));
+      if (hidden !== null) {
+        const to = (this.#box.left = Math.max(0, Math.min(hidden, this.#layout.width - width)));
+        afterRender(() => (this.#grid.scrollLeft = to));
+      }
     }
     this.#band.style.left = `${x}px`;
     this.#band.style.width = `${pitch}px`;

@@ -1,7 +1,7 @@
 // A sentence of welcome: what this model is, what to do first, and a few texts to begin with.
 
 import { api } from "../api.js";
-import { el, put } from "../draw.js";
+import { el, percent, put } from "../draw.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
 
@@ -16,6 +16,7 @@ export const EXAMPLES = [
 ];
 
 class GlassWelcome extends HTMLElement {
+  #opened = el("span");
   about = el("p");
   /** It shows the example that is open, so that the arrow keys go on from there. */
   #examples = el(
@@ -34,6 +35,7 @@ class GlassWelcome extends HTMLElement {
     );
     store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
+      if (["trace", "token", "layer", "head"].some((topic) => changed.has(/** @type {Topic} */ (topic)))) this.#sayWhere();
       const { text, ids } = store.get();
       const open = ids === null ? EXAMPLES.findIndex(([, example]) => example === text) : -1;
       this.#examples.value = open < 0 ? "" : String(open);
@@ -42,7 +44,16 @@ class GlassWelcome extends HTMLElement {
 
   #take() {
     const found = this.#examples.value === "" ? undefined : EXAMPLES[Number(this.#examples.value)];
-    if (found) store.set({ text: found[1], ids: null, prompt: null, token: -1, edits: [], step: null, play: null }, { push: true });
+    if (found) store.set({ text: found[1], ids: null, prompt: null, token: -1, layer: null, head: null, edits: [], step: null, play: null }, { push: true });
+  }
+
+  /** Which head the page opened, and by which rule, while the cursor is there. */
+  #sayWhere() {
+    const { trace } = store;
+    if (!trace?.telling || !store.isAtTelling) return put(this.#opened);
+    const { layer, head, first, last, share } = trace.telling;
+    const text = (/** @type {Token[]} */ tokens) => `“${tokens.map((token) => token.text).join("").trim()}”`;
+    put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where ${text(trace.tokens.slice(-1))} looks back most at one word, ${text(trace.tokens.slice(first, last + 1))} (${percent(share)}). `);
   }
 
   #render() {
@@ -58,6 +69,7 @@ class GlassWelcome extends HTMLElement {
       `This is ${whose}. It has cut the text below into `,
       term("token", "tokens"),
       ", and guesses the next after each. Every number here is its own. ",
+      this.#opened,
       el("b", {}, "Click any cell"),
       " to see how it came about, or press Explain for a tour. ",
       term("·", "“·”"),
