@@ -126,10 +126,8 @@ def _read_text(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
             line = lines + bytes(error.object[: error.start]).count(b"\n") + 1
             raise _not_utf8(chunk, line, error) from None
         lines += block.count(b"\n")
-        yield (
-            text.removeprefix("\ufeff") if first else text,
-            last,
-        )  # a byte order mark is not part of the text
+        # A byte order mark is not part of the text.
+        yield text.removeprefix("\ufeff") if first else text, last
         first = False
 
 

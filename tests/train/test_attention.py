@@ -166,6 +166,11 @@ def test_flags_that_do_not_belong_together_are_refused(
         "--relative-distance 9": "relative_distance 9 is a setting of attention 'relative', and",
         "--no-absolute-positions": "absolute_positions False is a setting of attention 'relative'",
         "--attention relative --relative-distance 0": "relative_distance is 0",
+        "--attention local --memory-length 9": "memory_length 9 is a setting of attention 'memory', and",
+        "--attention memory --local-block 4": "local_block 4 is a setting of attention 'local', and",
+        "--attention compressed --local-block 0": "local_block is 0",
+        "--attention bidirectional --relative-distance 3": "is a setting of attention 'relative', and",
+        "--attention memory --memory-length -1": "memory_length is -1",
     }.items():
         arguments = ["train", "--data", str(shards), "--out", str(tmp_path / "run"), "--steps", "1"]
         assert main([*arguments, *flags.split()]) == 2
@@ -175,6 +180,23 @@ def test_flags_that_do_not_belong_together_are_refused(
         assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="attention 'sparse'"):
         glassgpt.train(shards, tmp_path / "run", steps=1, attention="sparse")
+
+
+@pytest.mark.slow
+def test_what_to_do_next_and_blocks_that_hold_everything_are_told(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "--steps 1 --shape 1x16x2 --context 16 --batch-size 2 --eval-batches 1 --device cpu".split()
+    for flags, said, unsaid in (
+        ("--attention local", "16 tokens is in one block of 256,", "glassgpt fill"),
+        ("--attention compressed --local-block 15", "done: glassgpt generate --model", "in one block"),
+        ("--attention bidirectional", 'done: glassgpt fill "Once ___ a time" --model', "in one block"),
+    ):
+        out = str(tmp_path / flags.split()[1])
+        assert main(["train", "--data", str(shards), "--out", out, *sizes, *flags.split()]) == 0
+        told = capsys.readouterr().err
+        assert said in told
+        assert unsaid not in told
 
 
 # Memory.
@@ -236,6 +258,7 @@ def test_rows_continue_each_other_until_a_restart(shards: Path) -> None:
     assert torch.equal(torch.cat(halves), loader.batch(7))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_memory_and_a_run_that_lost_it_goes_on_differently(
     shards: Path, tmp_path: Path
 ) -> None:

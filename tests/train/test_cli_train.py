@@ -73,6 +73,7 @@ def test_a_run_becomes_a_model(shards: Path, tmp_path: Path, capsys: pytest.Capt
     assert "already contains a run. Add --resume" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
     text = "".join(f"Verse {n}: the wind went round and came again.\n" for n in range(600))
     (tmp_path / "one.txt").write_text(text)
@@ -85,7 +86,7 @@ def test_one_long_text_holds_out_its_end(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_writes_nothing(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(shards, tmp_path / "run", "--steps", "1000", "--dry-run") == 0
+    assert train(shards, tmp_path / "run", "--steps", "100", "--dry-run") == 0
     assert not (tmp_path / "run").exists()
     assert "4,096" not in capsys.readouterr().out  # the plan is for people: on stderr
 
@@ -116,6 +117,7 @@ def test_a_mistake_gets_one_line(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_learning_on_from_a_model(shards: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert train(shards, run, "--init-from", SHIPPED, "--steps", "3", "--lr", "0.001", "--dropout", "0") == 0

@@ -104,6 +104,7 @@ def test_a_dry_run_writes_nothing(
     diary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
     assert main(["tune", str(diary), "--dry-run", "--device", "cpu", "--lora", "--model", SHIPPED]) == 0
     said = capsys.readouterr()
     assert said.out == ""

@@ -26,17 +26,12 @@ from glassgpt.train.data.readers import read_pieces
 from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
 
+pytestmark = pytest.mark.usefixtures("no_trial")
+
 DEEP = "[" * 100_000
 SETTINGS = TrainSettings(
     steps=6, batch_size=2, context=8, warmup_steps=1, eval_every=2, eval_batches=1, save_every=2
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +49,10 @@ def train(data: Path, run: Path, *more: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def half_done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def half_done(data: Path, no_trial: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two steps left to do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
-        patch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
-        run = tmp_path_factory.mktemp("runs") / "run"
-        assert train(data, run) == 0
+    run = tmp_path_factory.mktemp("runs") / "run"
+    assert train(data, run) == 0
     shutil.rmtree(run / "checkpoints" / "step-00000006")
     return run
 

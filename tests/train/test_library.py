@@ -19,6 +19,8 @@ from glassgpt.cli import main
 from glassgpt.errors import SettingError
 from glassgpt.train.reporter import Reporter
 
+pytestmark = pytest.mark.usefixtures("no_trial")
+
 OPTIONS: dict[str, Any] = {
     "steps": 8, "seed": 3, "shape": "1x32x2", "context": 32, "batch_size": 4, "save_every": 3,
     "eval_every": 4, "eval_batches": 1, "warmup_steps": 2, "device": "cpu", "optimizer": "muon",
@@ -33,13 +35,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.txt").write_text(text)
     assert main(["prepare", str(folder / "a.txt"), "-o", str(folder / "shards"), "--workers", "1"]) == 0
     return folder / "shards"
-
-
-@pytest.fixture(autouse=True)
-def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial takes seconds and is not what is tested here."""
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 def untimed(run: Path) -> list[dict]:

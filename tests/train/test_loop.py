@@ -106,6 +106,7 @@ def step_once(
     )
 
 
+@pytest.mark.slow
 def test_the_loss_falls_towards_what_can_be_known(tmp_path: Path) -> None:
     model = fresh()
     records = run(
@@ -328,7 +329,9 @@ def test_a_request_to_stop_saves_first(tmp_path: Path) -> None:
     assert run(fresh(), tmp_path)[0]["step"] == 2
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16", "float8"])
+@pytest.mark.parametrize(
+    "precision", ["bfloat16", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float16", "float8"))]
+)
 def test_half_precision_learns_too(tmp_path: Path, precision: str) -> None:
     settings = TrainSettings(
         steps=60, batch_size=8, context=16, lr=1e-2, optimizer="muon", warmup_steps=5, precision=precision

@@ -40,19 +40,14 @@ from glassgpt.train.loop import evaluate
 from glassgpt.train.lora import Ranks
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.usefixtures("no_trial")
+
 CONTEXT = 32
 CONFIG = Config(
-    vocab_size=ByteTokenizer().vocab_size, n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=2,
+    vocab_size=ByteTokenizer().vocab_size, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=2,
     embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
 )  # fmt: skip
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How quick this machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 @pytest.fixture
@@ -150,6 +145,7 @@ def test_time_limits_the_steps() -> None:
     assert fit_to_time(settings, plan, 300, seconds=0.001).steps == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [False, True])
 def test_the_best_state_is_what_lies_on_the_disk(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
@@ -326,6 +322,7 @@ def test_the_same_seed_gives_the_same_file(text: Path, tmp_path: Path) -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_hugging_face_loads_it(text: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     run, out = prepared(text), tmp_path / "out"
@@ -456,6 +453,7 @@ def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
         tune(text, model=model, out=tmp_path / "out", device="cpu")
 
 
+@pytest.mark.slow
 def test_tune_resumes_in_python(text: Path, model: str, tmp_path: Path) -> None:
     entire = tune([text], model=model, out=tmp_path / "whole", device="cpu", callback=Watching())
     stopped = tune([text], model=model, out=tmp_path / "out", device="cpu", callback=Watching(stop_after=13))
@@ -483,6 +481,7 @@ def test_tune_without_improvement_writes_nothing(
         result.load()
 
 
+@pytest.mark.slow
 def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: Path) -> None:
     program = (
         "import sys; from glassgpt.train.finetune import tune; "

@@ -29,16 +29,11 @@ from glassgpt.train.data.shards import Shards
 from glassgpt.train.finetune_run import prepare_run
 from glassgpt.weights import Checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.usefixtures("no_trial")
+
 SMALL = ["--shape", "1x16x1", "--context", "8", "--batch-size", "2", "--eval-batches", "1"]
 SMALL += ["--warmup-steps", "2"]
 NOVEL = "It was a wet night; nobody came, and the lamps went out.\n" * 200
-
-
-@pytest.fixture(autouse=True)
-def _no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How quick the machine is does not matter here."""
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e4)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
 
 
 def train(data: Path, run: Path, *more: str) -> int:

@@ -48,6 +48,7 @@ def hash_of(hub: Hub, data: bytes) -> str:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes; the second would wait 40 ms for an ACK
     hub: Hub
 
     def log_message(self, *args: object) -> None:
@@ -156,7 +157,7 @@ class Running:
         handler = type("BoundHandler", (Handler,), {"hub": hub})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         hub.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
         return hub
 

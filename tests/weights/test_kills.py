@@ -96,6 +96,7 @@ def test_convert_by_force(tmp_path: Path, gap: bool) -> None:
     assert changes > 8
 
 
+@pytest.mark.slow
 def test_prepare_by_force(tmp_path: Path, gap: bool) -> None:
     for name in ("old", "new"):
         (tmp_path / f"{name}.txt").write_text(f"{name} text\n\n" * 5)

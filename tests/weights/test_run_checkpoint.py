@@ -129,11 +129,8 @@ def test_the_commands_take_it(
     assert np.array_equal(mine.logits(ids), theirs.logits(ids))
 
 
-def test_eval_and_train_start_from_it(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
-    monkeypatch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
+@pytest.mark.usefixtures("no_trial")
+def test_eval_and_train_start_from_it(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, text = str(shard(newest(run))), tmp_path / "a.txt"
     text.write_text("abcdefghijklmnopqrstuv" * 100)
     figures = []

@@ -33,11 +33,8 @@ FLAGS = [
     "-Wall",
     "-Wextra",
 ]
-FLAGS += [
-    "-Wno-maybe-uninitialized",
-    "-Wno-uninitialized",
-    "-Wno-unknown-warning-option",
-]  # gcc 12's own headers
+# For gcc 12's own headers.
+FLAGS += ["-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unknown-warning-option"]
 # Kernels with the address sanitizer alone: with the other their hundred instances take minutes to compile.
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-fsanitize=address"]
 UNDEFINED = ["-fsanitize=undefined"]

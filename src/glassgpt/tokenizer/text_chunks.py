@@ -66,8 +66,7 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
             cut = len(rest)
             if cut > CHUNK:
                 end = last_word_end(rest, CHUNK)
-                cut = (
-                    CHUNK if end is None else end
-                )  # a megabyte without a blank is no text to learn words from
+                # A megabyte without a blank is no text to learn words from.
+                cut = CHUNK if end is None else end
             yield rest[:cut]
             rest = rest[cut:]

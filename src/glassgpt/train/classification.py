@@ -60,9 +60,8 @@ class Classification:
     def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden = model.hidden(batch.ids)  # (B, T, C)
         weight = model.score.weight
-        logits = F.linear(
-            extract(hidden, batch.ids, self.extract_id).to(weight.dtype), weight
-        )  # (B, classes)
+        read = extract(hidden, batch.ids, self.extract_id)  # (B, C)
+        logits = F.linear(read.to(weight.dtype), weight)  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         loss, count = (losses * batch.mask).sum(), batch.mask.sum()
         if self.lm_weight and torch.is_grad_enabled():  # an evaluation is of the labels alone

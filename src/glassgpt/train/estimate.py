@@ -25,6 +25,8 @@ from glassgpt.train.objective import Batch
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import backward_micro_batches
 
+TRIAL_SHARE = 0.1  # of a run, at most: a short one need not wait long for its estimate
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -139,7 +141,7 @@ def largest_micro_batch(model: GPT2, settings: TrainSettings, tokens: Tensor, re
 
 
 def measure_throughput(model: GPT2, settings: TrainSettings, tokens: Tensor, seconds: float) -> float:
-    """Tokens per second of forward and backward passes over one micro-batch."""
+    """Tokens per second of forward and backward passes over one micro-batch, again and again."""
     device = model.wte.weight.device
     batch = Batch.from_tokens(tokens.to(device))
     scaler = torch.amp.GradScaler(device.type, enabled=False)
@@ -152,8 +154,9 @@ def measure_throughput(model: GPT2, settings: TrainSettings, tokens: Tensor, sec
             loss.item()  # waits for a GPU
 
         run_once()  # the first one is slower: it may compile
+        enough = TRIAL_SHARE * settings.steps * settings.batch_size / len(batch)
         started, done = time.perf_counter(), 0
-        while done < 2 or time.perf_counter() - started < seconds:
+        while done < 2 or (done < enough and time.perf_counter() - started < seconds):
             run_once()
             done += 1
         elapsed = time.perf_counter() - started

@@ -29,7 +29,7 @@ from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
 from glassgpt.train.finetune_state import is_interrupted, read_state
 from glassgpt.train.finetune_task import head_of, prepare_task_run
-from glassgpt.train.interrupt import stop_on_interrupt
+from glassgpt.train.interrupt import StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.registry import check_only_model_files
@@ -70,7 +70,7 @@ class TuneCallback(Protocol):
 class Silent(TuneCallback):
     """Reports nothing."""
 
-    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, stop: StopRequested = lambda: False) -> None:
         self.stop = stop
 
     def should_stop(self) -> bool:
@@ -137,22 +137,17 @@ def tune(
 
     Without a callback, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
     """
-    if callback is None:
-        with stop_on_interrupt() as requested:
-            result = tune(
-                files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes,
-                prompt=prompt, seed=seed, device=device, resume=resume, force=force,
-                callback=Silent(requested),
-            )  # fmt: skip
-        if requested():
-            raise KeyboardInterrupt
-        return result
     started = time.monotonic()
-    run, target = plan_tune(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-        device=device, resume=resume, force=force, callback=callback,
-    )  # fmt: skip
-    return run_tune(run, target, prompt=prompt, callback=callback, started=started)
+    with stop_on_interrupt() if callback is None else never_stop() as interrupted:
+        reports = Silent(interrupted) if callback is None else callback
+        run, target = plan_tune(
+            files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
+            device=device, resume=resume, force=force, callback=reports,
+        )  # fmt: skip
+        result = run_tune(run, target, prompt=prompt, callback=reports, started=started)
+    if interrupted():
+        raise KeyboardInterrupt
+    return result
 
 
 def plan_tune(

@@ -104,16 +104,15 @@ def read_task_data(
     files = list(files)
     for file in files:
         problems.file = str(file) if len(files) > 1 else ""
-        for record in read_records(file, problems):
+        for record in read_records(file):
             records += 1
             made = encode_record(record, encoders, problems)
             if made:
                 examples.append(made)
-    total = records + problems.unread
     if len(examples) < 4:
         raise SettingError(
-            f"{len(examples)} of {total} records can be used; four are the minimum, some hundred make sense. "
-            f"A record needs the fields {needed_fields(task)}."
+            f"{len(examples)} of {records} records can be used; four are the minimum, some hundred make "
+            f"sense. A record needs the fields {needed_fields(task)}."
         )
     order = np.random.default_rng(seed).permutation(len(examples))
     held = max(1, min(int(VAL_FRACTION * len(examples)), MAX_VAL_EXAMPLES))
@@ -123,7 +122,7 @@ def read_task_data(
     options = {"tokens_per_batch": int(max(256, min(TOKENS_PER_STEP, average))), "seed": seed}
     return TaskData(
         task, start, TaskBatches.from_examples([one[0] for one in train], **options),
-        TaskBatches.from_examples([one[0] for one in valid], **options), valid[0][1:], problems, total,
+        TaskBatches.from_examples([one[0] for one in valid], **options), valid[0][1:], problems, records,
     )  # fmt: skip
 
 

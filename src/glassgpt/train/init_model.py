@@ -101,6 +101,17 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
 
 
 # Of RunConfig and Config.
+def note_on_blocks(config: Config, context: int) -> str | None:
+    """Said of local attention whose first block holds a whole sequence: it would be GPT-2's."""
+    if config.attention not in ("local", "compressed") or context > config.local_block:
+        return None
+    shorter = max(1, context // 4)
+    return (
+        f"note: a sequence of {context:,} tokens is in one block of {config.local_block:,}, where local "
+        f"attention sees all of it. Choose a longer --context, or --local-block {shorter}."
+    )
+
+
 ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions", "memory_length", "local_block")
 
 

@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 StopRequested = Callable[[], bool]
+Stopping = Callable[[bool], contextlib.AbstractContextManager[StopRequested]]
+
+
+def never_stop(alone: bool = True) -> contextlib.AbstractContextManager[StopRequested]:
+    return contextlib.nullcontext(lambda: False)
 
 
 @contextlib.contextmanager

@@ -46,10 +46,11 @@ from glassgpt.train.init_model import (
     differing_attention,
     format_shape,
     init_model,
+    note_on_blocks,
     parse_shape,
     sides,
 )
-from glassgpt.train.interrupt import StopRequested, stop_on_interrupt
+from glassgpt.train.interrupt import Stopping, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.memory import micro_batch_size
 from glassgpt.train.report.html import write_report
@@ -178,13 +179,6 @@ def complete_settings(out: Path, resume: bool, recipe: str | None, given: Mappin
     return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **given})
 
 
-Stopping = Callable[[bool], AbstractContextManager[StopRequested]]
-
-
-def never_stop(alone: bool) -> AbstractContextManager[StopRequested]:
-    return nullcontext(lambda: False)
-
-
 def run_training(
     config: RunConfig,
     reporter: Reporter | None = None,
@@ -240,6 +234,9 @@ class Trainer:
             raise SettingError(
                 f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
             )
+        note = None if resumed else note_on_blocks(model.config, settings.context)
+        if note is not None and self.is_main:
+            self.reporter.info(note)
         for part in (shards, held_out):
             part.check_ids(model.config.vocab_size, progress)
         self.model = model.to(device)

@@ -7,7 +7,7 @@ tensor is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -202,17 +202,19 @@ def check_causal_attention(config: Config, program: str) -> None:
         )
 
 
-def check_published_architecture(config: Config, program: str) -> None:
-    """Refuse to write a variant for a program that only supports GPT-2 as published."""
+SCALING = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")  # of attention scores
+
+
+def check_published_architecture(
+    config: Config,
+    program: str,
+    settings: Sequence[str] = (*SCALING, "layer_norm_epsilon", "tie_word_embeddings", "d_mlp"),
+) -> None:
+    """Refuse to write a variant for a program that supports these settings only as published, and one kind
+    of activation."""
     check_causal_attention(config, program)
     plain = Config(n_embd=config.n_embd, n_head=config.n_head)
-    for name in (
-        "layer_norm_epsilon",
-        "scale_attn_weights",
-        "scale_attn_by_inverse_layer_idx",
-        "tie_word_embeddings",
-        "d_mlp",
-    ):
+    for name in settings:
         if getattr(config, name) != getattr(plain, name):
             raise ConfigError(
                 f"{program} has no setting for {name} = {getattr(config, name)!r}. Convert to hf instead."

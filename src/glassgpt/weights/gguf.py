@@ -18,10 +18,11 @@ from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
 from glassgpt.files import atomic_write
 from glassgpt.weights.checkpoint import (
+    SCALING,
     Checkpoint,
     LazyTensor,
     LazyTensors,
-    check_causal_attention,
+    check_published_architecture,
     check_tensors,
     dtype_of,
     shape_of,
@@ -112,7 +113,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0.
     """
     config = checkpoint.config
-    _check_expressible(config)
+    check_published_architecture(config, "llama.cpp", SCALING)
     if dtype is not None and dtype not in WRITABLE_TYPES:
         hint = " Only packed files hold int4." if dtype == "int4" else ""
         raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.{hint}")
@@ -282,18 +283,3 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
             f"{name} has values too large for {kind.name}, or NaN. Choose bfloat16 or float32."
         )
     return data
-
-
-def _check_expressible(config: Config) -> None:
-    """llama.cpp's gpt2 always scales attention as published, and has one activation."""
-    check_causal_attention(config, "llama.cpp")
-    for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
-        if getattr(config, name) != getattr(Config, name):
-            raise ConfigError(
-                f"llama.cpp has no setting for {name} = {getattr(config, name)!r}. Convert to hf instead."
-            )
-    if not config.activation_function.startswith("gelu"):
-        raise ConfigError(
-            f"llama.cpp has no activation_function {config.activation_function!r} for gpt2. "
-            "Convert to hf instead."
-        )

@@ -105,7 +105,7 @@ def quantize_groups(groups: Array) -> tuple[Array, Array]:
     """Each group of 32 numbers in steps of -8 to 7, and its scale, which leaves the least squared error: the
     best of some around the one that maps the largest magnitude to -8, each improved by least squares.
 
-    The same operations in the same order as `best_scale` in native/cpp/pack.cpp, so the same bits."""
+    The same operations in the same order as `best_scales` in native/cpp/pack.cpp, so the same bits."""
     x = np.ascontiguousarray(groups.T, _F32)  # (32, n): sums run over the first axis in its order
     at = np.abs(x).argmax(axis=0)
     largest = np.take_along_axis(x, at[None], axis=0)[0]
