@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -16,13 +17,20 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 HOPS = sorted(set(re.findall(r"`([\w/]+\.(?:py|js))(?::([\w.]+))?`", PAGE.partition("## Generate")[2])))
 
 
-def load_script() -> ModuleType:
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.edges = functools.cache(module.edges)  # reads every file of the package
     return module
+
+
+@functools.cache
+def defined_in(path: Path) -> set[str]:
+    return definitions(ast.parse(path.read_text("utf-8")))
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
@@ -36,14 +44,13 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
     return names
 
 
-def test_the_drawing_is_current() -> None:
-    drawn = load_script().draw()
+def test_the_drawing_is_current(script: ModuleType) -> None:
+    drawn = script.draw()
     committed = (ROOT / "docs" / "architecture.svg").read_text("utf-8")
     assert committed == drawn + "\n", "run: python docs/architecture.py > docs/architecture.svg"
 
 
-def test_every_import_in_the_drawing_leads_up() -> None:
-    script = load_script()
+def test_every_import_in_the_drawing_leads_up(script: ModuleType) -> None:
     place = {room: number for number, room in enumerate(script.layers())}
     edges = script.edges()
     assert len(edges) > 30
@@ -68,9 +75,9 @@ def test_every_hop_exists(file: str, name: str) -> None:
     assert path.is_file(), f"docs/architecture.md names {file}"
     if not name:
         return
-    text = path.read_text("utf-8")
     if path.suffix == ".js":
-        found = re.search(rf"(?:function {name}|^  (?:async )?{name})\(", text, re.M) is not None
+        pattern = rf"(?:function {name}|^  (?:async )?{name})\("
+        found = re.search(pattern, path.read_text("utf-8"), re.M) is not None
     else:
-        found = name in definitions(ast.parse(text))
+        found = name in defined_in(path)
     assert found, f"docs/architecture.md names {file}:{name}, which is not defined there"

@@ -290,6 +290,10 @@ def test_help_has_no_leftovers_of_the_parser(help_pages: dict[str, str]) -> None
     assert [name for name, page in help_pages.items() if re.search(r"%%|%\(|PEP 604|<class", page)] == []
 
 
+def test_every_command_is_in_the_table() -> None:
+    assert set(re.findall(r"^\| `(\w+)", TEXTS["cli.md"], re.M)) >= set(COMMANDS)
+
+
 def test_options_of_scripts_exist() -> None:
     """`python benchmarks/taps.py --size gpt2`: the script has that option."""
     typed = [

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.process_memory import resident_bytes
+
 CPU_LIMIT = 5.0  # seconds of CPU time after which a case gets a Ctrl-C
 HANG_LIMIT = 60.0  # seconds on the clock after that until it counts as hung
-MEMORY = 3 << 30  # bytes a case may have resident
+MEMORY = 2 << 30  # bytes a case may take
 INTERNAL_ERROR = 70  # exit code
 
 
@@ -55,6 +57,7 @@ def run(work: Callable[[], int], folder: Path) -> Outcome:
     log = folder.with_suffix(".log")
     sys.stdout.flush()
     sys.stderr.flush()
+    inherited = resident_bytes()
     child = os.fork()
     if child == 0:
         _run_child(work, folder, log)
@@ -73,8 +76,8 @@ def run(work: Callable[[], int], folder: Path) -> Outcome:
     output = log.read_bytes()[-20_000:].decode("utf-8", "replace")
     log.unlink()
     return Outcome(
-        os.waitstatus_to_exitcode(status), output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10,
-        interrupted_at is not None,
+        os.waitstatus_to_exitcode(status), output, usage.ru_utime + usage.ru_stime,
+        max(0, (usage.ru_maxrss << 10) - inherited), interrupted_at is not None,
     )  # fmt: skip
 
 
