@@ -67,9 +67,9 @@ def descend(frames: int) -> None:
 
 @pytest.hookimpl(trylast=True)  # after pytest's own hook is there
 def pytest_configure() -> None:
-    """A test that fills the stack, with JSON of 100,000 brackets, may do so just when the garbage collector runs:
-    there is no room for the finalizers of what other tests left behind, nor for pytest to tell of that, and
-    it failed the test that happened to run."""
+    """A test that fills the stack, with JSON of 100,000 brackets, may do so just when the garbage collector
+    runs: there is no room for the finalizers of what other tests left behind, nor for pytest to tell of that,
+    and it failed the test that happened to run."""
     tell = sys.unraisablehook
 
     def tell_where_there_is_room(unraisable: sys.UnraisableHookArgs) -> None:
