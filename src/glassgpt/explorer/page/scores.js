@@ -99,7 +99,7 @@ export class GlassScores extends Drawn {
     if (subject !== this.#subject) {
       this.#subject = subject;
       this.#key = weights.indexOf(Math.max(...weights));
-      this.#reveal(token);
+      for (const key of [token, this.#key]) this.#reveal(key); // if not both have room, the one that is read
     }
     this.draw();
     this.#describe(this.#key);
