@@ -54,6 +54,21 @@ def test_the_cursor_moves_by_keys(visit: Begin, gpt: GPT) -> None:
     assert selected.get_attribute("id") == f"cell-lens-{gpt.config.n_layer - 1}-{last}"
 
 
+def test_a_move_of_the_cursor_draws_each_canvas_once(visit: Begin) -> None:
+    page = visit(viewport={"width": 1280, "height": 800}).open(TEXT, view="block", layer=1)
+    cells = "[...document.querySelectorAll('glass-scores .score')]"
+    page.js(
+        f"(() => {{ globalThis.made = 0; globalThis.cells = {cells}; const Plain = OffscreenCanvas;"
+        "globalThis.OffscreenCanvas = class extends Plain {"
+        "constructor(...size) { super(...size); made++; } }; })()"
+    )
+    page.press("ArrowLeft")
+    page.ready()
+    canvases, made = page.js("[document.querySelectorAll('glass-block canvas').length, made]")
+    assert 0 < made <= canvases
+    assert page.js(f"{cells}.length === cells.length && {cells}.every((cell, i) => cell === cells[i])")
+
+
 def test_views_open_by_their_keys_and_digits_append(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT)
     for key, view in zip(

@@ -218,6 +218,38 @@ def test_the_tour_on_a_phone_stays_in_sight(visit: Begin) -> None:
         assert page.js("document.documentElement.scrollWidth <= innerWidth"), step
 
 
+def test_the_word_that_is_looked_at_is_in_sight_on_a_phone(visit: Begin, gpt: GPT) -> None:
+    page = visit(**PHONE).open(TEXT, tour=4)
+    lit_in_sight(page, 4, "document.querySelector('glass-tour').getBoundingClientRect().top", "looking back")
+    layer, head = (page.state()[name] for name in ("layer", "head"))
+    key = int(gpt.trace(TEXT).attention[layer, head][-1].argmax())
+    assert key < len(gpt.encode(TEXT)) - 4  # the table has no room for it and for the last token, too
+    sight = (
+        "(() => { const table = document.querySelector('glass-scores');"
+        "const box = (part) => table.querySelector(part).getBoundingClientRect();"
+        "const [column, gutter, window] = [`[data-token='${given}']`, '.gutter', '.window'].map(box);"
+        "return column.left >= gutter.right && column.right <= window.right; })()"
+    )
+    assert page.painted().js(sight, key)
+
+
+def test_the_tour_has_the_colours_of_the_tally(visit: Begin) -> None:
+    page = visit(**LAPTOP).open(TEXT, tour=12)
+    fills = (
+        "(() => { const fills = (where) => [...document.querySelectorAll(where)]"
+        ".map((rect) => getComputedStyle(rect).fill);"
+        "return { card: fills('.tour-words rect'), panel: fills('glass-tally rect[data-name]') }; })()"
+    )
+    seen = []
+    for theme in ("light", "dark"):
+        page.js("store.set({ theme: given })", theme)
+        page.until(f"{fills}.panel.length > 0 && {fills}.card.every((fill) => {fills}.panel.includes(fill))")
+        seen.append(page.js(fills))
+        assert len(set(seen[-1]["card"])) == 4  # MLPs, attention, token table and positions
+        assert set(seen[-1]["card"]) == set(seen[-1]["panel"])
+    assert seen[0] != seen[1]
+
+
 def test_a_welcome_examples_and_words_explained(visit: Begin, gpt: GPT) -> None:
     with served(make_app(gpt, others=["default"])) as url:
         page = visit(url, **LAPTOP).open(TEXT)

@@ -15,6 +15,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, activations
+from glassgpt.inspect.arrays import largest
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.inspect.trace import Trace
 from glassgpt.model import TorchBackend
@@ -303,6 +304,30 @@ def test_some_columns_of_the_lens_are_those_of_all(gpt: GPT) -> None:
     np.testing.assert_allclose(part[1], whole[1][:, 3:8], rtol=1e-5)
     with pytest.raises(StepIndexError, match="position 21"):
         edited.lens_top_k(1, 3, 21)
+
+
+def test_an_appended_token_adds_a_row_to_kept_patterns(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = some_ids(9)
+    trace = gpt.trace(ids[:6]).keep_steps(2**20)
+    trace.norms  # noqa: B018
+    for token in ids[6:]:
+        trace = trace.append(token)
+    fresh = gpt.trace(ids)
+    expected = [fresh.attention[layer] for layer in range(SMALL.n_layer)]
+    runs = []
+    block = type(gpt.backend.model.h[0])
+    original = block.forward
+    monkeypatch.setattr(block, "forward", lambda self, *args: runs.append(self) or original(self, *args))
+    for layer in range(SMALL.n_layer):
+        np.testing.assert_allclose(trace.attention[layer], expected[layer], atol=5e-6, rtol=0)
+    assert runs == []
+
+
+def test_the_largest_are_those_of_a_stable_sort() -> None:
+    numbers = np.random.default_rng(0).integers(0, 9, 40).astype(np.float32)
+    numbers[[3, 17]] = np.nan, -np.inf
+    for k in (0, 1, 5, 39, 40, 50):
+        np.testing.assert_array_equal(largest(numbers, k), np.argsort(-numbers, kind="stable")[:k])
 
 
 def test_an_appended_column_has_the_numbers_of_a_fresh_pass(gpt: GPT) -> None:

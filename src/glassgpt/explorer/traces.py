@@ -13,6 +13,7 @@ import numpy as np
 from glassgpt.explorer.models import Model, Models, piece_text
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
+from glassgpt.inspect.arrays import largest
 
 if TYPE_CHECKING:
     from glassgpt.inspect import Intervention, Trace
@@ -69,7 +70,7 @@ class CachedTrace:
     def likeliest(self, position: int) -> list[int]:
         """The tokens that Next token lists at a position: the likeliest first, of equals the lower id."""
         logits = self.trace.logits_at(position)[: self.model.n_tokens]
-        found: list[int] = np.argsort(-logits, kind="stable")[:CANDIDATES].tolist()
+        found: list[int] = largest(logits, CANDIDATES).tolist()
         return found
 
 

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from glassgpt.config import Config
-from glassgpt.inspect.arrays import AnyArray, concat, contiguous, copy, split, stack
+from glassgpt.inspect.arrays import AnyArray, append_row, concat, contiguous, copy, split, stack
 from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import dims_of, list_steps, shape_of, split_name
 
@@ -203,14 +203,17 @@ class Activations:
         longer.lock = self.lock
         prefix = self.prefix = longer.prefix = self._fill_prefix_cache()
         T = len(self.ids)
-        names = ["embedding", *(f"h.{i}.resid_post" for i in range(self.config.n_layer))]
+        layers = range(self.config.n_layer)
+        names = ["embedding", *(f"h.{i}.resid_post" for i in layers)]
+        patterns = [name for i in layers if (name := f"h.{i}.attn.weights") in self._cached]
         captured: dict[str, AnyArray] = {}
-        self.forward.hidden([token], self._capture(names, captured), T, prefix.cache)
+        self.forward.hidden([token], self._capture([*names, *patterns], captured), T, prefix.cache)
         prefix.ids = longer.ids
         column = stack([captured[name] for name in names])  # (n_layer + 1, 1, C)
         longer.incremental = True
         longer._logits = list(self._logits)
         longer._residuals = concat([self.residuals(), column], axis=1)
+        longer._store({name: append_row(self._cached[name], captured[name]) for name in patterns})
         return longer
 
     def _fill_prefix_cache(self) -> PrefixCache:

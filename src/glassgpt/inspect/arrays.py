@@ -23,6 +23,12 @@ def stack(parts: Sequence[AnyArray]) -> AnyArray:
     return array_namespace(*parts).stack(list(parts))
 
 
+def append_row(pattern: AnyArray, row: AnyArray) -> AnyArray:
+    """Attention weights (H, T, T) and those of the next token, (H, 1, T + 1): (H, T + 1, T + 1)."""
+    later = array_namespace(pattern).zeros_like(pattern[..., :1])  # no token looks at a later one
+    return concat([concat([pattern, later], axis=-1), row], axis=-2)
+
+
 def split(x: AnyArray, size: int) -> list[AnyArray]:
     """Pieces of `size` along the first dimension; the last may be shorter."""
     return [x[start : start + size] for start in range(0, max(1, len(x)), size)]
@@ -95,6 +101,15 @@ def top_k(x: AnyArray, k: int) -> tuple[AnyArray, AnyArray]:
     values = np.take_along_axis(x, indices, -1)
     order = np.argsort(-values, axis=-1, kind="stable")
     return np.take_along_axis(values, order, -1), np.take_along_axis(indices, order, -1)
+
+
+def largest(x: np.ndarray, k: int) -> np.ndarray:
+    """The indices of the k largest values of a vector, largest first, of equals the lower index: as by a
+    stable sort, but without sorting a whole vocabulary."""
+    order, found = -x, np.arange(len(x))
+    if k < len(x):
+        found = np.flatnonzero(~(order > np.partition(order, k - 1)[k - 1]))
+    return np.asarray(found[np.argsort(order[found], kind="stable")[:k]])
 
 
 def kl_divergence(log_p: AnyArray, log_q: AnyArray) -> AnyArray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.arrays import kl_divergence, to_numpy
+from glassgpt.inspect.arrays import kl_divergence, largest, to_numpy
 from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.edit_data import edit_from_dict
 from glassgpt.inspect.edits import Edit, EditContext, compose
@@ -95,7 +95,7 @@ class Intervention(Displayable):
     def top_changes(self, k: int = 10) -> list[ProbabilityChange]:
         """The k tokens whose probability changed most, without those that did not change."""
         change = np.abs(self.p - self.p_before)
-        order = np.argsort(-change, kind="stable")[:k]
+        order = largest(change, k)
         text = self.before.vocabulary.text
         return [
             ProbabilityChange(int(i), text(int(i)), float(self.p_before[i]), float(self.p[i]))

@@ -125,6 +125,15 @@ export function diverging(value, limit) {
   return shades("diverging")[Math.round(127.5 * (1 + Math.max(-1, Math.min(1, value / limit || 0))))];
 }
 
+/** The colours of a model's parts in the tally and the tour, by how the names of their matrices begin. @type {Record<string, () => Shade>} */
+export const PARTS = {
+  wte: () => shade("probability", 0.55),
+  wpe: () => shade("loss", 0.5),
+  "attn.": () => shade("attention", 0.55),
+  "mlp.": () => diverging(0.6, 1),
+  lm_head: () => shade("probability", 0.8),
+};
+
 /**
  * A canvas with one pixel per value, to be drawn at any size.
  * @param {number} columns @param {number} rows @param {(i: number) => Rgb | null} colourOf

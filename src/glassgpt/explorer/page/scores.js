@@ -45,6 +45,7 @@ export class GlassScores extends Drawn {
   #sum = el("canvas", { "aria-hidden": "true" });
   #keys = el("canvas", { "aria-hidden": "true" });
   #values = el("canvas", { "aria-hidden": "true" });
+  #figures = [this.#figure("the key of each token, as colours", this.#keys), this.#figure("the value of each token times its weight, as colours", this.#values)];
   #highlight = el("div", { class: "highlight", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #lines = [];
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
@@ -58,7 +59,8 @@ export class GlassScores extends Drawn {
       const label = el("div", { class: "gutter", role: "rowheader", style: { width: `${GUTTER}px`, height: `${high}px` } }, math(formula));
       if (formula === "k_j") label.append(el("span", { class: "beside" }, math("q"), this.#query));
       if (formula === "a_j v_j") label.append(el("span", { class: "beside" }, math("z"), this.#sum));
-      return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label);
+      const figure = { k_j: this.#figures[0], "a_j v_j": this.#figures[1] }[formula];
+      return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label, figure ?? []);
     });
     this.#table.append(this.#highlight, ...this.#lines);
     this.box.setAttribute("aria-label", "The query against every key; arrow keys move between keys");
@@ -97,7 +99,7 @@ export class GlassScores extends Drawn {
     if (subject !== this.#subject) {
       this.#subject = subject;
       this.#key = weights.indexOf(Math.max(...weights));
-      this.#reveal(token);
+      for (const key of [token, this.#key]) this.#reveal(key); // if not both have room, the one that is read
     }
     this.draw();
     this.#describe(this.#key);
@@ -110,7 +112,7 @@ export class GlassScores extends Drawn {
     else if (x + PITCH > this.#left + this.width - GUTTER) this.#left = x + 2 * PITCH - this.width + GUTTER;
     else return;
     this.#left = Math.max(0, this.#left);
-    this.box.scrollLeft = this.#left;
+    requestAnimationFrame(() => (this.box.scrollLeft = this.#left)); // now, it would lay out the page once more
   }
 
   draw() {
@@ -128,27 +130,31 @@ export class GlassScores extends Drawn {
     const last = Math.min(shown.tokens.length - 1, Math.ceil((this.#left + this.width) / PITCH) + MARGIN);
     if (!force && first >= this.#range[0] && last <= this.#range[1]) return;
     this.#range = [first, last];
-    LINES.forEach(({ cell, formula }, place) => {
-      const label = /** @type {Element} */ (this.#lines[place].firstElementChild);
-      this.#lines[place].replaceChildren(label, ...(cell ? this.#cells(shown, cell, place) : [this.#figure(formula === "k_j")]));
-    });
+    LINES.forEach(({ cell }, place) => cell && this.#cells(shown, cell, place));
+    for (const figure of this.#figures) figure.style.left = `${GUTTER + first * PITCH}px`;
     this.#strips(this.#keys, shown, shown.head["attn.k"], 1, () => 1);
     this.#strips(this.#values, shown, shown.head["attn.v"], 6, (key) => shown.weights[key]);
     this.#flow(shown);
     this.#before = shown.frame;
   }
 
-  /** @param {ScoreData} shown @param {NonNullable<Line["cell"]>} content @param {number} line */
-  #cells(shown, content, line) {
-    const cells = [];
-    const before = this.#before?.line === line && this.#before.stage === shown.frame?.stage ? this.#before.key : -1;
-    for (let key = this.#range[0]; key <= this.#range[1]; key++) {
-      const { text, fill, ink, dim } = isReached(shown, line, key) ? content(shown, key) : { text: "" };
-      const style = { left: `${GUTTER + key * PITCH}px`, width: `${PITCH - 4}px`, background: fill ?? "", color: ink ?? "" };
-      const fresh = isFresh(shown, line, key, before) ? ` fresh is-${shown.frame?.stage}` : "";
-      cells.push(el("div", { class: `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}${fresh}`, role: "cell", "data-token": key, style }, text));
+  /** Fill a line; its elements stay, for other keys. @param {ScoreData} shown @param {NonNullable<Line["cell"]>} content @param {number} place of the line */
+  #cells(shown, content, place) {
+    const [first, last] = this.#range;
+    const line = this.#lines[place];
+    const before = this.#before?.line === place && this.#before.stage === shown.frame?.stage ? this.#before.key : -1;
+    while (line.childElementCount > last - first + 2) line.lastElementChild?.remove();
+    for (let key = first; key <= last; key++) {
+      const { text, fill, ink, dim } = isReached(shown, place, key) ? content(shown, key) : { text: "" };
+      const fresh = isFresh(shown, place, key, before) ? ` fresh is-${shown.frame?.stage}` : "";
+      const cell = /** @type {HTMLElement} */ (line.children[key - first + 1] ?? line.appendChild(el("div", { role: "cell", style: { width: `${PITCH - 4}px` } })));
+      cell.className = `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}${fresh}`;
+      cell.dataset.token = String(key);
+      cell.style.left = `${GUTTER + key * PITCH}px`;
+      cell.style.background = fill ?? "";
+      cell.style.color = ink ?? "";
+      cell.textContent = text;
     }
-    return cells;
   }
 
   /** Lines from the values that the player has just added, to z. @param {ScoreData} shown */
@@ -166,10 +172,9 @@ export class GlassScores extends Drawn {
     this.#lines[6].append(svg("svg", { class: "flow", "aria-hidden": "true" }, paths));
   }
 
-  /** @param {boolean} keys */
-  #figure(keys) {
-    const label = keys ? "the key of each token, as colours" : "the value of each token times its weight, as colours";
-    return el("div", { class: "strips", role: "cell", "aria-label": label, style: { left: `${GUTTER + this.#range[0] * PITCH}px` } }, keys ? this.#keys : this.#values);
+  /** @param {string} label @param {HTMLCanvasElement} canvas */
+  #figure(label, canvas) {
+    return el("div", { class: "strips", role: "cell", "aria-label": label }, canvas);
   }
 
   /**
@@ -179,15 +184,17 @@ export class GlassScores extends Drawn {
   #strips(canvas, shown, vectors, line, share) {
     const [first, last] = this.#range;
     const context = prepare(canvas, (last - first + 1) * PITCH, STRIP);
-    const limit = limitOf(vectors.slice(first, last + 1).flat());
+    const seen = vectors.slice(first, last + 1);
+    const [count, long, limit] = [seen.length, seen[0].length, limitOf(seen.flat())];
+    // The root lets small weights be seen, as in the patterns.
+    const limits = seen.map((_, i) => limit / (Math.sqrt(share(first + i)) || 1e-9));
+    const image = pixels(count, long, (i) => diverging(seen[i % count][Math.floor(i / count)], limits[i % count]).rgb);
     context.strokeStyle = colour("line-strong");
-    for (let key = first; key <= last; key++) {
-      const x = (key - first) * PITCH;
-      if (!isReached(shown, line, key)) continue;
-      context.globalAlpha = isHidden(shown, key) ? 0.25 : 1;
-      // The root lets small weights be seen, as in the patterns.
-      paint(context, vectors[key], x, PITCH - 4, limit / (Math.sqrt(share(key)) || 1e-9));
-      context.strokeRect(x + 0.5, 0.5, PITCH - 5, STRIP - 1);
+    for (let i = 0; i < count; i++) {
+      if (!isReached(shown, line, first + i)) continue;
+      context.globalAlpha = isHidden(shown, first + i) ? 0.25 : 1;
+      context.drawImage(image, i, 0, 1, long, i * PITCH, 0, PITCH - 4, STRIP);
+      context.strokeRect(i * PITCH + 0.5, 0.5, PITCH - 5, STRIP - 1);
     }
   }
 
@@ -220,15 +227,11 @@ export function sumSoFar({ frame, z, weights, head }) {
   return z.map((_, i) => weights.slice(0, last + 1).reduce((sum, weight, key) => sum + weight * head["attn.v"][key][i], 0));
 }
 
-/** A vector upright, one number below the other. @param {CanvasRenderingContext2D} context @param {number[]} vector @param {number} x @param {number} wide @param {number} limit */
-function paint(context, vector, x, wide, limit) {
-  context.drawImage(pixels(1, vector.length, (i) => diverging(vector[i], limit).rgb), x, 0, wide, STRIP);
-}
-
-/** A vector in a frame, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
+/** A vector upright in a frame, one number below the other, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
 function upright(canvas, vector) {
   const context = prepare(canvas, 22, STRIP);
-  paint(context, vector, 0, 22, limitOf(vector));
+  const limit = limitOf(vector);
+  context.drawImage(pixels(1, vector.length, (i) => diverging(vector[i], limit).rgb), 0, 0, 22, STRIP);
   context.strokeStyle = colour("line-strong");
   context.strokeRect(0.5, 0.5, 21, STRIP - 1);
 }

@@ -65,8 +65,7 @@ export class GlassStages extends Drawn {
     const subject = `${tokens.map(({ id }) => id).join()} ${token} ${shown.name}`;
     if (subject !== this.#subject) this.#at = [token, weights[token].indexOf(Math.max(...weights[token]))];
     this.#subject = subject;
-    this.draw();
-    this.#describe(this.#at[0], this.#at[1]);
+    this.#describe(this.#at[0], this.#at[1]); // draws, too
   }
 
   draw() {

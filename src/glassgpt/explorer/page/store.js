@@ -144,13 +144,11 @@ class Store {
     const push = options.push ?? changed.has("ids");
     if (push) this.flush();
     this.#state = { ...this.#state, ...patch };
-    if (push) this.#write(true);
-    else {
-      clearTimeout(this.#writing);
-      this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
-    }
+    clearTimeout(this.#writing);
+    if (!push) this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
     this.#notify(changed);
     if (TRACED.some((key) => changed.has(key))) void this.load();
+    if (push) this.#write(true); // while the server computes
   }
 
   /** Store a result that is not part of the state. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found @param {Topic} topic */

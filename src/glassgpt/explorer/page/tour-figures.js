@@ -1,6 +1,6 @@
 // The figures of the tour, on a canvas of 320 x 120, drawn from the loaded model's own numbers. Colours come from the theme.
 
-import { brief, diverging, format, shade, short, svg } from "./draw.js";
+import { brief, diverging, format, PARTS, shade, short, svg } from "./draw.js";
 
 /** @typedef {SVGElement | (SVGElement | SVGElement[])[]} Drawing */
 
@@ -109,8 +109,8 @@ export const FIGURES = {
   },
   tally: ({ tally, config }) => {
     const sum = (/** @type {(name: string) => boolean} */ of) => tally.rows.filter(({ name }) => of(name)).reduce((total, row) => total + row.count, 0);
-    const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "hot"], ["attention", sum((name) => name.includes(".attn.")), "cool"], ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "mixed"], ["positions", sum((name) => name.startsWith("wpe")), "plain"]]);
-    return parts.flatMap(([name, count, kind], i) => [text(4, 19 + i * 24, name), box(82, 8 + i * 24, (150 * count) / parts[0][1], 15, kind), text(318, 20 + i * 24, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
+    const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "mlp."], ["attention", sum((name) => name.includes(".attn.")), "attn."], ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "wte"], ["positions", sum((name) => name.startsWith("wpe")), "wpe"]]);
+    return parts.flatMap(([name, count, part], i) => [text(4, 19 + i * 24, name), svg("rect", { x: 82, y: 8 + i * 24, width: Math.max(0.5, (150 * count) / parts[0][1]), height: 15, rx: 2, fill: PARTS[part]().fill, stroke: "var(--line-strong)" }), text(318, 20 + i * 24, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117, `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
   },
   why: (facts) => FIGURES.guess(facts),
   family: () => [...["encoder", "decoder"].flatMap((kind, i) => [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, kind, "middle")]), ...arrow(60, 54, 66, 54),

@@ -125,8 +125,9 @@ export class Drawn extends HTMLElement {
   box = el("div", { class: "window", tabindex: 0, role: "group" });
   /** The width of the box; reading it from the box would force a layout each time. */
   width = 0;
-  #watch = new ResizeObserver(([{ contentRect }]) => {
-    this.width = contentRect.width;
+  #watch = new ResizeObserver(([{ contentRect: { width } }]) => {
+    if (width === this.width) return; // it is higher because of what was drawn
+    this.width = width;
     this.draw();
   });
   #again = () => this.draw();

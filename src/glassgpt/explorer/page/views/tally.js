@@ -1,7 +1,7 @@
 // The tally: every matrix with its shape and count, drawn to scale; and The Illustrated GPT-2's own sum beside it.
 
 import { api } from "../api.js";
-import { colour, diverging, el, percent, put, shade, svg } from "../draw.js";
+import { colour, el, PARTS, percent, put, svg } from "../draw.js";
 import { count, head, label, line, Panel, figure, current, scroll } from "../panel.js";
 import { strips } from "../scale.js";
 import { store } from "../store.js";
@@ -11,13 +11,13 @@ const ofOne = (/** @type {TallyRow} */ row) => !inBlock(row) || row.name.startsW
 const shortName = (/** @type {TallyRow} */ row) => row.name.replace(/^h\.\d+\./, "");
 const shapeOf = (/** @type {TallyRow} */ row) => row.shape.map(count).join(" × ");
 
-/** Kinds of matrices, by the prefix of their names. @type {[start: string, kind: string, paint: () => {fill: string, ink: string}][]} */
+/** Kinds of matrices, by how their names begin. @type {[start: string, kind: string][]} */
 const KINDS = [
-  ["wte", "token table: wte", () => shade("probability", 0.55)],
-  ["wpe", "position table: wpe", () => shade("loss", 0.5)],
-  ["attn.", "attention: c_attn, c_proj", () => shade("attention", 0.55)],
-  ["mlp.", "MLP: c_fc, c_proj", () => diverging(0.6, 1)],
-  ["lm_head", "head: lm_head", () => shade("probability", 0.8)],
+  ["wte", "token table: wte"],
+  ["wpe", "position table: wpe"],
+  ["attn.", "attention: c_attn, c_proj"],
+  ["mlp.", "MLP: c_fc, c_proj"],
+  ["lm_head", "head: lm_head"],
 ];
 
 /** The longest label that fits on a strip; a block's first one says which block it is. @param {TallyRow} row @param {boolean} first of its pieces @param {number} width @param {number} height */
@@ -59,7 +59,7 @@ class GlassTally extends Panel {
     const edge = { stroke: colour("ink"), "stroke-opacity": 0.25 };
     const kinds = KINDS.filter(([start]) => rows.some((row) => shortName(row).startsWith(start)));
     const drawn = pieces.map(({ row, x, y, width: w, height: h, first }) => {
-      const { fill, ink } = /** @type {(typeof KINDS)[0]} */ (KINDS.find(([start]) => shortName(row).startsWith(start)))[2]();
+      const { fill, ink } = PARTS[/** @type {string} */ (Object.keys(PARTS).find((start) => shortName(row).startsWith(start)))]();
       const words = `${inBlock(row) ? `block ${row.name.split(".")[1]}, ` : ""}${shortName(row)}: ${shapeOf(row)} = ${count(row.count)}`;
       const part = svg("rect", { x: x + 0.5, y: y + 0.5, width: w, height: h, rx: 1.5, fill, ...edge, "data-name": row.name }, svg("title", {}, words));
       part.addEventListener("pointerenter", () => put(this.#pointed, words));
@@ -67,9 +67,9 @@ class GlassTally extends Panel {
     });
     const share = (/** @type {string} */ start) => rows.filter((row) => shortName(row).startsWith(start)).reduce((sum, row) => sum + row.count, 0) / total;
     const inLine = width < 560 ? 1 : 2;
-    const legend = kinds.map(([start, kind, paint], i) => {
+    const legend = kinds.map(([start, kind], i) => {
       const [x, y] = [((i % inLine) * width) / inLine, height + 14 + 18 * Math.floor(i / inLine)];
-      return [svg("rect", { x, y, width: 11, height: 11, rx: 2, fill: paint().fill, ...edge }), label(x + 16, y + 10, `${kind}: ${percent(share(start))} of all parameters`, { "font-size": 11, fill: colour("ink") })];
+      return [svg("rect", { x, y, width: 11, height: 11, rx: 2, fill: PARTS[start]().fill, ...edge }), label(x + 16, y + 10, `${kind}: ${percent(share(start))} of all parameters`, { "font-size": 11, fill: colour("ink") })];
     });
     const below = height + 26 + 18 * Math.ceil(kinds.length / inLine);
     const note = `One square pixel: ${count(Math.round(perPixel))} parameters. Biases and gains are too thin to draw.`;

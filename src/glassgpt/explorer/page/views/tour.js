@@ -49,6 +49,11 @@ class GlassTour extends HTMLElement {
   #follows = false;
   #numbers = new MutationObserver(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
   #userActs = () => (this.#follows = false);
+  /** Figures have the colours of the theme. */
+  #redraw = () => {
+    const { figure } = STEPS[this.#shown] ?? {};
+    if (figure) tourFacts().then((facts) => this.words.querySelector("svg")?.replaceWith(figureOf(figure, facts, FIGURE_WORDS[figure])), () => {});
+  };
 
   constructor() {
     super();
@@ -71,6 +76,7 @@ class GlassTour extends HTMLElement {
     this.addEventListener("keydown", (event) => this.#onKey(event));
     this.#numbers.observe(document.body, { subtree: true, attributeFilter: ["data-shows"] });
     for (const name of ["pointerdown", "wheel", "keydown"]) addEventListener(name, this.#userActs, { capture: true, passive: true });
+    document.addEventListener("glass-theme", this.#redraw);
     this.#stop = store.subscribe((changed) => {
       if (changed.has("tour") || changed.has("trace")) void this.#render();
       else if (changed.has("view") && this.#shown >= 0) this.#light();
@@ -80,6 +86,7 @@ class GlassTour extends HTMLElement {
   disconnectedCallback() {
     this.#stop();
     this.#numbers.disconnect();
+    document.removeEventListener("glass-theme", this.#redraw);
     for (const name of ["pointerdown", "wheel", "keydown"]) removeEventListener(name, this.#userActs, { capture: true });
   }
 
