@@ -196,7 +196,8 @@ def run_training(
     tensor_parallel_size = config.tensor_parallel_size if config.parallel == "tp" else 1
     with init_distributed(choose_device(config.device), tensor_parallel_size) as (device, mesh):
         trainer = Trainer(config, resumed, device, mesh, reporter)
-        trainer.estimate_needs()
+        if dry_run or not (resumed and Run(config.out).finished):
+            trainer.estimate_needs()
         return None if dry_run else trainer.fit(stopping)
 
 
