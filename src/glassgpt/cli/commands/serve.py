@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from glassgpt.backend import check_can_continue
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url
 from glassgpt.cli.loading import Device, Dtype, load
@@ -112,9 +111,7 @@ def command(
     specs = find_models(model if model else ("default",), progress=terminal.progress)
 
     def load_model(path: Path) -> GPT:
-        gpt = load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
-        check_can_continue(gpt.config)
-        return gpt
+        return load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
 
     pool = ModelPool(
         specs,
