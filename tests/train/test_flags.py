@@ -98,7 +98,8 @@ def test_the_micro_batch_size_divides_that_of_the_recipe() -> None:
     ("more", "message"),
     [
         (["--lr", "1e-3"], "lr 0.001 differs from the run's 0.0006"),  # the default, typed
-        (["--steps", "3"], "steps 3 differs from the run's 2"),
+        (["--steps", "3"], "steps 3 differs from the run's 2, which its learning rates follow. Leave it out"),
+        (["--steps", "3"], "/run --out OTHER"),
         (["--batch-size", "16"], "batch_size 16 differs from the run's 4"),
         (["--recipe", "gpt1"], "batch_size 64 differs from the run's 4"),
         (["--shape", "1x32x2"], "shape 1x32x2 differs from the run's 1x16x2"),
