@@ -28,6 +28,7 @@ from glassgpt.music.generate import (
     sample,
 )
 from glassgpt.music.sampling import Sampling
+from glassgpt.progress import Progress
 from glassgpt.tokenizer import ByteTokenizer, EventTokenizer
 from tests.music.test_codec import ARTICLE, ARTICLE_IDS
 from tests.music.test_prepare import piece
@@ -76,23 +77,49 @@ def test_takes_differ_and_seeds_repeat(gpt: GPT) -> None:
 
 def test_ctrl_c_leaves_what_there_is(gpt: GPT) -> None:
     whole = sample(gpt, 3, takes=2, seed=1)
-    steps = iter(range(100))
-
-    @contextmanager
-    def stop_soon(*args: object, **options: object) -> Iterator[Callable[[int], None]]:
-        def advance(amount: int) -> None:
-            if next(steps) == 60:
-                raise KeyboardInterrupt
-
-        yield advance
-
     with pytest.raises(InterruptedTakes) as caught:
-        sample(gpt, 3, takes=2, seed=1, progress=stop_soon)
+        sample(gpt, 3, takes=2, seed=1, progress=stop_after(60))
     assert len(caught.value.takes) == 2
     for part, take in zip(caught.value.takes, whole, strict=True):
         assert 10 < len(part.ids) < len(take.ids)
         assert part.ids == take.ids[: len(part.ids)]
         assert part.seconds < take.seconds
+        assert part.notes == [f"interrupted after {part.seconds:.1f} of 3.0 s"]
+
+
+def test_ctrl_c_leaves_what_there_is_of_an_accompaniment() -> None:
+    gpt, melody = make(n_positions=256), piece(4, 5, 2.0)
+    events: list[int] = []
+    whole = accompany(gpt, melody, takes=2, seed=3, progress=stop_after(10**9, events))
+    for count, finished in ((len(events) * 3 // 4, 1), (len(events) // 4, 0)):
+        with pytest.raises(InterruptedTakes) as caught:
+            accompany(gpt, melody, takes=2, seed=3, progress=stop_after(count))
+        takes = caught.value.takes
+        assert len(takes) == finished + 1  # the last of them is cut short
+        assert [take.ids for take in takes[:-1]] == [take.ids for take in whole[:finished]]
+        assert not any(take.notes for take in takes[:-1])
+        ids = whole[finished].ids
+        assert 10 < len(takes[-1].ids) < len(ids)
+        assert takes[-1].ids == ids[: len(takes[-1].ids)]
+        assert len(takes[-1].performance)
+        length = whole[finished].seconds
+        assert takes[-1].notes == [f"interrupted after {takes[-1].seconds:.1f} of {length:.1f} s"]
+
+
+def stop_after(count: int, events: list[int] | None = None) -> Progress:
+    """A progress bar that presses Ctrl-C after so many events."""
+    events = [] if events is None else events
+
+    @contextmanager
+    def stop_soon(*args: object, **options: object) -> Iterator[Callable[[int], None]]:
+        def advance(amount: int) -> None:
+            events.append(amount)
+            if len(events) > count:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return stop_soon
 
 
 def test_events_that_cannot_follow_are_left_out(gpt: GPT) -> None:

@@ -13,6 +13,7 @@ import torch
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.model import GPT2
+from glassgpt.music.generate import InterruptedTakes, Take
 from glassgpt.music.midi import read_midi, write_midi
 from glassgpt.tokenizer import EventTokenizer
 from glassgpt.weights import Checkpoint, save_checkpoint
@@ -115,6 +116,30 @@ def test_continue_accompany_and_roll(model: Path, tmp_path: Path, capfd: pytest.
     assert picture.count("<path") == 5
     assert "head 1" in picture
     assert "head 0" not in picture
+
+
+def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    song = piece(2, 60)
+    write_midi(song, tmp_path / "song.mid")
+    part = Take(piece(3).crop(0, 1), 1.0, [1], seed=7, notes=["interrupted after 1.0 of 9.0 s"])
+
+    def interrupt(*args: object, **options: object) -> None:
+        raise InterruptedTakes([part])
+
+    monkeypatch.setattr("glassgpt.music.generate.accompany", interrupt)
+    words = ("accompany", tmp_path / "song.mid", "-o", tmp_path / "a.mid", "--takes", 3, "--model", model)
+    code, _, err = call(capfd, "music", *words)
+    assert code == 130
+    assert mido.MidiFile(tmp_path / "a-1.mid").length == pytest.approx(1.0, abs=0.01)
+    assert len(read_midi(tmp_path / "a-1.mid")) == len(part.performance) + len(song.crop(0, 1))
+    lines = err.splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'a-1.mid'}: 1.00 s")
+    assert lines[1:3] == [
+        "note: interrupted after 1.0 of 9.0 s",
+        "interrupted; 2 of 3 takes had not begun",
+    ]
 
 
 def test_prepare_train_split_and_evaluate(

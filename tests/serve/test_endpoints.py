@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -18,6 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
 import glassgpt
+from glassgpt.cli import main
+from glassgpt.config import Config
 from glassgpt.errors import ModelNotFoundError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
@@ -308,6 +311,18 @@ def test_names_of_models() -> None:
         find_models([SHIPPED, SHIPPED])
     with pytest.raises(ModelNotFoundError):
         find_models(["mine=./not/there"])
+
+
+def test_a_model_that_cannot_continue_is_refused_before_the_url(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(attention="bidirectional", mask_token_id=3)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    (tmp_path / "model.safetensors").touch()  # not even opened
+    assert main(["serve", "--port", "0", "--model", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    assert not output.out
+    assert re.fullmatch("glassgpt: a model with attention 'bidirectional' .* glassgpt fill.\n", output.err)
 
 
 def test_recent_requests_are_bounded_in_tokens() -> None:

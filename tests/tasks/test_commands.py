@@ -16,7 +16,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tasks.classify import label_logprobs
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.generate import make_encoder, run_task, stream_task
-from glassgpt.tasks.translate import TranslationStream, translate
+from glassgpt.tasks.translate import TranslationStream, plan, translate, translation_task
 from tests.cli.conftest import Result
 from tests.conftest import SHIPPED
 from tests.tasks.conftest import Lines
@@ -35,6 +35,17 @@ def test_a_text_is_translated_sentence_by_sentence(glassgpt: Run, translator: Pa
     streamed = glassgpt("translate", TEXT, "--to", "fr", "--model", translator)
     assert (streamed.code, streamed.err) == (0, "")
     assert streamed.out.split() == f"{parts[0]} {parts[1]}".split()
+
+
+def test_a_long_text_without_capitals_is_translated_to_its_end(translator: Path) -> None:
+    gpt = package.load(translator)
+    encoder = make_encoder(gpt, translation_task(gpt, "fr"), "fr")
+    short, long = "the cat sleeps. the fox!", "the cat sleeps. the fox; " * 20
+    assert plan(short, encoder) == [[short]]
+    assert plan(f"{long}\n\n{short}", encoder) == [["the cat sleeps.", "the fox;"] * 20, [], [short]]
+    assert plan(long, encoder, sentences=False) == [[long.strip()]]
+    (endless,) = plan("cat " * 200 + ". Dog.", encoder)
+    assert len(endless) == 2  # the first of them is cut, and noted
 
 
 @pytest.mark.slow

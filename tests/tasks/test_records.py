@@ -131,6 +131,7 @@ def test_sentences() -> None:
     ]  # fmt: skip
     assert first_sentences("One. Two. Three. Four.", 3) == "One. Two. Three."
     assert split_sentences("") == []
+    assert split_sentences("one. two; three? J. four", loosely=True) == ["one.", "two;", "three?", "J. four"]
     for size in (1, 5, 400):
         pieces = [text[i : i + size] for i in range(0, len(text), size)]
         assert list(complete_sentences(pieces)) == split_sentences(text)

@@ -98,7 +98,8 @@ def test_the_micro_batch_size_divides_that_of_the_recipe() -> None:
     ("more", "message"),
     [
         (["--lr", "1e-3"], "lr 0.001 differs from the run's 0.0006"),  # the default, typed
-        (["--steps", "3"], "steps 3 differs from the run's 2"),
+        (["--steps", "3"], "steps 3 differs from the run's 2, which its learning rates follow. Leave it out"),
+        (["--steps", "3"], "/run --out OTHER"),
         (["--batch-size", "16"], "batch_size 16 differs from the run's 4"),
         (["--recipe", "gpt1"], "batch_size 64 differs from the run's 4"),
         (["--shape", "1x32x2"], "shape 1x32x2 differs from the run's 1x16x2"),
@@ -211,11 +212,15 @@ def test_a_start_has_its_own_shape(
     assert "shape 1x32x2 differs from 1x16x2 of" in capsys.readouterr().err
 
 
-def test_a_finished_run_says_so(shards: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_says_so(
+    shards: Path, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     capsys.readouterr()
+    say = lambda trainer: trainer.reporter.info("estimate")  # noqa: E731
+    monkeypatch.setattr("glassgpt.train.trainer.Trainer.estimate_needs", say)
     assert train(shards, run, "--resume") == 0
     reported = capsys.readouterr().err
-    assert "the run is finished: all of its 2 steps were already done" in reported
+    assert reported.startswith("the run is finished: all of its 2 steps were already done")  # no estimate
     assert f"glassgpt generate --model {run}" in reported
     assert "--init-from" in reported
     assert "continue with --resume" not in reported

@@ -21,7 +21,7 @@ def translate(self: GPT, text: Sequence[str], to: str, **decoding: Any) -> list[
 
 
 def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
-    """Translate a text, or a list of texts, with a model made for it: `load("en-fr").translate("Hi.",
+    """Translate a text, or a list of texts, sentence by sentence: `load("en-fr").translate("Hi.",
     to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
     from glassgpt.tasks.translate import translate
 

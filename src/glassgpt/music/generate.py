@@ -278,7 +278,8 @@ def generate(
     for generation in found:
         player = players[generation.sample]
         last = max(primer.cut, player.now) if interrupted else end
-        notes = [*generation.notes, *([] if interrupted else unfinished(player, end))]
+        remarks = cut_short(last - primer.cut, end - primer.cut) if interrupted else unfinished(player, end)
+        notes = [*generation.notes, *remarks]
         performance = primer.join(fade(player.performance(), primer.cut))
         primed = primer.cut / STEPS_PER_SECOND
         ids = drop_rests(generation.tokens, tokenizer.events) if primer.cut == 0 else generation.tokens
@@ -302,6 +303,12 @@ def fade(performance: Performance, begin: int = 0) -> Performance:
     return Performance(performance.start, end, performance.pitch, performance.velocity)
 
 
+def cut_short(steps: int, of: int) -> list[str]:
+    if steps >= of:
+        return []
+    return [f"interrupted after {steps / STEPS_PER_SECOND:.1f} of {of / STEPS_PER_SECOND:.1f} s"]
+
+
 def unfinished(player: Player, end: int) -> list[str]:
     if player.now >= end:
         return []
@@ -318,7 +325,8 @@ def accompany(
     sampling: Sampling | None = None,
     progress: Progress = no_progress,
 ) -> list[Take]:
-    """An accompaniment to a melody, as long as it is. A take's performance is the accompaniment alone."""
+    """An accompaniment to a melody, as long as it is. A take's performance is the accompaniment alone. Ctrl-C
+    raises `InterruptedTakes`."""
     tokenizer = tokenizer_of(gpt)
     if not tokenizer.melody:
         raise UserError(
@@ -338,8 +346,8 @@ def accompany(
             for number in range(takes):
                 own_seed = (seed + number) % SEEDS
                 made.append(accompany_once(gpt, tokenizer, stretches, end, own_seed, sampling, advance))
-        except Interrupted:
-            raise InterruptedTakes(made) from None
+        except InterruptedTakes as interrupt:
+            raise InterruptedTakes(made + interrupt.takes) from None
     return made
 
 
@@ -357,28 +365,38 @@ def accompany_once(
     player = Player(tokenizer.events, one_key=True)
     settings = sampling.settings(STRETCH / STEPS_PER_SECOND, stop_tokens=(before,))
     history: list[list[int]] = []
-    for number, sung in enumerate(stretches):
-        player.now = number * STRETCH
-        until = min(end, player.now + STRETCH)
-        rule = PlayRule(
-            tokenizer,
-            player,
-            until,
-            before,
-            mask=not sampling.allow_impossible,
-            may_finish=True,
-            advance=advance,
-        )
-        history.append([before, *sung, after])
-        prompt = fit([[tokenizer.eot_id], *history], gpt.config.n_positions * 3 // 4)
-        drawn = gpt.generate(
-            prompt, settings=settings, rule=partial(same, rule), seed=(seed + number) % SEEDS
-        )
-        history[-1] += drawn.tokens
-        advance(until - player.now)
+
+    def take() -> Take:
+        ids = [id for stretch in history for id in stretch]
+        remarks = cut_short(player.now, end)
+        return Take(fade(player.performance()), player.now / STEPS_PER_SECOND, ids, seed, notes=remarks)
+
+    try:
+        for number, sung in enumerate(stretches):
+            player.now = number * STRETCH
+            until = min(end, player.now + STRETCH)
+            rule = PlayRule(
+                tokenizer,
+                player,
+                until,
+                before,
+                mask=not sampling.allow_impossible,
+                may_finish=True,
+                advance=advance,
+            )
+            history.append([before, *sung, after])
+            prompt = fit([[tokenizer.eot_id], *history], gpt.config.n_positions * 3 // 4)
+            drawn = gpt.generate(
+                prompt, settings=settings, rule=partial(same, rule), seed=(seed + number) % SEEDS
+            )
+            history[-1] += drawn.tokens
+            advance(until - player.now)
+    except KeyboardInterrupt as interrupt:
+        if isinstance(interrupt, Interrupted):
+            history[-1] += [id for generation in interrupt.found[0] for id in generation.tokens]
+        raise InterruptedTakes([take()] if player.now else []) from None
     player.now = end
-    ids = [id for stretch in history for id in stretch]
-    return Take(fade(player.performance()), end / STEPS_PER_SECOND, ids, seed)
+    return take()
 
 
 def same(rule: PlayRule) -> PlayRule:

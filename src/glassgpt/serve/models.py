@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio.to_thread
 
 import glassgpt
+from glassgpt.backend import check_can_continue
 from glassgpt.errors import SettingError
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.engine_pool import CACHE_BYTES
@@ -40,8 +41,9 @@ class ModelSpec:
 
 
 def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[ModelSpec]:
-    """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if they have to be."""
-    from glassgpt.weights.registry import resolve_model
+    """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if they have to be, and refused now
+    if they cannot continue a text."""
+    from glassgpt.weights.registry import load_config, resolve_model
 
     found: dict[str, ModelSpec] = {}
     for given in names:
@@ -50,6 +52,7 @@ def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[
         if name in found:
             raise SettingError(f"two models are named {name!r}. Give one another name: --model NAME={given}")
         path, _ = resolve_model(source if separator and source else given, progress=progress)
+        check_can_continue(load_config(path))
         found[name] = ModelSpec(name, path)
     if not found:
         raise SettingError("a server needs a model. Write --model default, for example.")

@@ -85,6 +85,9 @@ class Encoder:
         half = self.room // 2
         return source[: self.room - half] + source[len(source) - half :]
 
+    def fits(self, source: str) -> bool:
+        return len(self.tokenizer.encode(source)) <= self.room
+
     def prompt(self, source: str) -> Prompt:
         """What the model continues with the target, or what a classifier reads."""
         ids = self.tokenizer.encode(source)

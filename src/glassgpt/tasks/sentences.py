@@ -8,18 +8,22 @@ from collections.abc import Iterable, Iterator
 # A sentence ends with . ! ? or an ellipsis, perhaps a closing quote or bracket, before white space and
 # something that can begin a sentence. French puts a space before ! and ?, which stays with them.
 _END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+(?=["'“‘«(\[]?\s?[A-ZÀ-ÖØ-ÞŒ0-9])""")
+# The same before anything, and at semicolons: of a text that is too long otherwise, as one without capitals.
+_LOOSE_END = re.compile(r"""(?<=[.!?…;])["'”’»)\]]*\s+""")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Jr|Sr|vs|etc|No|Vol|Fig|pp|cf|M|Mme|Mlle|av|ap)"
     r"|\b[A-Z])\.$"
 )
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, without the white space around them. A line break ends a sentence, too."""
+def split_sentences(text: str, loosely: bool = False) -> list[str]:
+    """The sentences of a text, without the white space around them. A line break ends a sentence, too.
+    `loosely`: also at semicolons, and before small letters."""
+    ends = _LOOSE_END if loosely else _END
     found: list[str] = []
     for line in text.splitlines():
         start = 0
-        for end in _END.finditer(line):
+        for end in ends.finditer(line):
             piece = line[start : end.end()].strip()
             if _ABBREVIATION.search(piece[-12:]):  # longer than any of them, with what precedes it
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
-from glassgpt.tasks.encode import Prompt
+from glassgpt.tasks.encode import Encoder, Prompt
 from glassgpt.tasks.generate import Output, make_encoder, run_task, stream_task
 from glassgpt.tasks.language import other_language, why_not
 from glassgpt.tasks.sentences import split_sentences
@@ -56,7 +56,8 @@ def translate(
 ) -> list[Translation]:
     """Translate texts. `sentences=False` gives the model each line whole; `decoding` is as for `generate`."""
     task = translation_task(gpt, to)
-    plans = [plan(text, sentences) for text in texts]
+    encoder = make_encoder(gpt, task, to)
+    plans = [plan(text, encoder, sentences) for text in texts]
     flat = [sentence for lines in plans for line in lines for sentence in line]
     made = iter(run_task(gpt, task, flat, to, **decoding) if flat else [])
     results = []
@@ -68,11 +69,17 @@ def translate(
     return results
 
 
-def plan(text: str, sentences: bool = True) -> list[list[str]]:
-    """The lines of a text, each as its sentences."""
-    lines = text.splitlines() if text.strip() else []
+def plan(text: str, encoder: Encoder, sentences: bool = True) -> list[list[str]]:
+    """The lines of a text, each as its sentences. One that does not fit is split more loosely."""
+    lines = [clean(line) for line in text.splitlines()] if text.strip() else []
+    if not sentences:
+        return [[line] if line else [] for line in lines]
     return [
-        [clean(one) for one in (split_sentences(line) if sentences else [line])] if line.strip() else []
+        [
+            part
+            for sentence in split_sentences(line)
+            for part in ([sentence] if encoder.fits(sentence) else split_sentences(sentence, loosely=True))
+        ]
         for line in lines
     ]
 
@@ -108,7 +115,7 @@ class TranslationStream(Iterator[str]):
 
     def _run(self, gpt: GPT, text: str, to: str, sentences: bool) -> Iterator[str]:
         seen: list[Prompt] = []
-        for number, line in enumerate(plan(text, sentences)):
+        for number, line in enumerate(plan(text, self.encoder, sentences)):
             if number:
                 yield "\n"
             for at, sentence in enumerate(line):

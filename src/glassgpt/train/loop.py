@@ -78,16 +78,12 @@ def train_loop(
     optimizers = make_optimizers(model, settings)
     device = model.wte.weight.device
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    stream_memory = None
-    if restarts is not None and model.config.memory_length:
-        dtype = compute_dtype(settings, model)
-        stream_memory = StreamMemory(model, settings.batch_size, dtype, restarts, group)
+    stream_memory = make_stream_memory(model, settings, restarts, group)
     first, best = load_run_checkpoint(out, model, optimizers, scaler, group, data, stream_memory)
     if first == 0:
         torch.manual_seed(settings.seed + group.rank)  # dropout differs between processes
-    log = out / LOG
     if group.is_main:
-        truncate_log(log, first)
+        truncate_log(out / LOG, first)
         # Those that the last save had no time to remove: a finished run will never save again.
         prune_checkpoints(out, first, None if best is None else best[1], settings.keep_checkpoints)
     micro_batch = AutoMicroBatch(settings, group.world_size)
@@ -97,9 +93,7 @@ def train_loop(
     with watch_folder(out) as check_folder, AsyncSaver() as saver:
         for step in range(first, settings.steps):
             saver.check()
-            batch = as_batch(next(stream)).to(device)
-            if group.data_parallel_size > 1:
-                batch = batch.pad(group.local_batch_size(settings.batch_size))
+            batch = place_batch(next(stream), settings.batch_size, device, group)
             if stream_memory is not None:
                 batch = stream_memory.attach(batch, step)
             started = time.perf_counter()
@@ -113,16 +107,8 @@ def train_loop(
             if bad > settings.skip_bad_steps:
                 saver.wait()  # so that what the message says about checkpoints is true
                 raise NonFiniteLossError(describe_non_finite(step + 1, loss, norm, bad, out, settings))
-            elapsed = time.perf_counter() - started
-            record: dict[str, Any] = {
-                "step": step + 1,
-                "loss": round(loss, 5),
-                "lr": optimizers[0].param_groups[0]["lr"],
-                "grad_norm": round(norm, 4),
-                "tokens_per_s": round(settings.batch_size * settings.context / elapsed),
-            }
-            if not updated:
-                record["skipped"] = True
+            lr, elapsed = optimizers[0].param_groups[0]["lr"], time.perf_counter() - started
+            record = make_record(step + 1, loss, lr, norm, updated, elapsed, settings)
             if micro_batch.settings != settings:  # memory ran out
                 settings = micro_batch.settings
                 record["micro_batch_size"] = settings.micro_batch_size
@@ -132,7 +118,7 @@ def train_loop(
                 record["val_loss"] = round(evaluate_loss(loss_module, held_out, device, group, empty), 5)
             check_folder()
             if group.is_main:
-                write_record(log, record)
+                write_record(out / LOG, record)
             if last or (step + 1) % settings.save_every == 0:
                 best = save_run_checkpoint(
                     out, model, optimizers, scaler, step + 1, record.get("val_loss"), best,
@@ -146,8 +132,39 @@ def train_loop(
                 return
 
 
+def make_stream_memory(
+    model: GPT2, settings: TrainSettings, restarts: Callable[[int], bool] | None, group: ProcessGroup
+) -> StreamMemory | None:
+    if restarts is None or not model.config.memory_length:
+        return None
+    return StreamMemory(model, settings.batch_size, compute_dtype(settings, model), restarts, group)
+
+
+def place_batch(tokens: Tensor | Batch, batch_size: int, device: torch.device, group: ProcessGroup) -> Batch:
+    """This process's part of a batch, on its device. Where there are several, all parts have as many rows."""
+    batch = as_batch(tokens).to(device)
+    if group.data_parallel_size > 1:
+        batch = batch.pad(group.local_batch_size(batch_size))
+    return batch
+
+
 def as_batch(tokens: Tensor | Batch) -> Batch:
     return tokens if isinstance(tokens, Batch) else Batch.from_tokens(tokens)
+
+
+def make_record(
+    step: int, loss: float, lr: float, norm: float, updated: bool, elapsed: float, settings: TrainSettings
+) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "step": step,
+        "loss": round(loss, 5),
+        "lr": lr,
+        "grad_norm": round(norm, 4),
+        "tokens_per_s": round(settings.batch_size * settings.context / elapsed),
+    }
+    if not updated:
+        record["skipped"] = True
+    return record
 
 
 def describe_non_finite(

@@ -196,7 +196,8 @@ def run_training(
     tensor_parallel_size = config.tensor_parallel_size if config.parallel == "tp" else 1
     with init_distributed(choose_device(config.device), tensor_parallel_size) as (device, mesh):
         trainer = Trainer(config, resumed, device, mesh, reporter)
-        trainer.estimate_needs()
+        if dry_run or not (resumed and Run(config.out).finished):
+            trainer.estimate_needs()
         return None if dry_run else trainer.fit(stopping)
 
 
@@ -398,6 +399,11 @@ def check_same_settings(given: TrainSettings, run: Path) -> TrainSettings:
     saved = read_settings(run)[0]
     if given.precision == "auto":  # settings.json says what it resolved to
         given = dataclasses.replace(given, precision=saved.precision)
+    if given.steps != saved.steps:
+        raise SettingError(
+            f"steps {given.steps} differs from the run's {saved.steps}, which its learning rates follow. "
+            f"Leave it out to resume; to train longer, start a run from it: --init-from {run} --out OTHER"
+        )
     for name, value in given.to_dict().items():
         if name not in MAY_CHANGE and value != getattr(saved, name):
             raise conflict(name, value, getattr(saved, name))

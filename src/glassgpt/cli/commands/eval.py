@@ -74,8 +74,7 @@ def command(
     """Evaluate a model on a suite of tasks. Every metric is printed with its standard error, its protocol and
     the published results. A task whose data is missing is reported and skipped. Run the same command again to
     resume an interrupted evaluation. The exit code is 1 if a data file is not the published one."""
-    from glassgpt.evaluate.perplexity import STRIDED
-    from glassgpt.evaluate.suites import FILE_SUITES, select_tasks, tasks_for_file
+    from glassgpt.evaluate.suites import FILE_SUITES, tasks_for_file
 
     for name, value in (("--limit", limit), ("--stride", stride)):
         if value is not None:
@@ -87,11 +86,7 @@ def command(
     if tasks is not None:
         from glassgpt.cli.eval_harness import run_tasks
 
-        for name, given in (("--suite", suite), ("--stride", stride), ("--any-data", any_data or None)):
-            if given is not None:
-                raise SettingError(
-                    f"{name} does not apply to --tasks, which runs lm_eval's. Leave out one of them."
-                )
+        refuse_options_of_suites(suite, stride, any_data)
         settings = Settings(stride, limit, folder, not any_data, cache, device, dtype)
         return run_tasks(models, tasks, settings, json, markdown)
     suite = "smoke" if suite is None else suite
@@ -99,11 +94,7 @@ def command(
         models, folder = model_and_file(suite, models, folder)
         selected, messages = tasks_for_file(suite, folder)
     else:
-        if folder is not None and not folder.is_dir():
-            raise SettingError(f"--data {folder} is not a folder. Give the folder with the data files.")
-        selected, messages = select_tasks(suite)
-        if stride is not None and not any(isinstance(task, STRIDED) for task in selected):
-            raise SettingError(f"--stride: no task of {suite} takes a stride. Leave it out.")
+        selected, messages = tasks_of_suite(suite, folder, stride)
     if len(models) > 2:
         raise SettingError(f"got {len(models)} models; give one, or two to compare.")
     if len(models) == 2 and markdown:
@@ -115,10 +106,9 @@ def command(
         from glassgpt.cli.eval_compare import compare
 
         return compare(models[0], models[1], selected, settings, json)
-    evaluation = ModelEvaluation(models[0], selected, settings)
-    task_results = evaluation.run()
-    metrics = [result for task_result in task_results for result in task_result.metrics]
+    task_results = ModelEvaluation(models[0], selected, settings).run()
     code = exit_code(task_results)
+    metrics = [result for task_result in task_results for result in task_result.metrics]
     if json:
         print(jsonlib.dumps(as_json(metrics)))
     elif markdown:
@@ -139,6 +129,27 @@ class Settings:
     cache: str | None
     device: str | None
     dtype: str
+
+
+def refuse_options_of_suites(suite: str | None, stride: int | None, any_data: bool) -> None:
+    for name, given in (("--suite", suite), ("--stride", stride), ("--any-data", any_data or None)):
+        if given is not None:
+            raise SettingError(
+                f"{name} does not apply to --tasks, which runs lm_eval's. Leave out one of them."
+            )
+
+
+def tasks_of_suite(suite: str, folder: Path | None, stride: int | None) -> tuple[list[Task], list[str]]:
+    """The tasks of a suite, or those named, and what to tell about them."""
+    from glassgpt.evaluate.perplexity import STRIDED
+    from glassgpt.evaluate.suites import select_tasks
+
+    if folder is not None and not folder.is_dir():
+        raise SettingError(f"--data {folder} is not a folder. Give the folder with the data files.")
+    selected, messages = select_tasks(suite)
+    if stride is not None and not any(isinstance(task, STRIDED) for task in selected):
+        raise SettingError(f"--stride: no task of {suite} takes a stride. Leave it out.")
+    return selected, messages
 
 
 def model_and_file(suite: str, words: tuple[str, ...], given: Path | None) -> tuple[tuple[str, ...], Path]:

@@ -77,7 +77,7 @@ def sample(
     make = partial(
         generate.sample, gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
     )
-    return make_takes(make, out, training, json)
+    return make_takes(make, takes, out, training, json)
 
 
 def continue_(
@@ -106,7 +106,7 @@ def continue_(
         generate.continue_primer, gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling,
         progress=terminal.progress,
     )  # fmt: skip
-    return make_takes(make, out, training, json)
+    return make_takes(make, takes, out, training, json)
 
 
 def accompany(
@@ -135,7 +135,7 @@ def accompany(
     make = partial(
         generate.accompany, gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
     )
-    return make_takes(make, out, training, json, None if without_melody else melody)
+    return make_takes(make, takes, out, training, json, None if without_melody else melody)
 
 
 def render(
@@ -300,6 +300,7 @@ def check_midi_name(out: str) -> None:
 
 def make_takes(
     make: Callable[[], list[Take]],
+    takes: int,
     out: str,
     training: str | None,
     json: bool,
@@ -312,26 +313,29 @@ def make_takes(
     try:
         made = make()
     except InterruptedTakes as interrupt:
-        write_takes(interrupt.takes, added, out, None, json)
-        terminal.note("interrupted")
+        write_takes(interrupt.takes, takes > 1, added, out, None, json)
+        missing = takes - len(interrupt.takes)
+        terminal.note("interrupted" + (f"; {missing} of {takes} takes had not begun" if missing else ""))
         raise
     elapsed = time.perf_counter() - began
-    write_takes(made, added, out, training, json)
+    write_takes(made, takes > 1, added, out, training, json)
     terminal.note(f"composed in {elapsed:.1f} s")
     return 0
 
 
 def write_takes(
-    takes: list[Take], added: Performance | None, out: str, training: str | None, json: bool
+    takes: list[Take], numbered: bool, added: Performance | None, out: str, training: str | None, json: bool
 ) -> None:
     """Write each take, with what is added to it, as a MIDI file, and say what it is."""
     from glassgpt.music.midi import write_midi
 
     others = [] if training is None else read_training(training)
     for number, take in enumerate(takes, start=1):
-        performance = take.performance if added is None else take.performance.merge(added)
+        performance = take.performance
+        if added is not None:
+            performance = performance.merge(added.crop(0, take.seconds))
         path = Path(out)
-        if len(takes) > 1:
+        if numbered:
             path = path.with_stem(f"{path.stem}-{number}")
         write_midi(performance, path, take.seconds)
         facts = {

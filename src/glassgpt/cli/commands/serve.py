@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from glassgpt.backend import check_can_continue
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url
 from glassgpt.cli.loading import Device, Dtype, load
@@ -18,6 +17,7 @@ from glassgpt.generate.fair_queue import QueueLimits
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
+    from glassgpt.serve.settings import ServerSettings
 
 PORT = 8000
 
@@ -84,7 +84,6 @@ def command(
     finish."""
     check_host(host)
     with importing_server("serve"):
-        from glassgpt.http.middleware import is_loopback
         from glassgpt.serve.app import make_app
         from glassgpt.serve.models import ModelPool, find_models
         from glassgpt.serve.server import run
@@ -108,36 +107,39 @@ def command(
         keep_minutes=keep_minutes,
         log=log,
     )
-    listener = listen(host, port)
-    specs = find_models(model if model else ("default",), progress=terminal.progress)
 
     def load_model(path: Path) -> GPT:
-        gpt = load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
-        check_can_continue(gpt.config)
-        return gpt
+        return load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
 
-    pool = ModelPool(
-        specs,
-        load_model,
-        max_batch_size=max_batch_size,
-        queue=settings.queue,
-        max_memory=settings.max_model_memory,
-    )
-    url = make_url(host, listener.getsockname()[1])
-    if not is_loopback(host) and settings.api_key is None:
-        terminal.note(
-            f"warning: with --host {host} and no API key anyone who can reach this machine can use the model"
+    with listen(host, port) as listener:  # before a download: a port that is in use is known at once
+
+        def announce() -> None:
+            print(f"{make_url(host, listener.getsockname()[1])}v1", flush=True)
+            terminal.note("serving at this URL; press Ctrl-C to stop")
+
+        pool = ModelPool(
+            find_models(model if model else ("default",), progress=terminal.progress),
+            load_model,
+            max_batch_size=max_batch_size,
+            queue=settings.queue,
+            max_memory=settings.max_model_memory,
         )
-    if log != "none":
-        log_to_stderr()
-    raise_file_limit()
-
-    def announce() -> None:
-        print(f"{url}v1", flush=True)
-        terminal.note("serving at this URL; press Ctrl-C to stop")
-
-    run(make_app(pool, settings), listener, drain_timeout=drain_timeout, on_start=announce)
+        warn_if_open(settings)
+        if log != "none":
+            log_to_stderr()
+        raise_file_limit()
+        run(make_app(pool, settings), listener, drain_timeout=drain_timeout, on_start=announce)
     return 0
+
+
+def warn_if_open(settings: ServerSettings) -> None:
+    from glassgpt.http.middleware import is_loopback
+
+    if not is_loopback(settings.host) and settings.api_key is None:
+        terminal.note(
+            f"warning: with --host {settings.host} and no API key anyone who can reach this machine can use "
+            "the model"
+        )
 
 
 def log_to_stderr() -> None:

@@ -47,8 +47,8 @@ def command(
     dtype: Dtype = None,
     json: Json = False,
 ) -> int:
-    """Translate English into French or French into English, offline. The translation is streamed to stdout;
-    remarks go to stderr. A file gives a line for each of its records."""
+    """Translate English into French or French into English, offline, sentence by sentence. The translation is
+    streamed to stdout; remarks go to stderr. A file gives a line for each of its records."""
     from glassgpt.tasks.translate import translation_task
 
     problems = make_problems()
