@@ -1,13 +1,17 @@
 """Metrics of generated text.
 
-With references: `translation_scores` (sacrebleu) and `rouge` (rouge-score), as papers report them. For open
-generation: `distinct` and `repetition`, which measure how much a model repeats itself between texts and
-within one. Fractions are between 0 and 1, BLEU, chrF and ROUGE between 0 and 100.
+With references: `bleu` (sacrebleu) and `rouge` (rouge-score), as papers report them. With short answers:
+`exact_match` and `f1` by CoQA's rules. For open generation: `distinct`, `repetition` and `self_bleu`, which
+measure how much a model repeats itself within a text and between texts. Fractions are between 0 and 1, BLEU
+and ROUGE between 0 and 100.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from glassgpt.errors import SettingError, UserError
@@ -15,15 +19,23 @@ from glassgpt.errors import SettingError, UserError
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
+def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Corpus BLEU, with one or more references per text; sacrebleu's default tokenizer ("13a")."""
+    _same_length(texts, references, "references")
+    if any(not some or any(not one for one in some) for some in references):
+        raise SettingError("a text has no reference, or an empty one. Give each at least one text.")
+    sacrebleu = _sacrebleu()
+    most = max(len(some) for some in references)
+    # sacrebleu takes the first reference of every text, then the second of those that have one, and so on.
+    columns = [[some[i] if i < len(some) else None for some in references] for i in range(most)]
+    return float(sacrebleu.corpus_bleu(list(texts), columns).score)
+
+
 def translation_scores(texts: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
     """BLEU and chrF of translations, cased and detokenized, with sacrebleu's signatures, which say exactly
     how they were computed. chrF, of character n-grams, forgives another ending of a word."""
     _same_length(texts, references, "references")
-    try:
-        import sacrebleu
-    except ModuleNotFoundError:
-        raise _missing("BLEU", "sacrebleu") from None
-    metrics: Any = sacrebleu.metrics
+    metrics = _sacrebleu().metrics
     found: dict[str, float | str] = {}
     for name, metric in (("bleu", metrics.BLEU()), ("chrf", metrics.CHRF())):
         found[name] = float(metric.corpus_score(list(texts), [list(references)]).score)
@@ -45,6 +57,47 @@ def rouge(
     return {kind: 100 * sum(one[kind].fmeasure for one in found) / len(found) for kind in kinds}
 
 
+# Short answers, by the rules of CoQA's official script.
+
+
+def normalize_answer(answer: str) -> list[str]:
+    """The words of an answer in lower case, without punctuation and articles."""
+    kept = "".join(c for c in answer.lower() if c not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+
+def exact_match(answer: str, golds: Sequence[str]) -> float:
+    return _as_coqa(_same_words, answer, golds)
+
+
+def f1(answer: str, golds: Sequence[str]) -> float:
+    """Word overlap: the harmonic mean of precision and recall."""
+    return _as_coqa(_overlap, answer, golds)
+
+
+def _as_coqa(score: Callable[[str, str], float], answer: str, golds: Sequence[str]) -> float:
+    """The best score over the references. With several, each is left out in turn and the results averaged,
+    as a human answer is scored against the others only."""
+    if not golds:
+        raise SettingError("there is no reference answer. Give at least one.")
+    if len(golds) == 1:
+        return score(answer, golds[0])
+    points = [score(answer, gold) for gold in golds]
+    return sum(max(points[:i] + points[i + 1 :]) for i in range(len(points))) / len(points)
+
+
+def _same_words(answer: str, gold: str) -> float:
+    return float(normalize_answer(answer) == normalize_answer(gold))
+
+
+def _overlap(answer: str, gold: str) -> float:
+    ours, right = normalize_answer(answer), normalize_answer(gold)
+    if not ours or not right:
+        return float(ours == right)
+    common = sum((Counter(ours) & Counter(right)).values())
+    return 2 * common / (len(ours) + len(right))
+
+
 # Open generation. Texts are split at white space; lists of token ids work too.
 
 Text = str | Sequence[Hashable]
@@ -62,6 +115,18 @@ def repetition(text: Text, n: int) -> float:
     return 1 - len(set(every)) / len(every) if every else 0.0
 
 
+def self_bleu(texts: Sequence[str]) -> float:
+    """The mean BLEU of each text with all others as references (Zhu et al., 2018): 100 for copies.
+
+    With sacrebleu's sentence smoothing, so that a short text without a common 4-gram is not 0.
+    """
+    if len(texts) < 2:
+        raise SettingError(f"self-BLEU compares texts with each other; got {len(texts)}. Give two or more.")
+    score = _sacrebleu().sentence_bleu
+    found = [score(text, [*texts[:i], *texts[i + 1 :]]).score for i, text in enumerate(texts)]
+    return float(sum(found) / len(found))
+
+
 def _ngrams(text: Text, n: int) -> list[tuple[Hashable, ...]]:
     if n < 1:
         raise SettingError(f"n is {n}; n-grams have at least 1 word.")
@@ -72,6 +137,14 @@ def _ngrams(text: Text, n: int) -> list[tuple[Hashable, ...]]:
 def _same_length(texts: Sequence[Any], others: Sequence[Any], what: str) -> None:
     if len(texts) != len(others) or not texts:
         raise SettingError(f"there are {len(texts)} texts and {len(others)} {what}. Give one for each text.")
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ModuleNotFoundError:
+        raise _missing("BLEU", "sacrebleu") from None
+    return sacrebleu
 
 
 def _missing(what: str, package: str) -> UserError:
