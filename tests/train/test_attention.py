@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -367,12 +368,29 @@ def test_a_bidirectional_model_fills_blanks(filler: Path, capsys: pytest.Capture
     assert main(["fill", "a ro___ot. a", "--model", str(filler), "--device", "cpu"]) == 0
     out, error = capsys.readouterr()
     assert out == "a robot. a\n"
-    assert error.startswith("blank 1: 'b' ")
+    assert error.startswith("blank 1: b ")
     for words in ["generate", "a", "--model"], ["next", "a", "-k", "3", "--model"], ["verify"]:
         assert main([*words, str(filler), "--device", "cpu"]) == 2
         error = capsys.readouterr().err
         assert "sees the whole text at once and cannot continue one" in error
         assert error.count("\n") == 1
+
+
+def test_candidates_are_shown_as_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    """Part of a character has no text: its bytes are shown, and its id is in the JSON."""
+    assert main(["fill", "日___", "--model", SHIPPED, "--device", "cpu", "-k", "40"]) == 0
+    error = capsys.readouterr().err
+    assert "�" not in error
+    assert re.search(r"  <[0-9a-f]{2}> \d", error)
+    gpt = glassgpt.load(SHIPPED, device="cpu")
+    (blank,) = gpt.fill("日___", k=40).blanks
+    assert [gpt.decode([token]) for token in blank.tokens] == [text for text, _ in blank.candidates]
+
+
+def test_events_are_filled_in() -> None:
+    filled = glassgpt.load("music", device="cpu").fill("NOTE_ON_60 ___ NOTE_ON_64")
+    assert filled.tokens[0::2] == [60, 64]
+    assert len(filled.tokens) == 3
 
 
 def test_a_causal_model_guesses_blanks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -388,6 +406,7 @@ def test_a_causal_model_guesses_blanks(capsys: pytest.CaptureFixture[str]) -> No
         ("No blank here.",): "the text has no blank. Write ___ for each token",
         ("___ first",): "a causal model guesses from what precedes a blank",
         ("a ___", "-k", "0"): "k",
+        ("",): "the text is empty. Type: glassgpt fill 'A text with ___ in it'",
     }.items():
         assert main(["fill", *words, "--model", SHIPPED, "--device", "cpu"]) == 2
         error = capsys.readouterr().err

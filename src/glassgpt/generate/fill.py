@@ -16,6 +16,7 @@ import numpy as np
 from glassgpt.errors import SettingError
 from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.ranges import check_whole
+from glassgpt.tokenizer.events import NamedTokenizer
 
 if TYPE_CHECKING:
     from glassgpt.generate.text import Tokenizer
@@ -28,6 +29,7 @@ BLANK = re.compile("(?:___)+")  # three underscores for each token
 class Blank:
     position: int  # among the tokens
     candidates: list[tuple[str, float]]  # as text, with their probabilities, likeliest first
+    tokens: list[int]  # their ids: part of a character has no text of its own
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def fill(gpt: GPT, text: str, k: int = 5) -> Filled:
         row = gpt.logits([filled[:place]])[0, -1] if mask is None else logits[number]
         candidates = likeliest(row[: usable_vocab_size(gpt.backend, gpt.tokenizer)], k)
         filled[place] = candidates[0][0]
-        blanks.append(Blank(place, [(tokenizer.decode([token]), p) for token, p in candidates]))
+        texts = [(tokenizer.decode([token]), p) for token, p in candidates]
+        blanks.append(Blank(place, texts, [token for token, _ in candidates]))
     return Filled(tokenizer.decode(filled), filled, blanks)
 
 
@@ -72,7 +75,10 @@ def encode_blanks(tokenizer: Tokenizer, text: str) -> list[int | None]:
 
     Where tokens begin with the space before a word, as GPT-2's do, a blank does so, too.
     """
-    joins = len(tokenizer.encode(" a")) < len(tokenizer.encode(" ")) + len(tokenizer.encode("a"))
+    names: object = tokenizer  # of events
+    joins = isinstance(names, NamedTokenizer) or (
+        len(tokenizer.encode(" a")) < len(tokenizer.encode(" ")) + len(tokenizer.encode("a"))
+    )
     ids: list[int | None] = []
     end = 0
     for found in BLANK.finditer(text):

@@ -322,12 +322,12 @@ def check_midi_name(out: str, midi: str | None = None, takes: int = 1) -> None:
     if midi is None:
         return
     check_whole("takes", takes, 1, MAX_TAKES)
-    if any(is_same(path, midi) for path in {out, *number_takes(out, takes)}):
+    if any(is_same(path, midi) for path in [Path(out), *number_takes(out, takes)]):
         raise SettingError(f"--out {out} would replace the input {midi}. Name another file.")
 
 
-def is_same(path: str | Path, other: str) -> bool:
-    return Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
+def is_same(path: Path, other: str) -> bool:
+    return path.exists() and Path(other).exists() and path.samefile(other)
 
 
 def number_takes(out: str, takes: int) -> list[Path]:
