@@ -28,7 +28,7 @@ def command(
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
     """Fill the blanks of a text. A model with attention 'bidirectional' sees what stands on both sides of a
-    blank; any other guesses from what stands before it."""
+    blank; any other guesses from what stands before it, and rates its guesses by what follows."""
     piped = text == "-"
     if piped:
         text = strip_final_newline(read_stdin())
@@ -39,7 +39,7 @@ def command(
     gpt = load(model, device, dtype)
     filled = gpt.fill(text, k)
     if gpt.config.is_causal:
-        terminal.note(f"{model} is causal: it guessed each blank from what precedes it")
+        terminal.note(f"{model} is causal: it guessed from what precedes a blank, and chose by what follows")
     if json:
         print(jsonlib.dumps({"model": model, **dataclasses.asdict(filled)}))
         return 0
