@@ -93,6 +93,13 @@ def test_continue_accompany_and_roll(model: Path, tmp_path: Path, capfd: pytest.
     before = made.start < 3.99
     assert np.allclose(made.start[before], song.start[song.start < 3.99], atol=2e-3)
     assert "5.00 s" in err
+    assert "silence" not in err
+    code, _, err = call(
+        capfd, "music", "continue", tmp_path / "song.mid", "-o", tmp_path / "late.mid", "--cut", 100,
+        "--seconds", 1, *common,
+    )  # fmt: skip
+    assert code == 0, err
+    assert f"song.mid ends at {song.seconds:.2f} s; silence follows until --cut 100" in err
 
     code, _, err = call(
         capfd,
@@ -172,6 +179,18 @@ def test_prepare_train_split_and_evaluate(
         (("sample", "-o", "a.mid", "--model", "tiny"), "not a model of piano performances"),
         (("continue", "none.mid", "-o", "a.mid"), "none.mid does not exist"),
         (("render", "none.mid", "-o", "a.wav"), "none.mid does not exist"),
+        (("continue", "song.mid", "-o", "./song.mid"), "would replace the input song.mid"),
+        (("accompany", "song.mid", "-o", "song.mid"), "would replace the input song.mid"),
+        (("continue", "a-2.mid", "-o", "a.mid", "--takes", "2"), "would replace the input a-2.mid"),
+        (("continue", "song.mid", "-o", "a.mid", "--takes", "1000000000"), "from 1 to 64"),
+        (("continue", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
+        (("accompany", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
+        (("render", "silent.mid", "-o", "a.wav"), "silent.mid has no notes"),
+        (("roll", "silent.mid", "-o", "a.svg"), "silent.mid has no notes"),
+        (("roll", "song.mid", "-o", "a.svg", "--seconds", "0"), "seconds is 0.0; write a number from 0.01"),
+        (("roll", "song.mid", "-o", "a.svg", "--layer", "-1"), "Add --attention"),
+        (("roll", "song.mid", "-o", "a.svg", "--head", "1"), "Add --attention"),
+        (("accompany", "song.mid", "-o", "a.mid", "--track", "X"), "Its tracks have no names"),
         (("prepare", "-o", "x"), "FILE... is missing"),
         (("prepare", "none", "-o", "x"), "none does not exist"),
     ],
@@ -184,10 +203,15 @@ def test_mistakes_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_midi(piece(1, 5, 2.0), tmp_path / "song.mid")
+    write_midi(piece(1, 5, 2.0), tmp_path / "a-2.mid")
+    write_midi(piece(1, 0, 2.0), tmp_path / "silent.mid")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     code, out, err = call(capfd, "music", *words)
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_every_action_has_help(capfd: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,7 @@ def test_what_cannot_be_rendered_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(SettingError, match="120 minutes are too long"):
         render(Performance.from_notes([0], [7200], [60], [64]), tmp_path / "a.wav")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="neither oggenc or ffmpeg is installed"):
+    with pytest.raises(UserError, match="neither oggenc nor ffmpeg is installed"):
         render(ARTICLE, tmp_path / "a.ogg")
     with pytest.raises(UserError, match="fluidsynth is not installed"):
         render(ARTICLE, tmp_path / "a.wav", "fluidsynth")

@@ -309,6 +309,8 @@ def test_names_of_models() -> None:
     assert specs[0].path == specs[1].path
     with pytest.raises(SettingError, match="two models are named"):
         find_models([SHIPPED, SHIPPED])
+    with pytest.raises(SettingError, match=f"--model NAME={SHIPPED}$"):
+        find_models([f"mine={SHIPPED}", f"mine={SHIPPED}"])
     with pytest.raises(ModelNotFoundError):
         find_models(["mine=./not/there"])
 

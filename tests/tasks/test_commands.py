@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import glassgpt as package
+from glassgpt.cli.task_records import print_json
 from glassgpt.errors import SettingError
 from glassgpt.tasks.classify import label_logprobs
 from glassgpt.tasks.definition import load_task
@@ -89,7 +90,7 @@ def test_all_bad_is_an_error_and_empty_lines_stay(
         == 2
     )
     empty = glassgpt("translate", "--file", lines("b.jsonl"), "--to", "fr", "--model", translator)
-    empty.is_one_line_error("has no records")
+    empty.is_one_line_error("b.jsonl has no records")
     stdin = io.TextIOWrapper(io.BytesIO(b"The cat.\n\nThe dog.\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     made = glassgpt("translate", "-", "--to", "fr", "--model", translator)
@@ -112,7 +113,9 @@ def test_all_bad_is_an_error_and_empty_lines_stay(
         (("classify", "Hi", "--labels", "a,b", "--format", "x"), ("{source} once",)),
         (("classify", "Hi", "--format", "{source} {target}"), ("needs labels",)),
         (("summarize",), ("FILE... is missing",)),
+        (("classify", "Hi", "--labels", "a,b,a"), ("--labels a,b,a has a label twice",)),
         (("summarize", "none.txt"), ("none.txt does not exist",)),
+        (("summarize", "It was a fine day."), ("is no file", "glassgpt summarize -")),
     ],
 )
 def test_mistakes_are_one_line(
@@ -127,6 +130,33 @@ def test_a_model_for_another_task_is_refused(glassgpt: Run, translator: Path, cl
         package.load(translator).summarize("Some text.")
     with pytest.raises(SettingError, match="text 2 is empty"):
         package.load(translator).translate(["a", ""], to="fr")
+
+
+def test_json_is_json_where_stdout_is_not_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding, written in {"utf-8": '{"text": "où"}\n', "ascii": '{"text": "o\\u00f9"}\n'}.items():
+        raw = io.BytesIO()
+        monkeypatch.setattr(
+            sys, "stdout", io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace")
+        )
+        print_json({"text": "où"})
+        assert raw.getvalue().decode(encoding) == written
+
+
+def test_the_name_of_a_file_is_a_text_with_a_note(glassgpt: Run, tmp_path: Path) -> None:
+    file = tmp_path / "review.txt"
+    file.write_text("Dull.", "utf-8")
+    made = glassgpt("classify", file, "--labels", "good,bad", "--model", SHIPPED)
+    assert made.code == 0
+    assert f"to read the file of that name: --file {file}" in made.err
+    assert glassgpt("classify", "x" * 5000, "--labels", "good,bad", "--model", SHIPPED).code == 0
+
+
+def test_an_empty_text_or_a_seed_for_nothing_is_an_error(glassgpt: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text(" \n", "utf-8")
+    assert glassgpt("summarize", file, "--model", SHIPPED).is_one_line_error("a.txt is empty")
+    file.write_text("The sea was calm.", "utf-8")
+    assert glassgpt("summarize", file, "--seed", "1").is_one_line_error("--seed 1 would change nothing")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json as jsonlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,16 @@ def read_inputs(text: str | None, file: str | None, command: str) -> Iterator[Re
         return stdin_lines(command)
     if text is None or not text.strip():
         raise UserError(f"the text is empty. Type: glassgpt {command} 'some text'")
+    if is_file(text):
+        terminal.note(f"note: {text} is taken as a text; to read the file of that name: --file {text}")
     return iter([Record(1, {TEXT_FIELD: text})])
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null byte
+        return False
 
 
 def check_file(name: str) -> None:
@@ -84,7 +94,11 @@ def in_batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 
 def print_json(values: dict[str, Any]) -> None:
-    print(jsonlib.dumps(values, ensure_ascii=False), flush=True)
+    """One line of JSON, with readable accents where stdout is UTF-8: the escapes of other streams, `\\xf9`,
+    are not JSON's."""
+    encoding = sys.stdout.encoding
+    readable = encoding is None or codecs.lookup(encoding).name == "utf-8"
+    print(jsonlib.dumps(values, ensure_ascii=not readable), flush=True)
 
 
 def print_line(text: str) -> None:
@@ -92,10 +106,10 @@ def print_line(text: str) -> None:
     print(terminal.sanitize(" ".join(text.split())), flush=True)
 
 
-def finish(problems: Problems, records: int) -> int:
+def finish(problems: Problems, records: int, file: str | None) -> int:
     """Print the count of problems; the exit code: an error only if no record could be used."""
     if records == 0:
-        raise UserError("the file has no records. Name another one.")
+        raise UserError(f"{'stdin' if file is None else file} has no records. Name another file.")
     summary = problems.summary(records)
     if summary is not None and records > 1:
         terminal.note(f"note: {summary}")

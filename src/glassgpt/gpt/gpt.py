@@ -243,7 +243,8 @@ class GPT:
     def fill(self, text: str, k: int = 5) -> Filled:
         """Fill the blanks of a text, ___ for each token, with their k likeliest tokens.
 
-        A bidirectional model sees both sides of a blank, any other guesses from what precedes it.
+        A bidirectional model sees both sides of a blank, any other guesses from what precedes it and rates
+        its guesses by what follows.
         """
         from glassgpt.generate.fill import fill
 

@@ -76,12 +76,14 @@ class InterruptedTakes(KeyboardInterrupt):
 class PlayRule:
     """What may follow in music that is being made; a `TokenRule`.
 
-    Until the time `end` the music does not end, and no TIME_SHIFT leads beyond it; then nothing but `finish`
-    may follow. Before `begin` nothing happens: a primer is cut in the middle of a pause, and the model says
-    how long the pause is, given that it is not over yet. With `at_once`, time begins with the first note, and
-    rests before it take none: were they kept out, a model of songs would rest after its first note. With
-    `mask`, what `encode` never writes is left out: the end of a note that does not sound, VELOCITY before
-    anything but a NOTE_ON, and a pause after a pause that was not a whole second.
+    Until the time `end` the music does not end; then nothing but `finish` may follow. A TIME_SHIFT that
+    leads beyond it leads to it: were it left out, a model that wants to wait would have to play, and did,
+    many notes at once just before the end. Before `begin` nothing happens: a primer is cut in the middle
+    of a pause, and the model says how long the pause is, given that it is not over yet. With `at_once`,
+    time begins with the first note, and rests before it take none: were they kept out, a model of songs
+    would rest after its first note. With `mask`, what `encode` never writes is left out: the end of a
+    note that does not sound, VELOCITY before anything but a NOTE_ON, and a pause after a pause that was
+    not a whole second.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class PlayRule:
         self.waiting = at_once  # for the first note
         self.rests = 0  # before it
         self.last = -1
+        self.last_pause: int | None = None  # as it is played, if the end cuts it short
         special = range(events.size, tokenizer.vocab_size)
         self.never = {id: BAN for id in special if id != finish or not may_finish}
         self.never |= dict.fromkeys(range(events.reserved), BAN)
@@ -118,20 +121,25 @@ class PlayRule:
                 self.rests += 1
                 return
             before = self.player.now
-            self.player.push(token)
+            played = min(token, self.shifts[0] + self.end - before - 1) if token in self.shifts else token
+            self.player.push(played)
             self.waiting = self.waiting and not self.player.sounding
             self.advance(self.player.now - before)
+            if played != token:
+                self.last_pause = played
+
+    def as_played(self, ids: list[int]) -> list[int]:
+        """The events that were pushed, with the last pause as long as it is."""
+        return ids if self.last_pause is None else [*ids[:-1], self.last_pause]
 
     def changes(self) -> dict[int, tuple[float, float]]:
-        left = self.end - self.player.now
-        if left <= 0:
+        if self.player.now >= self.end:
             return {self.finish: FORCE}
         banned = dict(self.never)
         if self.waiting:
             banned |= dict.fromkeys(self.note_offs, BAN)
             if self.rests >= MAX_RESTS:
                 banned |= dict.fromkeys(self.shifts, BAN)
-        banned |= dict.fromkeys(self.shifts[left:], BAN)
         wait = self.begin - self.player.now
         if wait > 0:
             banned |= dict.fromkeys((*self.notes, *self.velocities), BAN)
@@ -257,16 +265,17 @@ def generate(
     check(seconds, takes, seed)
     seed = secrets.randbits(32) if seed is None else seed
     end = primer.cut + round(seconds * STEPS_PER_SECOND)
-    players: list[Player] = []
+    rules: list[PlayRule] = []
 
     with progress("composing", takes * (end - primer.cut), unit="steps of 10 ms") as advance:
 
         def rule() -> PlayRule:
-            players.append(primer.player(codec))
-            return PlayRule(
-                tokenizer, players[-1], end, tokenizer.eot_id, begin=primer.cut,
+            rule = PlayRule(
+                tokenizer, primer.player(codec), end, tokenizer.eot_id, begin=primer.cut,
                 mask=not sampling.allow_impossible, at_once=primer.cut == 0, advance=advance,
             )  # fmt: skip
+            rules.append(rule)
+            return rule
 
         settings = sampling.settings(seconds, seed=seed, samples=takes)
         interrupted = False
@@ -276,13 +285,16 @@ def generate(
             found, interrupted = interrupt.found[0], True
     made = []
     for generation in found:
-        player = players[generation.sample]
+        played = rules[generation.sample]
+        player = played.player
         last = max(primer.cut, player.now) if interrupted else end
         remarks = cut_short(last - primer.cut, end - primer.cut) if interrupted else unfinished(player, end)
         notes = [*generation.notes, *remarks]
         performance = primer.join(fade(player.performance(), primer.cut))
         primed = primer.cut / STEPS_PER_SECOND
-        ids = drop_rests(generation.tokens, tokenizer.events) if primer.cut == 0 else generation.tokens
+        ids = played.as_played(generation.tokens)
+        if primer.cut == 0:
+            ids = drop_rests(ids, tokenizer.events)
         made.append(Take(performance, last / STEPS_PER_SECOND, ids, seed, primed, notes))
     if interrupted:
         raise InterruptedTakes([take for take in made if take.ids])
@@ -389,7 +401,7 @@ def accompany_once(
             drawn = gpt.generate(
                 prompt, settings=settings, rule=partial(same, rule), seed=(seed + number) % SEEDS
             )
-            history[-1] += drawn.tokens
+            history[-1] += rule.as_played(drawn.tokens)
             advance(until - player.now)
     except KeyboardInterrupt as interrupt:
         if isinstance(interrupt, Interrupted):

@@ -105,9 +105,9 @@ def choose_tracks(file: MidiFile, names: list[str]) -> list[Track]:
     there = [track.name for track in file.tracks]
     missing = [name for name in names if name not in there]
     if missing:
-        raise SettingError(
-            f"{file.path} has no track {missing[0]!r}. Its tracks are {', '.join(map(repr, there))}."
-        )
+        named = [repr(name) for name in there if name]
+        tracks = f"Its tracks are {', '.join(named)}" if named else "Its tracks have no names"
+        raise SettingError(f"{file.path} has no track {missing[0]!r}. {tracks}.")
     return [track for track in file.tracks if track.name in names]
 
 

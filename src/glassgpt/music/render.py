@@ -119,7 +119,7 @@ def find_encoder(path: Path) -> tuple[str, ...]:
     for encoder in ENCODERS[path.suffix]:
         if shutil.which(encoder[0]) is not None:
             return encoder
-    names = " or ".join(encoder[0] for encoder in ENCODERS[path.suffix])
+    names = " nor ".join(encoder[0] for encoder in ENCODERS[path.suffix])
     raise UserError(f"{path} needs an encoder, and neither {names} is installed. Write a .wav instead.")
 
 

@@ -50,7 +50,9 @@ def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[
         alias, separator, source = given.partition("=")
         name = alias if separator and source else given
         if name in found:
-            raise SettingError(f"two models are named {name!r}. Give one another name: --model NAME={given}")
+            raise SettingError(
+                f"two models are named {name!r}. Give one another name: --model NAME={source or given}"
+            )
         path, _ = resolve_model(source if separator and source else given, progress=progress)
         check_can_continue(load_config(path))
         found[name] = ModelSpec(name, path)

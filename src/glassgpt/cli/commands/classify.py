@@ -17,6 +17,7 @@ from glassgpt.cli.task_records import (
     print_json,
     read_inputs,
 )
+from glassgpt.errors import UserError
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, source_of
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def command(
 
     problems = make_problems()
     names = None if labels is None else [name.strip() for name in labels.split(",") if name.strip()]
+    if names is not None and len(set(names)) < len(names):
+        raise UserError(f"--labels {labels} has a label twice. Name each once.")
     records = read_inputs(text, file, "classify")
     gpt = load(model, device, dtype)
     task = classification_task(gpt, names, None if format is None else format.replace("\\n", "\n"))
@@ -73,7 +76,7 @@ def command(
                 right += result.label == gold
     if labelled:
         terminal.note(f"accuracy {right / labelled:.1%} ({right} of {labelled} labelled records)")
-    return finish(problems, count)
+    return finish(problems, count, file)
 
 
 def classify_records(gpt: GPT, task: Task, records: list[Record], problems: Problems) -> list[Label | str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json as jsonlib
+import sys
 from typing import Annotated
 
 from glassgpt.cli import terminal
+from glassgpt.cli.commands.next import token_bytes
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.options import Positional, flag
-from glassgpt.cli.text import read_prompt
+from glassgpt.cli.text import format_token, read_stdin, strip_final_newline
+from glassgpt.errors import UserError
 
 
 def command(
@@ -25,17 +28,28 @@ def command(
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:
     """Fill the blanks of a text. A model with attention 'bidirectional' sees what stands on both sides of a
-    blank; any other guesses from what stands before it."""
-    text = read_prompt(text, "fill") or ""
+    blank; any other guesses from what stands before it, and rates its guesses by what follows."""
+    piped = text == "-"
+    if piped:
+        text = strip_final_newline(read_stdin())
+    if not text:
+        raise UserError(
+            f"{'stdin' if piped else 'the text'} is empty. Type: glassgpt fill 'A text with ___ in it'"
+        )
     gpt = load(model, device, dtype)
     filled = gpt.fill(text, k)
     if gpt.config.is_causal:
-        terminal.note(f"{model} is causal: it guessed each blank from what precedes it")
+        terminal.note(f"{model} is causal: it guessed from what precedes a blank, and chose by what follows")
     if json:
         print(jsonlib.dumps({"model": model, **dataclasses.asdict(filled)}))
         return 0
     print(filled.text)
+    unicode = terminal.supports_unicode(sys.stderr)
     for number, blank in enumerate(filled.blanks, start=1):
-        found = ", ".join(f"{text!r} {p:.1%}" for text, p in blank.candidates)
-        terminal.note(f"blank {number}: {terminal.sanitize(found)}")
+        probabilities = [p for _, p in blank.candidates]
+        found = [
+            f"{format_token(token_bytes(gpt, token), unicode)} {p:.1%}"
+            for token, p in zip(blank.tokens, probabilities, strict=True)
+        ]
+        terminal.note(f"blank {number}: {'  '.join(found)}")
     return 0

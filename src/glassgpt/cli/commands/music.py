@@ -14,6 +14,7 @@ from glassgpt.cli.loading import Device, default_model, load
 from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
 from glassgpt.errors import SettingError
 from glassgpt.music.sampling import Sampling
+from glassgpt.ranges import check_number, check_whole
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -97,10 +98,12 @@ def continue_(
     """Continue a MIDI file. Its notes stay as they were played; those that are held at the cut go on until
     the model ends them."""
     from glassgpt.music import generate
-    from glassgpt.music.midi import read_midi
 
-    check_midi_name(out)
-    primer = read_midi(midi)
+    check_midi_name(out, midi, takes)
+    primer = read_performance(midi)
+    if cut is not None and cut - primer.seconds >= 1:
+        end = f"the last note of {midi} ends at {primer.seconds:.2f} s"
+        terminal.note(f"note: {end}; silence follows until --cut {cut:g}")
     gpt = load_music(model, device, None, takes)
     make = partial(
         generate.continue_primer, gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling,
@@ -127,10 +130,9 @@ def accompany(
 ) -> int:
     """Accompany the melody in a MIDI file; melody and accompaniment are written together."""
     from glassgpt.music import generate
-    from glassgpt.music.midi import read_midi
 
-    check_midi_name(out)
-    melody = read_midi(midi, None if track is None else [track])
+    check_midi_name(out, midi, takes)
+    melody = read_performance(midi, track)
     gpt = load_music(model, device, None)
     make = partial(
         generate.accompany, gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
@@ -146,10 +148,9 @@ def render(
     soundfont: Soundfont = None,
 ) -> int:
     """Write the sound of a MIDI file. FluidSynth plays it if it is installed, else a small built-in piano."""
-    from glassgpt.music.midi import read_midi
     from glassgpt.music.render import render
 
-    performance = read_midi(midi)
+    performance = read_performance(midi)
     with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
         player = render(performance, out, synthesizer, soundfont)
     terminal.note(f"{out}: {performance.seconds:.1f} s, played by {player}")
@@ -165,10 +166,9 @@ def play(
     """Play a MIDI file aloud, with the first player that this machine has."""
     import tempfile
 
-    from glassgpt.music.midi import read_midi
     from glassgpt.music.render import find_player, play, render
 
-    performance = read_midi(midi)
+    performance = read_performance(midi)
     find_player()  # before the work of rendering
     with tempfile.TemporaryDirectory() as folder:
         with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
@@ -186,8 +186,10 @@ def roll(
     attention: Annotated[
         bool, flag("draw what an event attends to: an arc per head and event", default="")
     ] = False,
-    event: Annotated[int, flag("the event that attends; -1 is the last", "N")] = -1,
-    layer: Annotated[int, flag("the layer whose heads are drawn; -1 is the last", "N")] = -1,
+    event: Annotated[int | None, flag("the event that attends; -1 is the last", "N", default="-1")] = None,
+    layer: Annotated[
+        int | None, flag("the layer whose heads are drawn; -1 is the last", "N", default="-1")
+    ] = None,
     head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
@@ -196,18 +198,24 @@ def roll(
     --attention, arcs lead from one event to those that a model's heads look at."""
     from glassgpt.music.arcs import attention_arcs
     from glassgpt.music.codec import PerformanceTokenizer
-    from glassgpt.music.generate import tokenizer_of
-    from glassgpt.music.midi import read_midi
+    from glassgpt.music.generate import MAX_SECONDS, tokenizer_of
     from glassgpt.music.roll import draw_roll, write_roll
 
-    performance = read_midi(midi)
+    given = {"--event": event is not None, "--layer": layer is not None, "--head": bool(head)}
+    if not attention and any(given.values()):
+        option = next(name for name, is_given in given.items() if is_given)
+        raise SettingError(f"music roll: {option} chooses what --attention draws. Add --attention.")
+    performance = read_performance(midi)
     if seconds is not None:
+        check_number("seconds", seconds, 0.01, MAX_SECONDS, f"{midi} has {performance.seconds:.2f}")
         performance = performance.crop(0, seconds)
     arcs = []
     if attention:
         gpt = load_music(model, device, None)
         ids = PerformanceTokenizer(tokenizer_of(gpt).events.name).encode(performance).tolist()
-        arcs = attention_arcs(gpt, ids, event, layer, head if head else None)
+        arcs = attention_arcs(
+            gpt, ids, -1 if event is None else event, -1 if layer is None else layer, head if head else None
+        )
     write_roll(draw_roll(performance, Path(midi).name, arcs=arcs), out)
     terminal.note(f"{out}: {len(performance):,} notes, {performance.seconds:.1f} s")
     return 0
@@ -291,11 +299,43 @@ def evaluate(
     return 0
 
 
-def check_midi_name(out: str) -> None:
+def read_performance(midi: str, track: str | None = None) -> Performance:
+    """The performance in a MIDI file, which has notes."""
+    from glassgpt.music.midi import read_midi
+
+    performance = read_midi(midi, None if track is None else [track])
+    if not len(performance):
+        if track is None:
+            raise SettingError(f"{midi} has no notes. Name another MIDI file.")
+        raise SettingError(f"track {track!r} of {midi} has no notes. Choose another track.")
+    return performance
+
+
+def check_midi_name(out: str, midi: str | None = None, takes: int = 1) -> None:
+    """`out` can be a MIDI file, and none of the takes replaces the file that is read."""
+    from glassgpt.music.generate import MAX_TAKES
+
     if Path(out).suffix.lower() not in (".mid", ".midi"):
         raise SettingError(
             f"--out {out} is to be a .mid file. For sound: glassgpt music render FILE -o a.wav"
         )
+    if midi is None:
+        return
+    check_whole("takes", takes, 1, MAX_TAKES)
+    if any(is_same(path, midi) for path in [Path(out), *number_takes(out, takes)]):
+        raise SettingError(f"--out {out} would replace the input {midi}. Name another file.")
+
+
+def is_same(path: Path, other: str) -> bool:
+    return path.exists() and Path(other).exists() and path.samefile(other)
+
+
+def number_takes(out: str, takes: int) -> list[Path]:
+    """The file of each take."""
+    path = Path(out)
+    if takes == 1:
+        return [path]
+    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, takes + 1)]
 
 
 def make_takes(
@@ -313,30 +353,27 @@ def make_takes(
     try:
         made = make()
     except InterruptedTakes as interrupt:
-        write_takes(interrupt.takes, takes > 1, added, out, None, json)
+        write_takes(interrupt.takes, number_takes(out, takes), added, None, json)
         missing = takes - len(interrupt.takes)
         terminal.note("interrupted" + (f"; {missing} of {takes} takes had not begun" if missing else ""))
         raise
     elapsed = time.perf_counter() - began
-    write_takes(made, takes > 1, added, out, training, json)
+    write_takes(made, number_takes(out, takes), added, training, json)
     terminal.note(f"composed in {elapsed:.1f} s")
     return 0
 
 
 def write_takes(
-    takes: list[Take], numbered: bool, added: Performance | None, out: str, training: str | None, json: bool
+    takes: list[Take], paths: list[Path], added: Performance | None, training: str | None, json: bool
 ) -> None:
     """Write each take, with what is added to it, as a MIDI file, and say what it is."""
     from glassgpt.music.midi import write_midi
 
     others = [] if training is None else read_training(training)
-    for number, take in enumerate(takes, start=1):
+    for take, path in zip(takes, paths, strict=False):  # after Ctrl-C there may be fewer takes
         performance = take.performance
         if added is not None:
             performance = performance.merge(added.crop(0, take.seconds))
-        path = Path(out)
-        if numbered:
-            path = path.with_stem(f"{path.stem}-{number}")
         write_midi(performance, path, take.seconds)
         facts = {
             "file": str(path), "seconds": take.seconds, "notes": len(performance), "events": len(take.ids),

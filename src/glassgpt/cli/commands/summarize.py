@@ -18,7 +18,7 @@ from glassgpt.cli.task_records import (
     print_line,
     read_whole,
 )
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, UserError, short_repr
 from glassgpt.tasks.records import TABLES, TEXT_FIELD, Problems, kind_of, read_records, source_of
 from glassgpt.weights import shipped_names
 
@@ -68,6 +68,10 @@ def command(
     if not files:
         raise SettingError("summarize: FILE... is missing. See glassgpt summarize --help")
     for name in files:
+        if len(name.split()) > 2 and not Path(name).exists():  # a text, not a path
+            raise UserError(
+                f"{short_repr(name)} is no file. To summarize it: echo TEXT | glassgpt summarize -"
+            )
         check_file(name)
     problems = make_problems()
     if model is None:
@@ -76,6 +80,10 @@ def command(
     task = summary_task(gpt, zero_shot)
     given = {"beams": beams, "max_new_tokens": max_new_tokens, "seed": seed}
     decoding = {name: value for name, value in given.items() if value is not None}
+    if seed is not None and task.settings(**decoding).greedy:
+        raise SettingError(
+            f"--seed {seed} would change nothing: {model} takes the most probable token. Leave it out."
+        )
     single = len(files) == 1 and not is_table(files[0])
     count = 0
     for name, number, text in read_texts(files, task, problems):
@@ -87,7 +95,7 @@ def command(
         if len(files) > 1 and not json:
             print(terminal.dim(f"--- {name} ---"))
         write_summary(gpt, task, text, decoding, {"file": name, "record": number}, json, single, problems)
-    return finish(problems, count)
+    return finish(problems, count, ", ".join(files))
 
 
 def is_table(name: str) -> bool:
@@ -102,7 +110,10 @@ def read_texts(
         if not is_table(name):
             text = read_whole(name)
             if not text.strip():
-                problems.skip(1, f"{name} is empty", "empty")
+                problem = f"{'stdin' if name == '-' else name} is empty"
+                if len(files) == 1:
+                    raise UserError(f"{problem}. Give it a text to summarize.")
+                problems.skip(1, problem, "empty")
             yield name, 1, text.strip() if text.strip() else None
             continue
         problems.file = name if len(files) > 1 else ""

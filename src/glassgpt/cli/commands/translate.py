@@ -77,7 +77,7 @@ def command(
                 print_json(values)
             else:
                 print_line(values.get("text", ""))
-    return finish(problems, count)
+    return finish(problems, count, file)
 
 
 def write_stream(gpt: GPT, text: str, to: str, sentences: bool) -> None:
