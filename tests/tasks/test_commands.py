@@ -17,7 +17,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tasks.classify import label_logprobs
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.generate import make_encoder, run_task, stream_task
-from glassgpt.tasks.translate import TranslationStream, plan, translate, translation_task
+from glassgpt.tasks.translate import Sentence, TranslationStream, plan, translate, translation_task
 from tests.cli.conftest import Result
 from tests.conftest import SHIPPED
 from tests.tasks.conftest import Lines
@@ -42,11 +42,27 @@ def test_a_long_text_without_capitals_is_translated_to_its_end(translator: Path)
     gpt = package.load(translator)
     encoder = make_encoder(gpt, translation_task(gpt, "fr"), "fr")
     short, long = "the cat sleeps. the fox!", "the cat sleeps. the fox; " * 20
-    assert plan(short, encoder) == [[short]]
-    assert plan(f"{long}\n\n{short}", encoder) == [["the cat sleeps.", "the fox;"] * 20, [], [short]]
-    assert plan(long, encoder, sentences=False) == [[long.strip()]]
-    (endless,) = plan("cat " * 200 + ". Dog.", encoder)
+
+    def sources(text: str, sentences: bool = True) -> list[list[str]]:
+        return [[one.source for one in line] for line in plan(text, encoder, sentences)]
+
+    assert sources(short) == [[short]]
+    assert sources(f"{long}\n\n{short}") == [["the cat sleeps.", "the fox;"] * 20, [], [short]]
+    assert sources(long, sentences=False) == [[long.strip()]]
+    (endless,) = sources("cat " * 200 + ". Dog.")
     assert len(endless) == 2  # the first of them is cut, and noted
+
+
+def test_what_is_no_plain_sentence(translator: Path) -> None:
+    gpt = package.load(translator)
+    for kept in ("1,234.50", "https://a.example/b?c=1", "...", "🎉", "me@a.example"):
+        assert gpt.translate(kept, to="fr") == kept
+        assert "".join(TranslationStream(gpt, kept, "fr")) == kept
+    plain, fox = gpt.translate(["The cat sleeps.", "The fox!"], to="fr")
+    assert gpt.translate("THE CAT SLEEPS. The fox! 🦊\n42", to="fr") == f"{plain.upper()} {fox} 🦊\n42"
+    streamed = "".join(TranslationStream(gpt, "THE CAT SLEEPS. 🎉", "fr"))
+    assert streamed.split() == f"{plain.upper()} 🎉".split()
+    assert Sentence.of("NATO.") == Sentence("NATO.")  # one word in capitals may be a name
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ The model learned single sentences, so it is given single sentences; a batch of 
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,32 @@ if TYPE_CHECKING:
 
 # French text comes with several kinds of spaces and apostrophes; the model knows one of each.
 _SIGNS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2018": "'"})
+
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What the model is given of a sentence, and what stays as it is. It learned plain sentences: of numbers,
+    addresses, capitals and emoji it would make other words."""
+
+    source: str  # empty: there is nothing to translate
+    rest: str = ""  # all of such a sentence, or the emoji after it
+    capitals: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Sentence:
+        if not any(c.isalpha() for c in _ADDRESS.sub("", text)):
+            return cls("", text)
+        end = len(text)
+        while unicodedata.category(text[end - 1]) in ("So", "Sk", "Mn", "Cf", "Zs"):
+            end -= 1
+        text, rest = text[:end], text[end:]
+        capitals = text.isupper() and len(text.split()) > 1  # one word may be a name, as NATO is
+        return cls(text.capitalize() if capitals else text, rest, capitals)
+
+    def finish(self, translation: str) -> str:
+        return translation.upper() if self.capitals else translation
 
 
 @dataclass(frozen=True)
@@ -58,25 +86,31 @@ def translate(
     task = translation_task(gpt, to)
     encoder = make_encoder(gpt, task, to)
     plans = [plan(text, encoder, sentences) for text in texts]
-    flat = [sentence for lines in plans for line in lines for sentence in line]
-    made = iter(run_task(gpt, task, flat, to, **decoding) if flat else [])
+    sources = [one.source for lines in plans for line in lines for one in line if one.source]
+    made = iter(run_task(gpt, task, sources, to, **decoding) if sources else [])
     results = []
     for text, lines in zip(texts, plans, strict=True):
-        done = [[next(made) for _ in line] for line in lines]
+        done = [[finish(one, next(made) if one.source else None) for one in line] for line in lines]
         joined = "\n".join(" ".join(one.text for one in line) for line in done)
         outputs = [one for line in done for one in line]
         results.append(Translation(joined, to, outputs, remarks(task, text, to, outputs)))
     return results
 
 
-def plan(text: str, encoder: Encoder, sentences: bool = True) -> list[list[str]]:
+def finish(sentence: Sentence, made: Output | None) -> Output:
+    if made is None:
+        return Output(sentence.rest, 0, 0, "stop")
+    return dataclasses.replace(made, text=sentence.finish(made.text) + sentence.rest)
+
+
+def plan(text: str, encoder: Encoder, sentences: bool = True) -> list[list[Sentence]]:
     """The lines of a text, each as its sentences. One that does not fit is split more loosely."""
     lines = [clean(line) for line in text.splitlines()] if text.strip() else []
     if not sentences:
-        return [[line] if line else [] for line in lines]
+        return [[Sentence.of(line)] if line else [] for line in lines]
     return [
         [
-            part
+            Sentence.of(part)
             for sentence in split_sentences(line)
             for part in ([sentence] if encoder.fits(sentence) else split_sentences(sentence, loosely=True))
         ]
@@ -121,6 +155,9 @@ class TranslationStream(Iterator[str]):
             for at, sentence in enumerate(line):
                 if at:
                     yield " "
-                seen.append(self.encoder.prompt(sentence))
-                yield from stream_task(gpt, self.task, seen[-1], self.settings)
+                if sentence.source:
+                    seen.append(self.encoder.prompt(sentence.source))
+                    pieces = stream_task(gpt, self.task, seen[-1], self.settings)
+                    yield from map(sentence.finish, pieces)
+                yield sentence.rest
         self.notes += remarks(self.task, text, to, seen)
