@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,12 @@ with suppress(ModuleNotFoundError):  # `make test-ray` has none
         "suite", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("suite")
+
+
+# On a CPU torch keeps 1,024 compiled bfloat16 products, one for each shape, of a megabyte or so: a process
+# that ran tests of many lengths came to 3.6 GB. Read when torch is imported.
+for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(name, "64")
 
 
 # What is imported stays: the garbage collector need not look through torch's million objects while the tests
