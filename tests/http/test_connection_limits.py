@@ -22,7 +22,7 @@ from starlette.routing import Route
 from glassgpt.http.connection_limits import ConnectionLimits, client_key
 from tests.explorer.browser import served
 
-NEVER, SOON, PATIENCE = 600, 0.1, 120  # seconds
+NEVER, SOON, PATIENCE = 600, 0.1, 300  # seconds
 PATIENT = {
     "header_timeout": NEVER,
     "body_timeout": NEVER,
