@@ -50,7 +50,7 @@ SETTINGS = TrainSettings(
 )  # fmt: skip
 RANDOM_KILLS = 20
 KILLS_IN_SAVES = 10
-PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
+PATIENCE = 1800  # seconds: a loaded machine is slow, but not for ever
 
 
 def steps_of(data: Path, out: Path) -> Iterator[int]:

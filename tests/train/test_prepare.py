@@ -325,7 +325,7 @@ def run_once(tmp_path: Path, out: Path, workers: int, most: int) -> int:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, tmp_path / "program.py", tmp_path / "in", out, str(workers), str(most)]
     return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=600, check=False
+        command, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=1800, check=False
     ).returncode
 
 
