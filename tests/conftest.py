@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,23 @@ def no_trial() -> Iterator[None]:
         patch.setattr("glassgpt.train.estimate.measure_throughput", lambda *of: 1e5)
         patch.setattr("glassgpt.train.estimate.measure_peak_flops", lambda *of: 1e12)
         yield
+
+
+# As Hypothesis does by itself where it sees a CI: the same examples each time, and no limit that depends on
+# how busy the machine is. `pytest --hypothesis-profile default` draws others.
+with suppress(ModuleNotFoundError):  # `make test-ray` has none
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "suite", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("suite")
+
+
+# On a CPU torch keeps 1,024 compiled bfloat16 products, one for each shape, of a megabyte or so: a process
+# that ran tests of many lengths came to 3.6 GB. Read when torch is imported.
+for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(name, "64")
 
 
 # What is imported stays: the garbage collector need not look through torch's million objects while the tests

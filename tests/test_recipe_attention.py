@@ -20,7 +20,7 @@ RECIPE = ROOT / "recipes" / "attention"
 def run(script: str, *arguments: str | Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, str(RECIPE / script), *map(str, arguments)]
-    subprocess.run(command, check=True, env=environment, timeout=600)
+    subprocess.run(command, check=True, env=environment, timeout=1800)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ TOUR = Path(__file__).resolve().parent / "tour_without_torch.py"
 def take_tour(python: Path | str, *options: str | Path, **environment: str) -> None:
     command = [str(python), "-P", str(TOUR), *map(str, options)]
     done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600, check=False
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all of the tour works without torch" in done.stdout
@@ -43,7 +43,7 @@ def test_short_commands_import_nothing_that_takes_long() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -59,12 +59,13 @@ def test_the_tour_where_torch_cannot_be_imported(tmp_path: Path) -> None:
 def test_the_tour_in_an_environment_without_torch(tmp_path: Path) -> None:
     """What `make run` installs, in a new virtual environment."""
     venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=1800)
     python = venv / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "0"]
     install += ["-c", ROOT / "constraints.txt", f"{ROOT}[serve]"]
-    done = subprocess.run(install, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode and ("No matching distribution" in done.stderr or "onnection" in done.stderr):
+    done = subprocess.run(install, capture_output=True, text=True, timeout=1800, check=False)
+    unreachable = ("No matching distribution", "onnection", "HTTP error", "timed out")
+    if done.returncode and any(words in done.stderr for words in unreachable):
         pytest.skip(f"no package index can be reached: {done.stderr.strip().splitlines()[-1][:200]}")
     assert done.returncode == 0, done.stderr
     environment = {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}

@@ -145,11 +145,11 @@ def check_routes(address: str) -> None:
         request = urllib.request.Request(
             f"{address}/api/v1{path}", data, {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             content = answer.read()
         return json.loads(content) if answer.headers["content-type"] == "application/json" else content
 
-    with urllib.request.urlopen(address, timeout=60) as page:
+    with urllib.request.urlopen(address, timeout=300) as page:
         assert b"<html" in page.read()
     assert ask("/model")["models"][0]["name"] == MODEL
     assert ask("/tally")["total"] > 0

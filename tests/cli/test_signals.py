@@ -41,7 +41,7 @@ sys.exit(main())
 def interrupted_import(first: int, times: int = 1, number: int = signal.SIGINT) -> tuple[int, str]:
     _, env = program()
     command = [sys.executable, "-c", CHILD, str(first), str(times), str(int(number)), "info", "gpt2"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stderr.strip()
 
 

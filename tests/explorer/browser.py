@@ -54,7 +54,7 @@ def launched() -> Iterator[Any]:
     except ModuleNotFoundError:
         raise NoBrowser("no playwright here: pip install playwright (it drives Chromium)") from None
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=PATIENCE * 1000)
         yield browser
         browser.close()
 
@@ -142,35 +142,37 @@ class Visit:
             quiet = 0 if self.asked else quiet + 1
         return self
 
-    def js(self, expression: str, argument: Any = None) -> Any:
-        """A value of the page; `store` and `api` are the page's own modules."""
-        self._modules()
+    def js(self, expression: str, argument: Any = None, module: str = "store.js") -> Any:
+        """A value of the page; `store` and `api` are the page's own, and so is the module of that name."""
+        self._import("store.js", "api.js", module)
         return self.page.evaluate(
-            "async (given) => { const { store, api } = globalThis.modules;"
-            f"return await ({expression}); }}",
+            "async (given) => { const { 'store.js': { store }, 'api.js': { api }, "
+            f"'{module}': module }} = globalThis.modules; return await ({expression}); }}",
             argument,
         )
 
-    def _modules(self) -> None:
-        """Put the page's modules where `js` finds them. Chromium may collect the promise of an `import()`
-        that nobody else waits for; asking again is harmless here, where nothing has been done yet."""
+    def _import(self, *names: str) -> None:
+        """Put modules of the page where `js` finds them. Chromium may collect the promise of an `import()`
+        that nobody else waits for; asking again is harmless here, where nothing has been done yet. So no
+        test has an `import()` of its own."""
         from playwright.sync_api import Error
 
         where = "glass" if self.page.url.startswith("file:") else ""
         for attempt in range(5):
             try:
                 self.page.evaluate(
-                    f"async () => {{ globalThis.modules ??= {{"
-                    f" ...await import('{where}/store.js'), ...await import('{where}/api.js') }}; }}"
+                    "async (names) => { const all = (globalThis.modules ??= {});"
+                    f" for (const name of names) all[name] ??= await import(`{where}/${{name}}`); }}",
+                    names,
                 )
                 return
             except Error as error:
                 if attempt == 4 or "garbage collected" not in str(error):
                     raise
 
-    def until(self, expression: str, argument: Any = None) -> Any:
+    def until(self, expression: str, argument: Any = None, module: str = "store.js") -> Any:
         """The first value that is something. (Playwright's own waiting uses eval, which the page forbids.)"""
-        return until(lambda: self.js(expression, argument), expression)
+        return until(lambda: self.js(expression, argument, module), expression)
 
     def state(self) -> Any:
         return self.js("store.get()")

@@ -393,10 +393,10 @@ def test_every_view_can_be_taken_along(visit: Begin) -> None:
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert float(root.attrib["width"]) > 100, view
         assert len(list(root.iter())) > 5
-    png = page.page.evaluate(
-        "async () => { const { toPNG } = await import('/export.js');"
-        "const blob = await toPNG(document.querySelector('glass-tower').toSVG());"
-        "return [...new Uint8Array(await blob.arrayBuffer())].slice(0, 24); }"
+    png = page.js(
+        "module.toPNG(document.querySelector('glass-tower').toSVG()).then((blob) => blob.arrayBuffer())"
+        ".then((bytes) => [...new Uint8Array(bytes)].slice(0, 24))",
+        module="export.js",
     )
     assert bytes(png[:8]) == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(bytes(png[16:20])) > 200  # its width

@@ -234,9 +234,10 @@ def test_taking_a_head_out_and_back_again(visit: Begin, gpt: GPT) -> None:
     expected = gpt.intervene(TEXT, [{"kind": "ablate_head", "layer": 1, "head": 2}])
     assert found[0] == pytest.approx(expected.kl)
     assert np.array_equal(np.float32(found[1]), expected.logits)
-    assert f"{expected.kl:.4f} nats" in page.page.locator("glass-edits").inner_text()
+    assert f"{expected.kl:.4f} nats" in page.painted().page.locator("glass-edits").inner_text()
     page.page.locator("glass-edits button").first.click()
     page.until("store.intervention === null")
+    page.painted()
     lens = gpt.trace(TEXT).lens()
     for token in range(len(gpt.encode(TEXT))):
         cell = page.page.locator(f"#cell-lens-{gpt.config.n_layer - 1}-{token} .how")

@@ -39,7 +39,7 @@ def test_the_block_plays_step_by_step(visit: Begin, gpt: GPT) -> None:
     assert page.js(bottom) <= 900  # the table of scores is seen without scrolling
     page.press(".")
     assert page.js(bottom) <= 900
-    frames = page.js("import('/player.js').then(({ framesOf }) => framesOf(given))", n)
+    frames = page.js("module.framesOf(given)", n, "player.js")
     assert [f["stage"] for f in frames if f["stage"] == "dots"] == ["dots"] * n
     filled = (
         "[...document.querySelectorAll('glass-scores [role=row]')]"
@@ -65,7 +65,7 @@ def test_the_block_plays_step_by_step(visit: Begin, gpt: GPT) -> None:
     set_state(page, play=len(frames) - 1)
     assert page.js(hidden) == 0
     # Play, pause and the end, by key.
-    set_state(page, play=0, speed=4)
+    set_state(page, play=0, speed=2)
     page.press("p")
     page.until("store.get().play >= 2")
     page.press("p")
@@ -79,11 +79,11 @@ def test_the_block_plays_step_by_step(visit: Begin, gpt: GPT) -> None:
 def test_scores_of_all_pairs_in_three_stages(visit: Begin, gpt: GPT) -> None:
     page, trace = visit(**LAPTOP).open(TEXT, layer=1, head=2, part="pairs"), gpt.trace(TEXT)
     shown = page.until(
-        "api.peek(`/trace/${store.trace.id}/scores?layer=1&head=2`) && import('/stages.js').then((m) => {"
-        "const found = api.peek(`/trace/${store.trace.id}/scores?layer=1&head=2`);"
-        "const scaled = m.rowsOf(found['attn.scaled']);"
-        "return [m.rowsOf(found['attn.scores']), scaled, m.softmaxRows(scaled, true),"
-        " m.softmaxRows(scaled, false)]; })"
+        "(() => { const found = api.peek(`/trace/${store.trace.id}/scores?layer=1&head=2`);"
+        "if (!found) return null; const scaled = module.rowsOf(found['attn.scaled']);"
+        "return [module.rowsOf(found['attn.scores']), scaled, module.softmaxRows(scaled, true),"
+        " module.softmaxRows(scaled, false)]; })()",
+        module="stages.js",
     )
     scores, scaled, weights, square = (np.float32(each) for each in shown)
     assert np.array_equal(scores, trace["h.1.attn.scores"][2])
@@ -156,13 +156,13 @@ def lit_in_sight(page: Visit, step: int, bottom: str, title: str) -> None:
     page.until("store.get().tour === given && document.querySelector('.tour-words svg')", step)
     page.ready()
     lit = (
-        "import('/tour-steps.js').then(({ STEPS }) => { const { look, at } = STEPS[given];"
+        "(() => { const { look, at } = module.STEPS[given];"
         "const part = document.querySelector('.lit-part');"
         "if (!part?.matches(`glass-${look} ${at}`)) return false;"
         "const { top, height } = part.getBoundingClientRect();"
-        f"return top >= -1 && top < {bottom} && height > 10; }})"
+        f"return top >= -1 && top < {bottom} && height > 10; }})()"
     )
-    assert page.until(lit, step), title
+    assert page.until(lit, step, "tour-steps.js"), title
 
 
 def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
@@ -391,16 +391,17 @@ def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> N
         "return Array.from({ length: n }, (_, row) => Array.from({ length: n }, (_, column) =>"
         "[...context.getImageData(at(thumb.offsetLeft, column), at(thumb.offsetTop, row), 1, 1).data])); })()"
     )
-    shades = page.js("import('/draw.js').then(({ shades }) => shades('attention').map(({ rgb }) => rgb))")
+    shades = page.js("module.shades('attention').map(({ rgb }) => rgb)", module="draw.js")
     for query in range(len(weights)):
         for key in range(len(weights)):
             level = round(float(np.sqrt(255 * weights[query, key])))
             expected = [*shades[level], 255] if key <= query else [0, 0, 0, 0]
             assert middles[query][key] == expected, (query, key)
     averaged = page.js(
-        "import('/thumbnails.js').then(({ drawMatrix }) => { const image = new ImageData(2, 2);"
+        "(() => { const image = new ImageData(2, 2);"
         "const bytes = new Uint8Array([255, 0, 0, 0, 0, 255, 0, 0, 64, 64, 128, 0, 16, 16, 16, 208]);"
-        "drawMatrix(image, { left: 0, top: 0, size: 2 }, bytes, 4); return [...image.data]; })"
+        "module.drawMatrix(image, { left: 0, top: 0, size: 2 }, bytes, 4); return [...image.data]; })()",
+        module="thumbnails.js",
     )
     level = lambda *bytes: round(sum(round(float(np.sqrt(255 * b))) for b in bytes) / len(bytes))  # noqa: E731
     assert averaged[:4] == [*shades[level(255, 0, 255)], 255]
@@ -419,7 +420,7 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     assert grid["right"] <= large["left"]  # side by side
     thumb = page.page.locator("glass-heads .thumb[data-layer='2'][data-head='3']")
     thumb.hover()
-    assert page.texts("glass-heads .large h2")[0].startswith("Head 2.3")
+    assert page.painted().texts("glass-heads .large h2")[0].startswith("Head 2.3")
     assert page.state()["head"] == 0  # only a preview
     page.page.locator("h1").hover()
     assert page.painted().texts("glass-heads .large h2")[0].startswith("Head 0.0")
@@ -446,9 +447,10 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     # Without the first token the rest of a row is scaled up.
     page.page.locator("#skip-first").check()
     left = page.js(
-        "import('/pattern.js').then(({ withoutFirst }) => { const n = store.trace.tokens.length;"
+        "(() => { const n = store.trace.tokens.length;"
         "const all = api.peek(`/trace/${store.trace.id}/patterns?layer=2`)['attn.weights'].data;"
-        "return [...withoutFirst(all.subarray(3 * n * n, 4 * n * n), n)].slice(-n); })"
+        "return [...module.withoutFirst(all.subarray(3 * n * n, 4 * n * n), n)].slice(-n); })()",
+        module="pattern.js",
     )
     row = trace.attention[2, 3][-1].copy()
     row[0] = 0
@@ -462,7 +464,7 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     assert label == "pattern of head 2.3, 1.1"
     # A token under the pointer is lit everywhere.
     page.page.locator(".chip").nth(2).hover()
-    lit = page.js("[...document.querySelectorAll('.hovered')].map((e) => e.dataset.token)")
+    lit = page.painted().js("[...document.querySelectorAll('.hovered')].map((e) => e.dataset.token)")
     assert set(lit) == {"2"}
     assert len(lit) > gpt.config.n_layer
     # The thumbnails grow with the panel, and with the window.

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SHIPPED
+from tests.serve.conftest import exchange
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -60,9 +61,7 @@ def test_raw_bytes_get_an_error_or_are_dropped(server: tuple[subprocess.Popen[st
         b"GET /" + b"a" * 100_000,
     ):
         with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
-            connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
-            answer = connection.makefile("rb").read()
+            answer = exchange(connection, sent)
         assert b"root:" not in answer
         assert answer == b"" or re.match(rb"HTTP/1.1 4\d\d ", answer), (sent[:60], answer[:60])
 

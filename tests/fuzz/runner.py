@@ -7,6 +7,7 @@ a command that neither ends nor reacts to Ctrl-C, memory, and changed files.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -83,6 +84,7 @@ def run(work: Callable[[], int], folder: Path) -> Outcome:
 
 def _run_child(work: Callable[[], int], folder: Path, log: Path) -> None:
     code = 99
+    gc.freeze()  # what other tests left behind is not ours to finalize: its threads are not here
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

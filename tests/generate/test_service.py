@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,7 +93,7 @@ def gpt() -> GPT:
 
 @pytest.fixture
 def service(gpt: GPT) -> Iterator[Service]:
-    made = Service(Engine(gpt.backend.with_rows(4), gpt.tokenizer), QueueLimits(8, 10_000))
+    made = Service(Engine(gpt.backend.with_rows(4), gpt.tokenizer), QueueLimits(8, 10_000), FairLock())
     yield made
     made.close()
 
@@ -137,8 +138,8 @@ def test_a_cancelled_job_frees_its_rows(service: Service, gpt: GPT) -> None:
     endless = [inbox.job(gpt, "A", max_new_tokens=1000, ignore_eot=True, samples=2) for _ in range(4)]
     service.submit(endless)
     inbox.next()
-    before = service.steps
     service.cancel(endless)
+    before = service.steps
     last = inbox.job(gpt, "The king", client="b", max_new_tokens=3, temperature=0)
     service.submit([last])
     assert finished(inbox, last)
@@ -188,10 +189,12 @@ def test_grammars_are_compiled_by_who_submits_them(
 def test_the_bound_holds_while_rows_are_busy(service: Service, gpt: GPT) -> None:
     inbox = Inbox()
     jobs = [inbox.job(gpt, "A", max_new_tokens=100, ignore_eot=True) for _ in range(12)]
-    service.submit(jobs)
-    inbox.next()  # four of them run now, eight wait
-    with pytest.raises(QueueFullError):
-        service.submit([inbox.job(gpt, "B", max_new_tokens=1)])
+    with service.lock.hold():  # no step is taken meanwhile
+        service.submit(jobs)
+        while service.running < 4:  # and the other eight wait
+            time.sleep(0.001)
+        with pytest.raises(QueueFullError):
+            service.submit([inbox.job(gpt, "B", max_new_tokens=1)])
     service.cancel(jobs)
 
 
@@ -205,9 +208,9 @@ def test_a_job_that_would_wait_too_long_is_refused(gpt: GPT) -> None:
     service.speed = TenSecondSteps()
     try:
         endless = [inbox.job(gpt, "A", max_new_tokens=1000, ignore_eot=True) for _ in range(2)]
-        service.submit(endless[:1])
-        inbox.next()
-        service.submit(endless[1:])  # a row is free
+        with lock.hold():
+            service.submit(endless[:1])
+            service.submit(endless[1:])  # a row is free
         while service.running < 2:
             inbox.next()
         with lock.hold():  # no step is taken meanwhile
@@ -255,7 +258,8 @@ def test_a_step_that_fails_fails_its_jobs_and_not_the_service(
 
 def test_closing_fails_what_is_left(gpt: GPT) -> None:
     service, inbox = Service(Engine(gpt.backend.with_rows(1), gpt.tokenizer)), Inbox()
-    jobs = [inbox.job(gpt, "A", max_new_tokens=1000, ignore_eot=True) for _ in range(3)]
+    endless = {"max_new_tokens": 1000, "samples": 100, "ignore_eot": True}
+    jobs = [inbox.job(gpt, "A", **endless) for _ in range(3)]
     service.submit(jobs)
     inbox.next()
     service.close()

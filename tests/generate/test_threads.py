@@ -21,7 +21,7 @@ from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend
 
 THREADS = 24
-FAR_OFF = 120  # seconds: only a deadlock takes so long
+FAR_OFF = 600  # seconds: only a deadlock takes so long
 FOREVER = {"seed": 1, "max_new_tokens": 10**9, "ignore_eot": True}
 
 

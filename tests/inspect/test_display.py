@@ -24,6 +24,7 @@ from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateBlock, AblateHead, Patch, Steer
 from glassgpt.inspect.svg import Figure, encode_png, to_rgba, truncate, visible
 
+PATIENCE = 300  # seconds, for what takes a few
 TEXT = 'The old house <script>alert("x")</script> & $a$ é\u202e漢\x01'
 
 THINGS: dict[str, Callable[[GPT], Any]] = {
@@ -189,7 +190,9 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
     notebook = nbformat.read(EXAMPLE, as_version=4)
     hostile = nbformat.v4.new_code_cell('gpt.trace("<b>bold</b><script>document.title = 1</script>")')
     notebook.cells.append(hostile)
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    # Output that comes later than the last of these after a cell has ended is dropped; the default is 4 s.
+    patient = dict.fromkeys(("timeout", "startup_timeout", "iopub_timeout"), PATIENCE)
+    nbclient.NotebookClient(notebook, kernel_name="python3", **patient).execute()
     results = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
     drawn = sum("<svg" in result.get("text/html", "") for result in results)
     assert drawn == len(results) - 1 == 8, "all but the numbers of one head"
@@ -198,12 +201,13 @@ def test_in_a_notebook_and_a_browser(tmp_path: Path) -> None:
     if browser is None:
         pytest.skip("no Chromium on this machine: the notebook ran, but was not looked at")
     with playwright.sync_playwright() as p:
-        chromium = p.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        chromium = p.chromium.launch(executable_path=browser, args=["--no-sandbox"], timeout=PATIENCE * 1000)
         for scheme, paper, ink in (
             ("light", "rgb(255, 255, 255)", "rgb(27, 31, 39)"),
             ("dark", "rgb(20, 23, 28)", "rgb(236, 239, 244)"),
         ):
             tab = chromium.new_page(color_scheme=scheme)
+            tab.set_default_timeout(PATIENCE * 1000)
             tab.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
             tab.goto(page.as_uri(), wait_until="domcontentloaded")
             figures = tab.locator("svg.glassgpt")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.conftest import SHIPPED
 
 PATIENCE = 300  # seconds, for what should take a few
 PROMPT = "The old house stood at the end of the lane"
+# However slow the machine: nothing that a test sends is refused for the time it would wait.
+COMMON = ("--model", SHIPPED, "--max-batch-size", "8", "--max-wait", "1000000")
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +66,19 @@ def wait_until(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.01)
     pytest.fail("it never happened")
+
+
+def exchange(connection: socket.socket, sent: bytes) -> bytes:
+    """All that is answered to these bytes. A server that has read enough may close the connection while the
+    rest is on its way, which resets it after the answer."""
+    received = b""
+    with suppress(ConnectionError):
+        connection.sendall(sent)
+        with suppress(OSError):  # not connected any more
+            connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(1 << 16):
+            received += part
+    return received
 
 
 def complete(client: TestClient, **body: Any) -> Any:
@@ -115,6 +131,6 @@ class ServerProcess:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
-    started = ServerProcess("--model", SHIPPED, "--max-batch-size", "8")
+    started = ServerProcess(*COMMON)
     yield started
     started.stop()

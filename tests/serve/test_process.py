@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SHIPPED
-from tests.serve.conftest import PATIENCE, PROMPT, ServerProcess, wait_until
+from tests.serve.conftest import COMMON, PATIENCE, PROMPT, ServerProcess, exchange, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -47,10 +47,10 @@ def post(server: ServerProcess, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_vanishes_frees_its_row(server: ServerProcess, stream: bool) -> None:
-    connections = [connect(server) for _ in range(12)]  # more than there are rows: some wait
+    connections = [connect(server) for _ in range(40)]  # many more than there are rows: some always wait
     for connection in connections:
         connection.sendall(raw_request(max_tokens=1000, stream=stream, ignore_eos=True))
-    wait_until(lambda: server.metric("requests_running") == 8 and server.metric("requests_waiting") == 4)
+    wait_until(lambda: server.metric("requests_running") == 8 and server.metric("requests_waiting") >= 4)
     for connection in connections:
         connection.close()
     wait_until(lambda: server.metric("requests_running") == 0 and server.metric("requests_waiting") == 0)
@@ -148,9 +148,7 @@ def test_a_body_of_100_mb_is_refused_before_it_is_read(server: ServerProcess, co
 )
 def test_bytes_that_are_not_requests(server: ServerProcess, sent: bytes) -> None:
     with connect(server) as connection:
-        connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
-        answer = connection.makefile("rb").read()
+        answer = exchange(connection, sent)
     assert b"root:" not in answer
     status = re.match(rb"HTTP/1.1 (4\d\d) ", answer)
     assert status is not None, answer[:100]
@@ -160,7 +158,7 @@ def test_bytes_that_are_not_requests(server: ServerProcess, sent: bytes) -> None
 
 @pytest.fixture
 def own() -> Iterator[ServerProcess]:
-    started = ServerProcess("--model", SHIPPED, "--max-batch-size", "8")
+    started = ServerProcess(*COMMON, "--drain-timeout", str(PATIENCE))
     yield started
     started.stop()
 
@@ -168,17 +166,19 @@ def own() -> Iterator[ServerProcess]:
 def test_sigterm_finishes_what_was_admitted(own: ServerProcess) -> None:
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: found.append(post(own, max_tokens=80, ignore_eos=True)))
+        threading.Thread(target=lambda: found.append(post(own, max_tokens=200, ignore_eos=True)))
         for _ in range(16)  # half of them wait
     ]
     for thread in threads:
         thread.start()
-    wait_until(lambda: own.metric("requests_running") + own.metric("requests_waiting") == 16)
+    # In this order none is counted twice; on a slow machine the first may have ended before the last comes.
+    stages = ("requests_total", "requests_running", "requests_waiting")
+    wait_until(lambda: sum(own.metric(name) for name in stages) >= 16)
     own.process.send_signal(signal.SIGTERM)
     wait_until(lambda: is_draining(own))
     for thread in threads:
         thread.join(PATIENCE)
-    assert [answer["usage"]["completion_tokens"] for answer in found] == [80] * 16
+    assert [answer["usage"]["completion_tokens"] for answer in found] == [200] * 16
     assert own.process.wait(PATIENCE) == 143
     assert own.process.stderr is not None
     assert "Traceback" not in own.process.stderr.read()
@@ -195,12 +195,22 @@ def is_draining(server: ServerProcess) -> bool:
     return False
 
 
+def is_ready(server: ServerProcess) -> bool:
+    try:
+        with urllib.request.urlopen(f"{server.root}/ready", timeout=PATIENCE):
+            return True
+    except urllib.error.HTTPError as error:
+        if error.code == 503:
+            return False
+        raise
+
+
 def test_a_second_signal_ends_at_once(own: ServerProcess) -> None:
     with connect(own) as connection:
-        connection.sendall(raw_request(max_tokens=1000, stream=True, ignore_eos=True))
-        wait_until(lambda: own.metric("requests_running") == 1)
+        connection.sendall(raw_request(max_tokens=1000, stream=True, ignore_eos=True, n=100))  # long work
+        wait_until(lambda: own.metric("requests_running") > 0)
         own.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: is_draining(own))
+        wait_until(lambda: not is_ready(own))
         own.process.send_signal(signal.SIGTERM)
         assert own.process.wait(PATIENCE) == 143
         assert b"[DONE]" not in connection.makefile("rb").read()

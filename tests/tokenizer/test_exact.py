@@ -127,7 +127,7 @@ def test_adversarial_text_is_encoded_exactly_and_not_in_quadratic_time(
     seconds = time.process_time() - start
     assert trained_peers.ours.decode(ids) == text
     # Quadratic would be hours. Measured 0.01 to 0.5 s; the bound leaves room for a slow, busy machine.
-    assert seconds < 5
+    assert seconds < 120
     # The peers themselves take long on a whole million (tiktoken refuses some): compare on a shorter one.
     short = text[:20_000]
     expected = trained_peers.hugging_face.encode(short, add_special_tokens=False).ids
@@ -139,4 +139,4 @@ def test_the_readable_way_is_not_quadratic_either(trained_peers: Peers) -> None:
     start = time.process_time()
     trained_peers.readable.encode("a" * 200_000)
     # Measured 0.5 s; a scan after every merge would need 4e10 steps, over an hour.
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 120

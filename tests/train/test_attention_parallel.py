@@ -39,7 +39,7 @@ def test_two_processes_train_what_one_would(
     done = subprocess.run(
         [sys.executable, *starter, __file__, str(shards), str(tmp_path)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
     found = json.loads((tmp_path / "losses.json").read_text())

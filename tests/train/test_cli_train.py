@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_exactly(shards: Path, tmp_path: Path, number: sign
     command = [sys.executable, "-c", SIGNALLED, str(int(number)), "step-00000010"]
     done = subprocess.run(
         [*command, "train", "--data", str(shards), "--out", str(run), "--device", "cpu", *SMALL, *settings],
-        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300,
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=1800,
     )  # fmt: skip
     assert done.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), done.stderr.decode()
     assert len(records(run)) < 40

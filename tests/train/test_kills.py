@@ -50,7 +50,7 @@ SETTINGS = TrainSettings(
 )  # fmt: skip
 RANDOM_KILLS = 20
 KILLS_IN_SAVES = 10
-PATIENCE = 600  # seconds: a loaded machine is slow, but not for ever
+PATIENCE = 1800  # seconds: a loaded machine is slow, but not for ever
 
 
 def steps_of(data: Path, out: Path) -> Iterator[int]:
@@ -184,18 +184,22 @@ def kill_at_random(process: BaseProcess, out: Path, longest: float) -> None:
 
 def kill_in_a_save(process: BaseProcess, out: Path, longest: float) -> None:
     """Freeze it now and then; where it is found saving, it stays so for ever."""
-    while process.is_alive():
-        time.sleep(random.uniform(0, 0.01))
-        try:
+    with suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+        while process.is_alive():
+            time.sleep(random.uniform(0, 0.01))
             os.kill(process.pid, signal.SIGSTOP)
-            while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX":
+            while not is_stopped(process.pid):
                 time.sleep(0.0005)
-        except (ProcessLookupError, FileNotFoundError):
-            break
-        if is_saving(out):
-            process.kill()
-            break
-        os.kill(process.pid, signal.SIGCONT)
+            if is_saving(out):
+                process.kill()
+                break
+            os.kill(process.pid, signal.SIGCONT)
+
+
+def is_stopped(process: int) -> bool:
+    """Each of its threads: the one that saves may still be in the middle of a rename."""
+    stats = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
 
 
 @pytest.mark.slow

@@ -311,8 +311,8 @@ def watch(event, arguments):
     if event in ("os.rename", "os.remove", "os.mkdir") and str(arguments[0]).startswith(out):
         changes += 1
         if changes == most:
-            whole = os.getpid() if parent_process() is None else os.getppid()  # workers end with it
-            os.kill(whole, signal.SIGKILL)
+            parent = parent_process()  # not getppid: that is another process once the parent has ended
+            os.kill(os.getpid() if parent is None else parent.pid, signal.SIGKILL)  # workers end with it
 
 sys.addaudithook(watch)
 if __name__ == "__main__":
@@ -325,7 +325,7 @@ def run_once(tmp_path: Path, out: Path, workers: int, most: int) -> int:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, tmp_path / "program.py", tmp_path / "in", out, str(workers), str(most)]
     return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=600, check=False
+        command, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=1800, check=False
     ).returncode
 
 

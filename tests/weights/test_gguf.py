@@ -328,7 +328,7 @@ def run_llama_cpp(file: Path, prompt: str, n_tokens: int) -> dict[str, Any]:
         )
     script = Path(__file__).with_name("llama_cpp.mjs")
     command = ["node", str(script), library, str(file), prompt, str(n_tokens)]
-    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
     assert run.returncode == 0, run.stderr
     answer: dict[str, Any] = json.loads(run.stdout)
     return answer

@@ -249,11 +249,11 @@ def test_without_a_server_nothing_is_waited_for_and_the_error_says_what_to_do(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(ModelNotFoundError, match="put the model's") as caught:
-        hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{port}", cache=cache)
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # nobody else can listen there meanwhile
+        port = unheard.getsockname()[1]
+        with pytest.raises(ModelNotFoundError, match="put the model's") as caught:
+            hub.fetch("gpt2", endpoint=f"http://127.0.0.1:{port}", cache=cache)
     assert pauses == []
     assert "\n" not in str(caught.value)
 
