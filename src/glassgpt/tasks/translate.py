@@ -90,14 +90,15 @@ def translate(
     made = iter(run_task(gpt, task, sources, to, **decoding) if sources else [])
     results = []
     for text, lines in zip(texts, plans, strict=True):
-        done = [[finish(one, next(made) if one.source else None) for one in line] for line in lines]
+        done = [[as_output(one, next(made) if one.source else None) for one in line] for line in lines]
         joined = "\n".join(" ".join(one.text for one in line) for line in done)
         outputs = [one for line in done for one in line]
         results.append(Translation(joined, to, outputs, remarks(task, text, to, outputs)))
     return results
 
 
-def finish(sentence: Sentence, made: Output | None) -> Output:
+def as_output(sentence: Sentence, made: Output | None) -> Output:
+    """What was made of a sentence, with what stays of it; None where the model was not asked."""
     if made is None:
         return Output(sentence.rest, 0, 0, "stop")
     return dataclasses.replace(made, text=sentence.finish(made.text) + sentence.rest)
