@@ -1,14 +1,25 @@
 # make run   installs the light package, without PyTorch, into .venv and generates text with the shipped model
-# make full  installs PyTorch too: for training, tuning, GPUs and attribution by gradients
-# make test  installs everything: style, types and all tests
-# Also: `make quick` (without the slow tests), `make test-native` (the C++ engine with sanitizers), `make style`, `make bench`, `make docs`, `make licences`, `make clean`.
+# make full  also installs PyTorch: for training, tuning, GPUs and gradient-based attribution
+# make test  installs everything; checks style and types, and runs all tests
+# CONTRIBUTING.md lists the other targets.
 
 PYTHON ?= python3
 BIN := .venv/bin
 ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
 endif
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Everything but PyTorch is installed from requirements/*.lock, which has the hash of every file; pip refuses any other.
+# PyTorch has many builds (CPU, CUDA, ROCm), so the index in use decides. HASHES=no installs the same versions without
+# hashes: for an index that has other files, or after a change of pyproject.toml that `make lock` has not locked yet.
+comma := ,
+HASHES ?= yes
+ifeq ($(HASHES),no)
+install = $(PIP) -e '.[$(2)]'
+else
+install = $(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements/$(1).lock \
+  && $(PIP) --no-deps --no-build-isolation -e .
+endif
 # One thread per test process: two processes with two threads each would wait for each other on two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
@@ -16,12 +27,20 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-clients test-ray style page-tools chromium licences bench docs clean
+.PHONY: run full test quick native test-native test-scripts test-clients test-ray style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
+	@echo
+	@echo "GlassGPT is installed. What to type next:"
+	@echo
+	@echo "  source $(BIN)/activate    # so that the shell finds the command (fish: $(BIN)/activate.fish)"
+	@echo "  glassgpt                      # all commands, with an example of each"
+	@echo "  glassgpt explore              # the model from inside, in your browser"
+	@echo
 
 full: .venv/installed-full
+	@echo "PyTorch is installed: glassgpt train, tune and eval work now."
 
 test: style chromium native
 	$(PYTEST)
@@ -40,6 +59,10 @@ style: .venv/installed-dev page-tools
 # The C++ engine. Installing the package builds it; this builds it again after a change, or says why it cannot.
 native: .venv/installed
 	@$(BIN)/python src/glassgpt/native/build.py --if-stale
+
+# Every script that makes a figure, a table or a page of the documentation, and every recipe in miniature.
+test-scripts: .venv/installed-dev native
+	$(PYTEST) tests/test_scripts.py tests/test_docs.py tests/test_recipe.py tests/test_recipe_attention.py
 
 # Its tests with the address and undefined-behaviour sanitizers; those that compile a program run without them, for the
 # compiler would be watched as well.
@@ -72,18 +95,20 @@ chromium:
 
 # Real clients, unmodified, against a server started by its command. Those too heavy for the tests' own environment get
 # .venv-clients; promptfoo is from npm, and skipped visibly where that cannot install it.
+PROMPTFOO := promptfoo@0.123.1
 test-clients: .venv/installed-dev
 	$(PYTHON) -m venv .venv-clients
-	.venv-clients/bin/pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
+	.venv-clients/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/clients.lock
 	@[ -x .venv-clients/node_modules/.bin/promptfoo ] \
-	  || npm install --prefix .venv-clients --silent --no-audit --no-fund --fetch-retries 1 promptfoo \
+	  || npm install --prefix .venv-clients --silent --no-audit --no-fund --fetch-retries 1 $(PROMPTFOO) \
 	  || echo "SKIPPED: promptfoo, because npm or its registry is not available"
 	$(PYTEST) -n 1 -rs tests/serve/test_clients.py tests/serve/test_openai.py tests/serve/test_lm_eval.py
 
 # The server on a Ray cluster of two nodes, on this machine.
 test-ray:
 	$(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --quiet --disable-pip-version-check -e '.[serve,ray]' pytest httpx
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/ray.lock
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	.venv-ray/bin/python -m pytest -rs tests/serve/test_ray.py
 
 # Every dependency and its licence.
@@ -98,26 +123,39 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/generate.py
 
-docs: .venv/installed-full
-	$(PIP) -e '.[docs]'
+docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W --keep-going -q docs site
 	@echo "the documentation is in site/index.html"
 
-clean:
-	rm -rf .venv node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+# requirements/*.lock: the versions of constraints.txt, for every platform, with the hashes of their files. PyTorch is left out.
+LOCK = .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-config
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
+	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11 \
+	  pyproject.toml requirements/build.in --extra serve -o requirements/light.lock
+	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
+	  pyproject.toml requirements/build.in --extra serve --extra dev -o requirements/dev.lock
+	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
+	  pyproject.toml requirements/build.in requirements/ray.in --extra serve --extra ray -o requirements/ray.lock
+	$(LOCK) --python-version 3.11.9 tests/serve/clients/requirements.txt -o requirements/clients.lock
 
-.venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"
+clean:
+	rm -rf .venv .venv-lock .venv-clients .venv-ray node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/installed: pyproject.toml constraints.txt requirements/light.lock
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
-	@echo "installing into .venv"
-	$(PIP) -e '.[serve]'
+	@echo "Installing the light package into .venv: about 45 packages and the C++ engine, one to three minutes."
+	$(call install,light,serve)
 	@touch $@
 
 .venv/installed-full: .venv/installed
-	@echo "installing PyTorch into .venv (it is large: this may take a few minutes)"
-	$(PIP) -e '.[torch,serve]'
+	@echo "Installing PyTorch into .venv. It is large: this may take a few minutes."
+	$(PIP) torch
 	@touch $@
 
-.venv/installed-dev: .venv/installed-full
-	$(PIP) -e '.[torch,serve,dev]'
+.venv/installed-dev: .venv/installed-full requirements/dev.lock
+	@echo "Installing what tests, style checks and documentation need into .venv: about 200 packages, a few minutes."
+	$(call install,dev,torch$(comma)serve$(comma)dev)
 	@touch $@

@@ -1,15 +1,21 @@
-"""Build hook: compiles the native engine into the package, which installs without it where that fails."""
+"""Build hooks: the native engine, compiled into the package where there is a compiler, and the README with links
+that work on a package index."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+BRANCH = "main"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # relative: no scheme, not inside the page
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -47,3 +53,40 @@ def platform_tag() -> str:
         release = sysconfig.get_platform().split("-")[1].replace(".", "_")
         return f"macosx_{release}_{platform.machine()}"
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+class ReadmeHook(MetadataHookInterface):
+    """The project's URLs and the README, made from the one address in pyproject.toml."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        repository = self.config["repository"].rstrip("/")
+        text = (Path(self.root) / "README.md").read_text("utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": with_absolute_links(text, repository),
+        }
+        metadata["urls"] = project_urls(repository)
+
+
+def project_urls(repository: str) -> dict[str, str]:
+    if not repository:
+        return {}
+    return {
+        "Homepage": repository,
+        "Documentation": f"{repository}/blob/{BRANCH}/docs/index.md",
+        "Changelog": f"{repository}/blob/{BRANCH}/CHANGELOG.md",
+        "Issues": f"{repository}/issues",
+    }
+
+
+def with_absolute_links(text: str, repository: str) -> str:
+    """Turn relative links and images into addresses in the repository. Without one, a link becomes its text and
+    an image is left out: neither would work outside a checkout."""
+
+    def absolute(found: re.Match[str]) -> str:
+        mark, label, target = found.groups()
+        if not repository:
+            return "" if mark else label
+        return f"{mark}[{label}]({repository}/{'raw' if mark else 'blob'}/{BRANCH}/{target})"
+
+    return re.sub(r"\n{3,}", "\n\n", LINK.sub(absolute, text))

@@ -1,6 +1,6 @@
 """Draws architecture.svg: the rooms of the package and which of them imports which, read from the source.
 
-    python docs/architecture.py > docs/architecture.svg
+    python docs/architecture.py [-o docs/architecture.svg]
 
 The order is that of the import-linter contract in pyproject.toml, from the bottom up.
 tests/test_architecture.py checks that the committed drawing is current.
@@ -8,12 +8,15 @@ tests/test_architecture.py checks that the committed drawing is current.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
+
+from glassgpt.files import write_text_files
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "glassgpt"
@@ -229,5 +232,14 @@ def describe(rooms: list[str], used: dict[tuple[str, str], bool]) -> str:
     return " ".join(sentences)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("architecture.svg"))
+    given = parser.parse_args()
+    write_text_files(given.out.parent, {given.out.name: draw() + "\n"})
+
+
 if __name__ == "__main__":
-    print(draw())
+    main()

@@ -16,6 +16,7 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+highlight_language = "none"  # of blocks that name no language: command lines
 
 # The API is documented from the source, without running the model.
 autodoc_mock_imports = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
@@ -25,12 +26,10 @@ autodoc_default_options = {"undoc-members": True}
 python_maximum_signature_line_length = 90
 autodoc_preserve_defaults = True
 
-html_theme = "alabaster"
-html_title = "GlassGPT"
-html_theme_options = {
-    "description": "GPT-2 made of glass",
-    "page_width": "1080px",
-    "fixed_sidebar": True,
-}
+# Furo (MIT): light and dark follow the system; on a phone the menu is behind a button. No external requests.
+html_theme = "furo"
+html_title = f"GlassGPT {__version__}"
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 html_static_path: list[str] = []
 html_copy_source = False
+html_show_sphinx = False

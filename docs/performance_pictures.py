@@ -1,13 +1,14 @@
 """Draws cpu_scaling.svg: what a token takes on a CPU, beside what it has to read and to compute.
 
     python benchmarks/cpu_scaling.py -o docs/cpu_scaling.json
-    python docs/performance_pictures.py             # writes docs/cpu_scaling.svg
+    python docs/performance_pictures.py [-o docs/cpu_scaling.svg]
 
 Colours follow the reader's light or dark setting.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from glassgpt.files import write_text_files
 from glassgpt.inspect.svg import DARK, LIGHT
 
 HERE = Path(__file__).parent
@@ -144,8 +146,13 @@ def draw(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("cpu_scaling.svg"))
+    given = parser.parse_args()
     found = json.loads((HERE / "cpu_scaling.json").read_text("utf-8"))
-    (HERE / "cpu_scaling.svg").write_text(draw(found), "utf-8")
+    write_text_files(given.out.parent, {given.out.name: draw(found)})
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """Draws picture.svg: the path of a text through the rooms, with the numbers of a real model.
 
-    python docs/picture.py [MODEL] > docs/picture.svg
+    python docs/picture.py [MODEL] [-o docs/picture.svg]
 
-Everything coloured was recorded through taps: the strips are the first elements of each vector, the curves
-the attention weights of one head, the bars the probabilities of the next token.
+Everything colored was recorded through taps: the strips are the first elements of each vector, the curves
+the attention weights of one head, the bars the probabilities of the next token. The first two blocks, an opened
+one and the last are drawn; a label says how many are left out.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import torch
 
 import glassgpt
+from glassgpt.files import write_text_files
 
 PROMPT = "The old house stood at the"
 WIDTH, HEIGHT = 1200, 640
@@ -23,9 +26,10 @@ INK, SOFT, TEAL, AMBER, ROSE = "#e6eefb", "#93a9c7", "#5fd4c4", "#ffbe5c", "#ff8
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
-OPEN = 2  # the block that is drawn opened
-PANES = {0: (388, 26), 1: (428, 26), 2: (478, 318), 3: (820, 26)}  # block -> left edge, width
-KEYS, MIXED, MIDDLE, WIDE, END = 522, 612, 640, 700, 768  # along the opened block
+OPEN = 2  # the block that is drawn opened, after all before it
+PANES = [(372, 26), (410, 26), (452, 318), (834, 26)]  # left edge and width of: block 0, 1, OPEN, the last
+GAP = (776, 828)  # where the streams pass through the blocks that are not drawn
+KEYS, MIXED, MIDDLE, WIDE, END = 496, 586, 614, 674, 742  # along the opened block
 FINAL, BARS = 884, 990
 
 
@@ -86,6 +90,10 @@ def attention(weights: np.ndarray, heights: list[float]) -> list[str]:
 
 def draw(model: str) -> str:
     gpt = glassgpt.load(model, device="cpu", dtype="float32")
+    n_layer = gpt.config.n_layer
+    if n_layer < len(PANES):
+        raise SystemExit(f"{model} has {n_layer} blocks; choose a model with {len(PANES)} or more")
+    panes = dict(zip((0, 1, OPEN, n_layer - 1), PANES, strict=True))
     ids = gpt.encode(PROMPT)
     seen: dict[str, np.ndarray] = {}
 
@@ -94,7 +102,7 @@ def draw(model: str) -> str:
         return x
 
     with torch.no_grad():
-        gpt.backend.model(torch.tensor([ids]), tap=keep)  # type: ignore[attr-defined]
+        gpt.torch_model(torch.tensor([ids]), tap=keep)
     heads = seen[f"h.{OPEN}.attn.weights"]  # (H, T, T)
     # The head whose last token attends most to a word in the middle: many attend only to the first.
     head = int(np.argmax(heads[:, -1, 1:-1].max(axis=1)))
@@ -127,25 +135,25 @@ def draw(model: str) -> str:
     for y in heights:
         last = y == bottom
         out.append(line(206, y, 252, y, SOFT, 1.2, 'opacity=".6"'))
-        out.append(
-            line(
-                330,
-                y,
-                FINAL if last else 866,
-                y,
-                AMBER if last else TEAL,
-                2.4 if last else 1.6,
-                "" if last else 'opacity=".75"',
-            )
-        )
-    for left, width in PANES.values():
+        colour, thickness, dim = (AMBER, 2.4, "") if last else (TEAL, 1.6, 'opacity=".75"')
+        begin, end = GAP if n_layer > len(PANES) else (FINAL, FINAL)
+        out.append(line(330, y, begin, y, colour, thickness, dim))
+        if begin < end:
+            out.append(line(begin, y, end, y, colour, thickness, f'{dim} stroke-dasharray="2 5"'))
+        out.append(line(end, y, FINAL if last else 866, y, colour, thickness, dim))
+    for left, width in panes.values():
         out.append(
             f'<path d="M{left} {TOP - 40}l{width} -12v{bottom - TOP + 92}l{-width} 12z" fill="url(#glass)" '
             'stroke="#fff" stroke-opacity=".38" stroke-width="1.2"/>'
         )
-    for block, (left, width) in PANES.items():
+    for block, (left, width) in panes.items():
         y = bottom + (96 if block == OPEN else 72)
         out.append(text(left + width / 2, y, f"h.{block}", "tap", INK, "middle"))
+    if n_layer > len(PANES):
+        middle = sum(GAP) / 2
+        out.append(text(middle, TOP - 52, f"{n_layer - len(PANES)} more", "small", SOFT, "middle"))
+        out.append(text(middle, TOP - 36, "blocks", "small", SOFT, "middle"))
+        out.append(text(middle, bottom + 72, "…", "tap", INK, "middle"))
 
     # Inside the opened block: attention, then the MLP; each leaves the stream and adds to it.
     out += attention(heads[head], heights)
@@ -239,5 +247,15 @@ def draw(model: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", default="default")
+    parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("picture.svg"))
+    given = parser.parse_args()
+    write_text_files(given.out.parent, {given.out.name: draw(given.model)})
+
+
 if __name__ == "__main__":
-    sys.stdout.write(draw(sys.argv[1] if len(sys.argv) > 1 else "default"))
+    main()

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from glassgpt.files import write_text_files
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKERS = ("# needs the network", "# needs a GPU", "# takes long")
@@ -223,7 +225,8 @@ def main() -> None:
     for page in pages if pages else PAGES:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
-            page.write_text(refreshed(page.read_text("utf-8"), page.name, folder), "utf-8")
+            text = refreshed(page.read_text("utf-8"), page.name, folder)
+            write_text_files(page.parent, {page.name: text})
             os.chdir(ROOT)
 
 

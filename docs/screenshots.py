@@ -1,7 +1,7 @@
 """Take screenshots of every view of the Explorer, light, dark and on a phone, into docs/explorer/, and a
 short animated picture of the block playing.
 
-    python docs/screenshots.py [NAME ...]
+    python docs/screenshots.py [NAME ...] [-o docs/explorer]
 
 Needs Chromium and playwright (`make test` installs both) and Pillow. Text and model are fixed: a screenshot
 changes only when the page does. Each file is below 150 KB, the animation below 3 MB.
@@ -9,6 +9,7 @@ changes only when the page does. Each file is below 150 KB, the animation below 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,13 @@ import torch
 
 import glassgpt
 from glassgpt.explorer.app import make_app
+from glassgpt.files import atomic_write
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, TorchBackend
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.explorer.browser import NoBrowser, Visit, launched, served
 
-OUT = Path(__file__).with_name("explorer")
 TEXT = "A robot must obey the orders given it"
 MAX_BYTES = 150_000
 LAPTOP = {"viewport": {"width": 1440, "height": 900}}
@@ -61,22 +62,31 @@ ANIMATION_BYTES = 3_000_000
 
 
 def main() -> None:
-    names = sys.argv[1:] or [*SCREENSHOTS, "playing"]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    every = [*SCREENSHOTS, "playing"]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(every)}")
+    parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("explorer"))
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in every]:
+        parser.error(f"there is no screenshot {unknown[0]!r}; choose from {', '.join(every)}")
+    names = given.names if given.names else every
     gpt = glassgpt.load("default", device="cpu", dtype="float32", backend="torch")
-    OUT.mkdir(exist_ok=True)
+    given.out.mkdir(exist_ok=True)
     with served(make_app(gpt, perturb(gpt))) as url, launched() as browser:
         for kind in ("light", "dark", "phone"):
             options = PHONE if kind == "phone" else LAPTOP
             page = Visit(browser, url, reduced_motion="reduce", **options)
             for name in names:
                 if name in SCREENSHOTS and (kind != "phone" or name in PHONE_VIEWS):
-                    take(page, name, kind)
+                    take(page, name, kind, given.out)
             page.close()
         if "playing" in names:
-            animate(browser, url)
+            animate(browser, url, given.out)
 
 
-def take(page: Visit, name: str, kind: str) -> None:
+def take(page: Visit, name: str, kind: str, out: Path) -> None:
     state = {"text": TEXT, "theme": "dark" if kind == "dark" else "light", "welcome": "false"} | SCREENSHOTS[
         name
     ]
@@ -88,13 +98,14 @@ def take(page: Visit, name: str, kind: str) -> None:
     if name == "strip":
         page.page.locator("glass-strip [role=group] button").nth(2).hover()
     page.ready().page.wait_for_timeout(900)
-    file = OUT / f"{name}-{kind}.png"
-    page.painted().page.screenshot(path=file)
-    size = compress(file)
+    file = out / f"{name}-{kind}.png"
+    with atomic_write(file) as part:
+        page.painted().page.screenshot(path=part, type="png")
+        size = compress(part)
     print(f"{file.name:20} {size:8,} bytes" + ("   TOO LARGE" if size > MAX_BYTES else ""), flush=True)
 
 
-def animate(browser: Any, url: str) -> None:
+def animate(browser: Any, url: str, out: Path) -> None:
     """The block playing, as an APNG: two pictures of each new step, one of each repetition."""
     import io
 
@@ -115,9 +126,10 @@ def animate(browser: Any, url: str) -> None:
             pictures.append(shot.quantize(64, dither=Image.Dither.NONE).convert("RGB"))
             lasts.append(shown)
     page.close()
-    file = OUT / ANIMATION
+    file = out / ANIMATION
     first, *rest = pictures
-    first.save(file, save_all=True, append_images=rest, duration=lasts, loop=0, optimize=True)
+    with atomic_write(file) as part:
+        first.save(part, "PNG", save_all=True, append_images=rest, duration=lasts, loop=0, optimize=True)
     size = file.stat().st_size
     print(f"{file.name:20} {size:8,} bytes, {len(pictures)} frames" + " TOO LARGE" * (size > ANIMATION_BYTES))
 
@@ -139,9 +151,9 @@ def compress(file: Path) -> int:
         return file.stat().st_size
     with Image.open(file) as image:
         plain = image.convert("RGB")
-    plain.save(file, optimize=True)
+    plain.save(file, "PNG", optimize=True)
     if file.stat().st_size > MAX_BYTES:
-        plain.quantize(256, kmeans=3, dither=Image.Dither.NONE).save(file, optimize=True)
+        plain.quantize(256, kmeans=3, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return file.stat().st_size
 
 

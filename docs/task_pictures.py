@@ -1,14 +1,17 @@
 """Draws tasks_roles.svg: what a task's record looks like to the model, token by token.
 
-    python docs/task_pictures.py > docs/tasks_roles.svg
+    python docs/task_pictures.py [-o docs/tasks_roles.svg]
 
 The tokens are the shipped vocabulary's; a bar below a token says that its prediction counts in the loss.
 """
 
 from __future__ import annotations
 
+import argparse
 from html import escape
+from pathlib import Path
 
+from glassgpt.files import write_text_files
 from glassgpt.tasks.definition import Task, load_task
 from glassgpt.tasks.encode import Encoder
 from glassgpt.tasks.vocabulary import add_tokens
@@ -70,5 +73,14 @@ def draw() -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>'
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("tasks_roles.svg"))
+    given = parser.parse_args()
+    write_text_files(given.out.parent, {given.out.name: draw() + "\n"})
+
+
 if __name__ == "__main__":
-    print(draw())
+    main()

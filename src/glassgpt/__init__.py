@@ -1,4 +1,4 @@
-"""GPT-2 made of glass: run it, see inside it, train and tune one, serve it, check it."""
+"""GPT-2 made of glass: run it, see inside it, train and tune it, serve it, check it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from glassgpt.train.finetune import tune
     from glassgpt.train.trainer import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the one place: pyproject.toml and the docs read it here
 __all__ = ["GPT", "__version__", "load", "tally", "train", "tune"]
 
 # Imported when first used, so that `import glassgpt` and `glassgpt --help` cost nothing.
