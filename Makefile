@@ -35,8 +35,8 @@ run: .venv/installed native
 	@echo "GlassGPT is installed. What to type next:"
 	@echo
 	@echo "  source $(BIN)/activate    # so that the shell finds the command (fish: $(BIN)/activate.fish)"
-	@echo "  glassgpt                      # all commands, with an example of each"
-	@echo "  glassgpt explore              # the model from inside, in your browser"
+	@echo "  glassgpt                     # all commands, with an example of each"
+	@echo "  glassgpt explore             # the model from inside, in your browser"
 	@echo
 
 full: .venv/installed-full
@@ -128,7 +128,7 @@ docs: .venv/installed-dev
 	@echo "the documentation is in site/index.html"
 
 # requirements/*.lock: the versions of constraints.txt, for every platform, with the hashes of their files. PyTorch is left out.
-LOCK = .venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-config
+LOCK = .venv-lock/bin/uv pip compile --quiet --no-emit-package torch --universal --generate-hashes --no-annotate --no-header --no-config
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7

@@ -1,5 +1,5 @@
-"""Build hooks: the native engine, compiled into the package where there is a compiler, and the README with links
-that work on a package index."""
+"""Build hooks: the native engine, compiled into the package where there is a compiler, and the README with
+links that work on a package index."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def project_urls(repository: str) -> dict[str, str]:
 
 
 def with_absolute_links(text: str, repository: str) -> str:
-    """Turn relative links and images into addresses in the repository. Without one, a link becomes its text and
-    an image is left out: neither would work outside a checkout."""
+    """Turn relative links and images into addresses in the repository. Without one, a link becomes its text
+    and an image is left out: neither would work outside a checkout."""
 
     def absolute(found: re.Match[str]) -> str:
         mark, label, target = found.groups()

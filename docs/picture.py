@@ -3,8 +3,8 @@
     python docs/picture.py [MODEL] [-o docs/picture.svg]
 
 Everything colored was recorded through taps: the strips are the first elements of each vector, the curves
-the attention weights of one head, the bars the probabilities of the next token. The first two blocks, an opened
-one and the last are drawn; a label says how many are left out.
+the attention weights of one head, the bars the probabilities of the next token. Three blocks and an open one
+are drawn; a label says how many are left out.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def draw(model: str) -> str:
         y = first + 40 * i
         colour = AMBER if i == 0 else SOFT
         out.append(text(BARS, y - 4, word.replace(" ", "␣"), "mono", colour if i == 0 else INK))
-        out.append(text(1164, y - 4, f"{100 * chance:.1f} %", "id", SOFT, "end"))
+        out.append(text(1164, y - 4, f"{100 * chance:.1f}%", "id", SOFT, "end"))
         out.append(
             f'<rect x="{BARS}" y="{y + 3}" width="{174 * chance / most:.1f}" height="6" rx="3" '
             f'fill="{colour}" opacity="{1 if i == 0 else 0.55}"/>'

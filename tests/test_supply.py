@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from docs.licences import closure, npm_tools
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import glassgpt
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "package-lock.json"
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LOCKS = {path.stem: path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.lock")}
 
 METADATA = {
     "ours": ["License-Expression: MIT", "Requires-Dist: plain[more]>=1", 'Requires-Dist: gone; extra == "x"'],
@@ -97,3 +108,103 @@ def test_make_says_what_it_installs_as_root_and_can_be_told_not_to(tmp_path: Pat
         assert (tmp_path / "asked").read_text() == "install -y -qq chromium\n"
     else:
         assert "SKIPPED" in done.stdout
+
+
+# requirements/*.lock
+
+
+def pins(text: str) -> dict[str, str]:
+    lines = re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)
+    return {canonicalize_name(name): version for name, version in lines}
+
+
+def wanted(*extras: str) -> set[str]:
+    """The names of what the package needs with these extras, directly."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in optional[extra])]
+    found = {canonicalize_name(Requirement(line).name) for line in lines} - {"glassgpt", "torch"}
+    inner = [Requirement(line).extras for line in lines if Requirement(line).name == "glassgpt"]
+    return found.union(*(wanted(*sorted(extras)) for extras in inner))
+
+
+def test_every_locked_file_has_its_hash() -> None:
+    assert LOCKS.keys() == {"light", "dev", "clients", "ray"}
+    for name, text in LOCKS.items():
+        entries = re.split(r"\n(?=\S)", text.strip())
+        assert len(entries) == len(re.findall(r"^\S+==", text, re.M)), name
+        assert [one for one in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", one)] == []
+        assert "://" not in text, "no index is named"
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("light", ["serve"]), ("dev", ["serve", "dev"]), ("ray", ["ray"])]
+)
+def test_the_locks_have_all_that_pyproject_wants_but_torch(lock: str, extras: list[str]) -> None:
+    """Else pip would not notice: it installs a lock with --no-deps. `make lock` updates them."""
+    locked = pins(LOCKS[lock])
+    assert wanted(*extras) - locked.keys() == set()
+    assert "torch" not in locked
+
+
+@pytest.mark.parametrize("lock", ["light", "dev", "ray"])
+def test_the_locks_have_the_versions_that_were_tested_together(lock: str) -> None:
+    tested = pins((ROOT / "constraints.txt").read_text("utf-8"))
+    locked = pins(LOCKS[lock])
+    assert {name: locked[name] for name in locked.keys() & tested.keys()} == {
+        name: tested[name] for name in locked.keys() & tested.keys()
+    }
+    (builder,) = (Requirement(line) for line in PROJECT["build-system"]["requires"])
+    assert str(builder.specifier) == f"=={locked['hatchling']}"
+
+
+def test_make_installs_with_hashes() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    assert text.count("--require-hashes -r requirements/") == 3
+    assert re.search(r"^PROMPTFOO := promptfoo@\d+\.\d+\.\d+$", text, re.M)
+
+
+# The package's metadata
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: make test installs it")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_on_a_package_index_has_no_relative_links(hooks: ModuleType) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert "](docs/" in text
+    relative = re.compile(r"\]\((?!https?://|#)")
+    absolute = hooks.with_absolute_links(text, "https://host.example/glassgpt")
+    assert not relative.search(absolute)
+    assert "](https://host.example/glassgpt/blob/main/docs/serve.md)" in absolute
+    assert "](https://host.example/glassgpt/raw/main/docs/picture.svg)" in absolute
+    without = hooks.with_absolute_links(text, "")
+    assert not relative.search(without)
+    assert "![" not in without
+    assert ": docs/serve.md." in without
+
+
+def test_metadata_comes_from_one_place(hooks: ModuleType) -> None:
+    address = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    metadata: dict[str, object] = {}
+    hooks.ReadmeHook(str(ROOT), {"repository": address}).update(metadata)
+    assert metadata["urls"] == hooks.project_urls(address)
+    assert hooks.project_urls("") == {}
+    assert all(
+        url.startswith("https://x.example/y") for url in hooks.project_urls("https://x.example/y").values()
+    )
+    assert set(PROJECT["project"]["dynamic"]) == {"version", "readme", "urls"}
+    assert {"authors", "keywords", "classifiers", "license"} <= PROJECT["project"].keys()
+
+
+def test_the_version_is_the_changelogs_latest_and_the_readmes() -> None:
+    changes = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert changes[0] == glassgpt.__version__
+    assert f"version {glassgpt.__version__}." in (ROOT / "README.md").read_text("utf-8")

@@ -63,6 +63,19 @@ def test_the_illustrated_table_and_why_it_differs(glassgpt):
     )
 
 
+def test_without_a_model_there_is_a_short_list_of_models(glassgpt):
+    answer = glassgpt("info")
+    assert (answer.code, answer.err) == (0, "")
+    head, *rows, blank, last = answer.out.splitlines()
+    assert head.split() == ["model", "blocks", "width", "heads", "tokens", "parameters"]
+    found = {row.split()[0]: row.split()[1:] for row in rows}
+    assert found.keys() == {"default", "en-fr", "music", "summarize", "tiny", *SIZES}
+    assert found["gpt2-xl"] == ["48", "1,600", "25", "50,257", "1,557,611,200", "on", "the", "hub"]
+    assert found["default"] == ["12", "512", "8", "16,384", "46,742,528", "shipped"]
+    assert (blank, last) == ("", "glassgpt info NAME shows a model's tensors, its memory and its model card.")
+    assert json.loads(glassgpt("info", "--json").out)["model"] == "default"
+
+
 def test_tally_is_part_of_the_package_and_counts_an_untied_head():
     shape = Config(vocab_size=11, n_positions=5, n_embd=4, n_layer=1, n_head=2, n_inner=6)
     untied = Config(**{**shape.__dict__, "tie_word_embeddings": False})

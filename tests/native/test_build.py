@@ -24,6 +24,14 @@ def test_a_compiler_that_fails_leaves_nothing(compiler: str, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_program_that_is_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`CXX=true` succeeds at everything and writes nothing."""
+    monkeypatch.setenv("CXX", "true")
+    with pytest.raises(build.BuildError, match=r"'true' wrote no library\. Name a C\+\+ compiler in CXX"):
+        build.build(tmp_path / "engine.so")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_library_that_is_none_or_older_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library.load_library.cache_clear()
     try:

@@ -25,6 +25,18 @@ from glassgpt.text_files import COMPRESSIONS, read_bytes
 TEST_BYTES = 5_000_000  # of enwik8 and text8: the last twentieth is the test set
 
 
+# Commits of the hub, so that a later change there changes no result; LAMBADA and WikiText are hashed as
+# well. Of cam-cst/cbt and lighteval/winograd_wsc the newest is read: no commit of theirs was confirmed here.
+REVISIONS = {
+    "EleutherAI/lambada_openai": "900124bf3b8235c6daf21033af9948b3f07346c4",
+    "Rowan/hellaswag": "218ec52e09a7e7462a5400043bb9a69a41d06b76",
+    "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
+    "allenai/ai2_arc": "210d026faf9955653af8916fad021475a3f00453",
+    "allenai/winogrande": "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
+    "baber/piqa": "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
+}
+
+
 class Unavailable(UserError, LookupError):
     """The file was not found."""
 
@@ -118,7 +130,9 @@ def from_hub(dataset: Dataset) -> tuple[bytes, str | None]:
         ) from None
     try:
         with offline_unless(library, online=hub_is_reachable()):
-            rows = library.load_dataset(hub.path, hub.config, split=hub.split)
+            rows = library.load_dataset(
+                hub.path, hub.config, split=hub.split, revision=REVISIONS.get(hub.path, "main")
+            )
     except Exception as error:  # `datasets` raises many types: no network, no such data, no space
         reason = " ".join(str(error).split())[:120]
         raise Unavailable(

@@ -85,6 +85,8 @@ def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | 
         objects = compile_sources(compiler, flags, SOURCES.glob("*.cpp"), Path(scratch), sanitize)
         part = target.with_name(f"{target.name}.part{os.getpid()}")
         run([*compiler, "-shared", *flags, *(UNDEFINED if sanitize else []), *objects, "-o", str(part)])
+        if not part.is_file():
+            raise BuildError(f"{compiler[0]!r} wrote no library. Name a C++ compiler in CXX, for example g++")
         os.replace(part, target)
     return target
 

@@ -1,4 +1,4 @@
-"""`glassgpt info MODEL`: the parameters of a model and the memory they take."""
+"""`glassgpt info MODEL`: a model's parameters and the memory they take. Without MODEL, the models there are."""
 
 from __future__ import annotations
 
@@ -32,8 +32,13 @@ class ModelInfo:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
-    ] = "default",
+        Positional[str | None],
+        flag(
+            "a name (default, tiny, gpt2, owner/name), a folder or a file",
+            "[MODEL]",
+            default="a list of the models",
+        ),
+    ] = None,
     *,
     every_block: Annotated[bool, flag("list the tensors of every block instead of one", default="")] = False,
     illustrated: Annotated[
@@ -41,7 +46,15 @@ def command(
     ] = False,
     json: Annotated[bool, flag("print one JSON object with every tensor", default="")] = False,
 ) -> int:
-    """Show a model's parameters, tensor by tensor, and the memory they take. No weights are downloaded."""
+    """Show a model's parameters, tensor by tensor, the memory they take, and its model card. No weights are
+    downloaded."""
+    if model is None:
+        if not (every_block or illustrated or json):
+            terminal.show(
+                models(), "\nglassgpt info NAME shows a model's tensors, its memory and its model card."
+            )
+            return 0
+        model = "default"
     found = find_model(model)
     config = found.config
     counted = tally(config)
@@ -63,6 +76,22 @@ def command(
         if found.attribution is not None:
             print(f"\nSources of the training texts: {found.attribution}")
     return 0
+
+
+def models() -> Table:
+    """The shipped models and the published sizes, one row each."""
+    from glassgpt.weights import load_config
+    from glassgpt.weights.registry import resolve_model, shipped_names
+
+    table = terminal.table("model", ">blocks", ">width", ">heads", ">tokens", ">parameters", "")
+    shipped = [
+        (name, load_config(resolve_model(name, ("config",))[0]), "shipped") for name in shipped_names()
+    ]
+    for name, config, where in [*shipped, *((name, Config.named(name), "on the hub") for name in SIZES)]:
+        total = tally(config).total
+        numbers = (config.n_layer, config.n_embd, config.n_head, config.vocab_size, total)
+        table.add_row(name, *(f"{number:,}" for number in numbers), Text(where, style="quiet"))
+    return table
 
 
 def show_card(card: str) -> None:

@@ -1,0 +1,127 @@
+"""Every script that CONTRIBUTING.md names runs, and none leaves an empty or broken file."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from glassgpt import native
+
+ROOT = Path(__file__).resolve().parents[1]
+DRAWN = {
+    "architecture.py": "architecture.svg",
+    "performance_pictures.py": "cpu_scaling.svg",
+    "picture.py": "picture.svg",
+    "task_pictures.py": "tasks_roles.svg",
+}
+PRINTED = {"licences.py": "glassgpt[all]", "parallel_estimate.py": "GPUs"}
+OTHERS = {"conf.py", "inspect_pictures.py", "readme_outputs.py", "screenshots.py"}
+INSPECTED = ("trace", "attention", "intervene", "integrated", "direct")
+
+
+def run(script: str, *arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "docs" / script), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def labels(svg: str) -> list[str]:
+    return [
+        "".join(one.itertext())
+        for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    ]
+
+
+def test_every_script_is_tested() -> None:
+    assert {path.name for path in (ROOT / "docs").glob("*.py")} == DRAWN.keys() | PRINTED.keys() | OTHERS
+
+
+def test_no_page_redirects_the_output_of_a_script_into_a_file() -> None:
+    """A script that fails would leave the file empty."""
+    places = [
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "Makefile",
+        *ROOT.glob("docs/*.*"),
+        *ROOT.glob("recipes/*/*.md"),
+    ]
+    texts = {path: path.read_text("utf-8") for path in places if path.suffix in (".md", ".py", "")}
+    assert [
+        path.name for path, text in texts.items() if re.search(r"python docs/\S+ [^`\n]*> ?docs/", text)
+    ] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", DRAWN)
+def test_a_drawing_is_made_and_is_the_committed_one(script: str, tmp_path: Path) -> None:
+    run(script, "-o", tmp_path / "made.svg")
+    made = (tmp_path / "made.svg").read_text("utf-8")
+    committed = (ROOT / "docs" / DRAWN[script]).read_text("utf-8")
+    assert labels(made) == labels(committed)
+    assert list(tmp_path.iterdir()) == [tmp_path / "made.svg"]
+
+
+@pytest.mark.slow
+def test_the_picture_counts_every_block(tmp_path: Path) -> None:
+    run("picture.py", "default", "-o", tmp_path / "made.svg")
+    found = labels((tmp_path / "made.svg").read_text("utf-8"))
+    assert [name for name in found if re.fullmatch(r"h\.\d+", name)] == ["h.0", "h.1", "h.2", "h.11"]
+    assert {"8 more", "blocks", "…"} <= set(found)
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_leaves_the_picture_as_it_was(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    picture.write_text("old")
+    run("picture.py", "no-such-model/at-all-here.gguf", "-o", picture, code=1)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("picture.svg", "old")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", PRINTED)
+def test_a_table_is_printed(script: str) -> None:
+    assert PRINTED[script] in run(script).stdout
+
+
+@pytest.mark.slow
+def test_the_figures_of_inspect(tmp_path: Path) -> None:
+    run("inspect_pictures.py", "-o", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"inspect_{name}.svg" for name in INSPECTED}
+    for path in tmp_path.iterdir():
+        assert labels(path.read_text("utf-8")) == labels((ROOT / "docs" / path.name).read_text("utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not native.is_available(), reason="the outputs shown are the native engine's, not built here"
+)
+def test_outputs_are_updated_in_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('```console\n$ glassgpt tokens "The" --ids\n0\n```\n', "utf-8")
+    run("readme_outputs.py", page)
+    assert page.read_text("utf-8") == '```console\n$ glassgpt tokens "The" --ids\n453\n```\n'
+
+
+@pytest.mark.slow
+def test_screenshots(tmp_path: Path) -> None:
+    pytest.importorskip("playwright", reason="playwright is not installed: make test installs it")
+    from tests.explorer.browser import NoBrowser, launched
+
+    try:
+        with launched():
+            pass
+    except NoBrowser as why:
+        pytest.skip(str(why))
+    assert "tower, block" in run("screenshots.py", "nosuch", "-o", tmp_path, code=2).stderr
+    run("screenshots.py", "tally", "-o", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"tally-{kind}.png" for kind in ("light", "dark", "phone")
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.iterdir())
