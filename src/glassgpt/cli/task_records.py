@@ -20,7 +20,7 @@ BATCH = 32  # records that are computed together
 
 File = Annotated[
     str | None,
-    flag("a .jsonl, .tsv or .csv file of records, or a text file, a text a line", "FILE", default=""),
+    flag("a .jsonl, .tsv or .csv file of records, or a text file, one text per line", "FILE", default=""),
 ]
 Beams = Annotated[int | None, flag("beam search of this width", "N", default="as the task says")]
 Json = Annotated[bool, flag("print a JSON object for each text, one per line", default="")]

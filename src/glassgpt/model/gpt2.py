@@ -1,4 +1,4 @@
-"""GPT-2, whole. Read it from top to bottom: in the order in which a token meets it.
+"""GPT-2, whole. Read it from top to bottom: in the order a token passes through it.
 
 Letters in the shape comments: B sequences, T tokens in each, C = n_embd numbers per token, H heads of
 D = C / H numbers, L keys to look back at, M = 4 C inside the MLP, V tokens in the vocabulary.
@@ -81,9 +81,9 @@ class GPT2(nn.Module):
     ) -> Tensor:
         """Everything up to the head: the final vector of each token, (B, T, C).
 
-        `positions` (B, T) says where each token stands in its own sequence; -1 marks padding, which no
-        token looks at. Left out, every sequence stands at 0, 1, 2, ... With a `cache`, keys and values are
-        stored there under their position, and tokens look back at what the cache holds. A `Memory` takes its
+        `positions` (B, T) is the position of each token in its own sequence; -1 marks padding, which no token
+        attends to. By default, every sequence starts at position 0. With a `cache`, keys and values are
+        stored there under their position, and tokens attend to what the cache holds. A `Memory` takes its
         place where a text is read in segments (memory.py).
         """
         mask = None  # plain causal: each token sees itself and all before it in the sequence
@@ -196,8 +196,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Mix the values (B, H, L, D) for each query, (B, H, T, D): what a variant overrides (attention.py).
 
-        `mask` (B, 1, T, L) says which keys a query may look at; None means causal. Where queries and keys
-        stand, `mask.token_positions` finds out.
+        `mask` (B, 1, T, L) says which keys a query may look at; None means causal.
+        `mask.token_positions` returns the positions of queries and keys.
         """
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None:

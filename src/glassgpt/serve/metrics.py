@@ -46,9 +46,9 @@ class PoolCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         models = list(self.pool.loaded.values())
         gauges: list[tuple[str, str, list[float]]] = [
-            ("requests_running", "Sequences that are computed now", [m.service.running for m in models]),
+            ("requests_running", "Sequences being decoded", [m.service.running for m in models]),
             ("requests_waiting", "Prompts that wait for a row", [m.service.waiting for m in models]),
-            ("tokens_waiting", "Tokens that these may take", [m.service.waiting_tokens for m in models]),
+            ("tokens_waiting", "Tokens in the queue", [m.service.waiting_tokens for m in models]),
             (
                 "cache_usage_ratio",
                 "Rows of the KV cache in use",

@@ -66,7 +66,7 @@ def command(
     ] = False,
     cache: Annotated[
         str | None,
-        flag("folder of the score cache, with which a killed run resumes", "DIR", default="~/.cache"),
+        flag("score cache, from which an interrupted run resumes", "DIR", default="~/.cache/glassgpt/eval"),
     ] = None,
     device: Device = None,
     dtype: Annotated[str, flag("float32, bfloat16, float16, float64", "NAME")] = "float32",

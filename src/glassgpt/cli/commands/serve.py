@@ -39,7 +39,7 @@ def command(
     api_key: Annotated[
         str | None,
         flag(
-            "clients must send it; better as GLASSGPT_API_KEY in the environment, unseen by others",
+            "clients must send it; prefer the variable GLASSGPT_API_KEY, which other users cannot see",
             "KEY",
             default="none",
         ),
@@ -52,7 +52,7 @@ def command(
     ] = 30,
     max_queue: Annotated[int, flag("prompts that may wait; further ones get 429", "N")] = 256,
     max_queue_tokens: Annotated[
-        int, flag("tokens that these may take, of prompts and of completions", "N")
+        int, flag("total prompt and completion tokens that may wait", "N")
     ] = 1_000_000,
     timeout: Annotated[float, flag("seconds for one request", "S")] = 600,
     drain_timeout: Annotated[

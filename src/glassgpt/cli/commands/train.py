@@ -87,10 +87,10 @@ def command(
         ),
     ] = None,
     relative_distance: Annotated[
-        int | None, flag("with relative: longer distances count as this many", "N", default="all positions")
+        int | None, flag("relative: clip longer distances to N", "N", default="all positions")
     ] = None,
     no_absolute_positions: Annotated[
-        bool, flag("with relative: without GPT-2's position embeddings beside", default="")
+        bool, flag("relative: omit GPT-2's position embeddings", default="")
     ] = False,
     memory_length: Annotated[
         int | None, flag("with memory: tokens before each sequence to remember", "N", default="the context")
