@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glassgpt.errors import NEEDS_TORCH, UserError
+from glassgpt.errors import NEEDS_TORCH, UserError, iconv_advice
 from glassgpt.openmp import shorten_spin_wait
 
 if TYPE_CHECKING:
@@ -266,9 +266,7 @@ def decode_argument(number: int, arg: str) -> str:
         problem = f"byte 0x{raw[error.start]:02x} at offset {error.start}"
     except UnicodeEncodeError as error:
         problem = f"an unpaired surrogate at offset {error.start}"
-    raise UserError(
-        f"argument {number} is not UTF-8: {problem}. Convert it to UTF-8 (iconv -t UTF-8) and try again."
-    )
+    raise UserError(f"argument {number} is not UTF-8: {problem}. {iconv_advice()}")
 
 
 def describe_error(error: Exception) -> str | None:

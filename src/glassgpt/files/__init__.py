@@ -18,6 +18,7 @@ from glassgpt.files.read import (
 from glassgpt.files.write import (
     atomic_symlink,
     atomic_write,
+    check_new_file,
     check_not_device,
     check_target,
     find_interrupted_writes,
@@ -34,6 +35,7 @@ __all__ = [
     "JSON_LIMIT",
     "atomic_symlink",
     "atomic_write",
+    "check_new_file",
     "check_not_device",
     "check_target",
     "file_crc32",

@@ -56,7 +56,7 @@ def render(
     if synthesizer not in SYNTHESIZERS:
         raise SettingError(f"synthesizer {synthesizer!r} is not one of {', '.join(SYNTHESIZERS)}.")
     if path.suffix not in (".wav", *ENCODERS):
-        raise SettingError(f"{path} is to be .wav, .ogg or .mp3, not {path.suffix or 'without an ending'}.")
+        raise SettingError(f"{path} must end in .wav, .ogg or .mp3.")
     if performance.seconds > MAX_SECONDS:
         raise SettingError(
             f"{performance.seconds / 60:.0f} minutes are too long to render. "

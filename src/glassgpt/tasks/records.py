@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
 from glassgpt.text_files import COMPRESSIONS, read_bytes
 
 SHOWN = 20  # problems that are reported one by one; the others are only counted
@@ -104,7 +104,7 @@ def read_records(file: str | Path) -> Iterator[Record]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileFormatError(f"{path}, line {line} is not UTF-8. Convert it: iconv -t UTF-8") from None
+        raise FileFormatError(f"{path}, line {line} is not UTF-8. {iconv_advice(path)}") from None
     kind = kind_of(path)
     if kind in (".jsonl", ".ndjson"):
         yield from read_json_lines(text)
