@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from glassgpt.errors import UserError, iconv_advice
-from glassgpt.text_files import read_stream
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
 def read_stdin() -> str:
     """All of stdin, which must be UTF-8."""
+    from glassgpt.text_files import read_stream
+
     raw = read_stream(sys.stdin.buffer, "stdin")
     try:
         return raw.decode("utf-8")
