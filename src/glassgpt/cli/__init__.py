@@ -195,6 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from glassgpt.cli.signals import Signals
 
     shorten_spin_wait()
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when `datasets` or `lm_eval` are imported
     terminal.prepare_streams()
     args = sys.argv[1:] if argv is None else list(argv)
     with Signals() as signals:

@@ -7,6 +7,7 @@ Read in this order: read.py (text and JSON of bounded size), byte_reader.py (par
 from glassgpt.files.lock import lock_folder
 from glassgpt.files.read import (
     JSON_LIMIT,
+    expand_user,
     file_crc32,
     file_size,
     parse_json,
@@ -38,6 +39,7 @@ __all__ = [
     "check_new_file",
     "check_not_device",
     "check_target",
+    "expand_user",
     "file_crc32",
     "file_size",
     "find_interrupted_writes",

@@ -31,6 +31,7 @@ from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import (
     atomic_write,
     check_target,
+    expand_user,
     lock_folder,
     read_text,
     remove,
@@ -243,7 +244,7 @@ def write_shards(
 
     `facts()` is called after the last document, for what else the index shall record.
     """
-    out = resolve_symlink(Path(out).expanduser())
+    out = resolve_symlink(expand_user(out))
     check_target(out)
     if out.exists() and any(out.iterdir()) and not (force and (out / INDEX).is_file()):
         ours = (out / INDEX).is_file()

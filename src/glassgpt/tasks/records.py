@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
+from glassgpt.files import expand_user
 from glassgpt.text_files import COMPRESSIONS, read_bytes
 
 SHOWN = 20  # problems that are reported one by one; the others are only counted
@@ -93,7 +94,7 @@ class Record:
 def read_records(file: str | Path) -> Iterator[Record]:
     """The records of a file. A line that cannot be read is a record with a problem, so that every record has
     its place in the output; a file that cannot be read is an error."""
-    path = Path(file).expanduser()
+    path = expand_user(file)
     if path.is_dir():
         raise SettingError(f"{path} is a folder. Name a .jsonl, .tsv, .csv or text file.")
     try:

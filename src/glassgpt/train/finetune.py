@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
+from glassgpt.files import check_target, expand_user, recover_interrupted_write, resolve_symlink
 from glassgpt.model import GPT2, load_model
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
@@ -281,10 +281,10 @@ def choose_output(
 ) -> Path:
     """Where the tuned model goes: a new folder, that of the run to resume, or with `force` over a model."""
     files = list(files)
-    name = Path(files[0]).expanduser().resolve().name.split(".")[0]
+    name = expand_user(files[0]).resolve().name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
-    target = resolve_symlink(Path(f"{name}-tuned") if out is None else Path(out).expanduser())
+    target = resolve_symlink(Path(f"{name}-tuned") if out is None else expand_user(out))
     check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
     recover_interrupted_write(target)
     if resume:

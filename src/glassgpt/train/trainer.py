@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
-from glassgpt.files import atomic_write, check_not_device, find_interrupted_writes, lock_folder
+from glassgpt.files import atomic_write, check_not_device, expand_user, find_interrupted_writes, lock_folder
 from glassgpt.model import GPT2
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
@@ -140,16 +140,16 @@ def train(
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"glassgpt.train() got an unexpected keyword argument {name!r}.{hint}")
     own = {field.name for field in dataclasses.fields(TrainSettings)}
-    out = Path(out).expanduser()
+    out = expand_user(out)
     settings = complete_settings(
         out, options.get("resume", False), recipe, {k: v for k, v in options.items() if k in own}
     )
     if isinstance(options.get("tracker"), str):
         options["tracker"] = (options["tracker"],)
     if isinstance(options.get("init_from"), Path):
-        options["init_from"] = str(options["init_from"].expanduser())
+        options["init_from"] = str(expand_user(options["init_from"]))
     config = RunConfig(
-        data=str(Path(data).expanduser()), out=out, settings=settings,
+        data=str(expand_user(data)), out=out, settings=settings,
         **{k: v for k, v in options.items() if k not in own},
     )  # fmt: skip
     requests: list[StopRequested] = []
@@ -223,8 +223,8 @@ class Trainer:
         self.settings = settings
         progress: Progress = self.reporter.progress if self.is_main else no_progress
         shards, held_out = open_splits(config.data)
-        if resumed and self.is_main and (Path(config.data).expanduser() / INDEX).is_file():
-            for _, difference in check_hashes(Path(config.data).expanduser(), progress):
+        if resumed and self.is_main and (expand_user(config.data) / INDEX).is_file():
+            for _, difference in check_hashes(expand_user(config.data), progress):
                 if difference:
                     raise FileFormatError(difference)
         self.tokens = len(shards)  # to train on
@@ -441,11 +441,11 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
 
 
 def is_same_path(one: str, other: str) -> bool:
-    return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+    return one == other or expand_user(one).resolve() == expand_user(other).resolve()
 
 
 def data_tokenizer(data: str) -> Tokenizer | None:
-    return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
+    return Tokenizer.load(data) if (expand_user(data) / "tokenizer.json").is_file() else None
 
 
 def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | None:
