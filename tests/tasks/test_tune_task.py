@@ -19,6 +19,7 @@ from glassgpt.train import finetune, finetune_task
 from glassgpt.train.classification import add_head
 from glassgpt.train.finetune import Silent, tune
 from glassgpt.train.finetune_task import head_of
+from glassgpt.train.preflight import check_adapter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
 from tests.tasks.conftest import PAIRS, Lines, make_model
@@ -175,5 +176,5 @@ def test_what_does_not_go_together(base: Path, pairs: Path, lines: Lines, tmp_pa
             task="summarize",
             out=tmp_path / "o",
         )
-    assert finetune.check_adapter(False, False, None) is None
+    assert check_adapter(False, False, None) is None
     assert Problems().summary(0) is None

@@ -130,7 +130,7 @@ COMMANDS = {
         "train a model on tokenized data",
         (
             "glassgpt train --data shards/ --out runs/mine --steps 2000",
-            "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
+            "glassgpt train --out runs/mine --resume",
             "glassgpt train --data shards/ --out runs/gpt2 --steps 9000 --shape gpt2 --recipe gpt2 --dry-run",
             "glassgpt train --data shards/ --out runs/on --steps 300 --init-from default --lr 3e-4",
         ),
