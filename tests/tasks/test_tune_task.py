@@ -15,7 +15,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tasks.records import Problems
-from glassgpt.train import finetune, finetune_task
+from glassgpt.train import finetune_task
 from glassgpt.train.classification import add_head
 from glassgpt.train.finetune import Silent, tune
 from glassgpt.train.finetune_task import head_of
