@@ -71,3 +71,28 @@ def test_the_tour_in_an_environment_without_torch(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     assert subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode
     take_tour(python, "--explore", tmp_path, **environment)
+
+
+MISSING = """
+import sys
+from glassgpt.cli import main
+assert [main(words.split()) for words in sys.argv[1:]] == [2] * (len(sys.argv) - 1)
+assert "torch" not in sys.modules
+"""
+
+
+def test_what_is_missing_is_found_before_torch_is_imported(tmp_path: Path) -> None:
+    """Its import takes seconds."""
+    (tmp_path / "a.txt").write_text("some text")
+    commands = (
+        "tune nosuch.txt", "tune a.txt --model nosuch", "tune a.txt --task nosuch", "tune a.txt --out a.txt",
+        "tune nosuch.jsonl --task en-fr", "tune a.txt --resume", "train --data nosuch --out run --steps 3",
+        "train --data a.txt --out run --steps 3", "train --out run --steps 3", "train --out run --resume",
+        "train --data a.txt --out a.txt --steps 3", "prepare nosuch.txt -o x", "convert nosuch x",
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING, *commands], cwd=tmp_path, capture_output=True, text=True, timeout=600,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(commands)

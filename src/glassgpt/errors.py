@@ -6,6 +6,7 @@ anything else is a bug, whose traceback goes into a file.
 
 import math
 import reprlib
+import shlex
 
 # The end of a message about something that only PyTorch can do.
 NEEDS_TORCH = "needs PyTorch, which `make full` installs, or: pip install 'glassgpt[torch]'."
@@ -41,6 +42,13 @@ class NonFiniteLossError(UserError):
     """The loss became NaN or infinite; the weights were not updated."""
 
     exit_code = 3
+
+
+def iconv_advice(path: object = None) -> str:
+    """What to type for a text that is not UTF-8: for a file, or for what comes through a pipe."""
+    if path is None:
+        return "If it is Latin-1, convert it first: iconv -f LATIN1 -t UTF-8"
+    return f"If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(str(path))} > utf8.txt"
 
 
 def short_repr(value: object) -> str:

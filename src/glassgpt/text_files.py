@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from glassgpt.errors import FileFormatError, UserError
+from glassgpt.errors import FileFormatError, UserError, iconv_advice
 from glassgpt.files import file_size
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 27  # bytes of one line of .jsonl; a longer one is a mistake, not a document
+MAX_BYTES = 1 << 28  # of a file or stream that is read whole; decoded it may take four times as much memory
 
 TEXT_KINDS = {".txt": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -230,10 +231,30 @@ def row_group_sizes(path: Path) -> list[int]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file, decompressed if its suffix says so."""
+    """All of a file, decompressed if its suffix says so: at most MAX_BYTES, since a device never ends and a
+    few compressed kilobytes can be gigabytes. A pipe is read like a file."""
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     with open(path, "rb") as raw:
-        return raw.read() if not compression else b"".join(decompress(raw, compression, path))
+        if not compression:
+            return read_stream(raw, path)
+        return _join_bounded(decompress(raw, compression, path), path)
+
+
+def read_stream(raw: IO[bytes], name: object) -> bytes:
+    """All of an open stream, at most MAX_BYTES."""
+    return _join_bounded(iter(lambda: raw.read(BLOCK), b""), name)
+
+
+def _join_bounded(blocks: Iterator[bytes], name: object) -> bytes:
+    data = bytearray()
+    for block in blocks:
+        if len(data) + len(block) > MAX_BYTES:
+            raise FileFormatError(
+                f"{name} has more than {MAX_BYTES >> 20} MiB of text, too much to read at once. "
+                "Split it into smaller files."
+            )
+        data += block
+    return bytes(data)
 
 
 def read_blocks(chunk: Chunk, on_read: OnRead) -> Iterator[bytes]:
@@ -368,5 +389,5 @@ def _not_utf8(chunk: Chunk, line: int, error: UnicodeDecodeError) -> FileFormatE
     byte = error.object[error.start]
     return FileFormatError(
         f"{_locate(chunk, line)} is not UTF-8 (byte 0x{byte:02x}: {error.reason}). "
-        "Convert the file with iconv -t UTF-8."
+        f"{iconv_advice(chunk.source.path)}"
     )

@@ -38,9 +38,11 @@ sys.exit(main())
 """
 
 
-def interrupted_import(first: int, times: int = 1, number: int = signal.SIGINT) -> tuple[int, str]:
+def interrupted_import(
+    first: int, times: int = 1, number: int = signal.SIGINT, words: tuple[str, ...] = ("info", "gpt2")
+) -> tuple[int, str]:
     _, env = program()
-    command = [sys.executable, "-c", CHILD, str(first), str(times), str(int(number)), "info", "gpt2"]
+    command = [sys.executable, "-c", CHILD, str(first), str(times), str(int(number)), *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stderr.strip()
 
@@ -51,6 +53,12 @@ def interrupted_import(first: int, times: int = 1, number: int = signal.SIGINT) 
 def test_control_c_during_imports(first, times):
     """The last one comes too late: there are fewer imports."""
     assert interrupted_import(first, times) == (0 if first == 100_000 else 130, "")
+
+
+@pytest.mark.parametrize("first", [80, 92, 100, 120, 150, 185])
+def test_control_c_while_c_code_imports_numpy(first):
+    """There numpy and ml_dtypes print the exception themselves, and raise an ImportError."""
+    assert interrupted_import(first, words=("tokens", "x")) == (130, "")
 
 
 def test_sigterm_during_imports():

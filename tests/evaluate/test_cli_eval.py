@@ -121,6 +121,21 @@ def test_a_jsonl_is_scored_per_document(evaluate, random_bytes, tmp_path) -> Non
     assert figure["value"] * figure["n"] == pytest.approx(bits)
 
 
+def test_a_cache_that_cannot_be_written_is_noted_and_one_that_was_named_an_error(
+    evaluate, random_bytes, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "text").write_text("A short text.")
+    words = (random_bytes.folder, tmp_path / "text", "--suite", "bits-per-byte", "--json")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "text"))
+    code, out, err = evaluate(*words)
+    assert code == 0, err
+    assert json.loads(out)
+    assert "note: the score cache" in err
+    code, _, err = evaluate(*words, "--cache", tmp_path / "text")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "Name another folder" in err
+
+
 def test_mistakes_are_one_line(evaluate, random_bytes, tmp_path) -> None:
     for words, say in (
         (["--suite", "papers"], "Did you mean 'paper'?"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import closing
 
 import numpy as np
@@ -286,6 +288,26 @@ def test_a_killed_run_resumes(random_bytes, tmp_path) -> None:
         np.testing.assert_array_equal(a.greedy, b.greedy)
     third = Scorer(limited(random_bytes, limits), ScoreCache(path))
     assert third.uncached(groups) == []
+
+
+def test_a_cache_that_cannot_be_written_is_in_memory(random_bytes, tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    groups = [[row] for row in rolling_windows(ids_of(200), 50, 50, prefix=256)]
+    cache = ScoreCache(tmp_path / "file" / "x.scores")  # as under a HOME that is not ours
+    assert cache.problem is not None
+    assert "x.scores cannot be written (" in cache.problem
+    Scorer(random_bytes.gpt.backend, cache).score(groups)
+    assert len(cache) == len(groups)
+    full = ScoreCache(tmp_path / "x.scores")
+    monkeypatch.setattr(os, "write", refuse)
+    Scorer(random_bytes.gpt.backend, full).score(groups)
+    assert len(full) == len(groups)
+    assert full.problem is not None
+    assert full.problem.endswith("(No space left on device)")
+
+
+def refuse(*args: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_damaged_record_and_a_foreign_file_are_recomputed(random_bytes, tmp_path) -> None:

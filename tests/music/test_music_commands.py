@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from glassgpt.cli import main
+from glassgpt.cli.commands import music
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.music.generate import InterruptedTakes, Take
@@ -172,25 +173,34 @@ def test_prepare_train_split_and_evaluate(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sample", "-o", "a.wav"), "is to be a .mid file"),
+        (("sample", "-o", "a.wav"), "must end in .mid"),
         (("sample",), "-o is missing"),
         (("smaple",), "'smaple' is not one of sample"),
         (("sample", "-o", "a.mid", "--top-p", "7"), "top_p is 7"),
         (("sample", "-o", "a.mid", "--model", "tiny"), "not a model of piano performances"),
         (("continue", "none.mid", "-o", "a.mid"), "none.mid does not exist"),
-        (("render", "none.mid", "-o", "a.wav"), "none.mid does not exist"),
+        (("render", "none.mid", "-o", "b.wav"), "none.mid does not exist"),
         (("continue", "song.mid", "-o", "./song.mid"), "would replace the input song.mid"),
         (("accompany", "song.mid", "-o", "song.mid"), "would replace the input song.mid"),
         (("continue", "a-2.mid", "-o", "a.mid", "--takes", "2"), "would replace the input a-2.mid"),
         (("continue", "song.mid", "-o", "a.mid", "--takes", "1000000000"), "from 1 to 64"),
         (("continue", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
         (("accompany", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
-        (("render", "silent.mid", "-o", "a.wav"), "silent.mid has no notes"),
-        (("roll", "silent.mid", "-o", "a.svg"), "silent.mid has no notes"),
-        (("roll", "song.mid", "-o", "a.svg", "--seconds", "0"), "seconds is 0.0; write a number from 0.01"),
+        (("render", "silent.mid", "-o", "b.wav"), "silent.mid has no notes"),
+        (("roll", "silent.mid", "-o", "b.svg"), "silent.mid has no notes"),
+        (("roll", "song.mid", "-o", "b.svg", "--seconds", "0"), "seconds is 0.0; write a number from 0.01"),
         (("roll", "song.mid", "-o", "a.svg", "--layer", "-1"), "Add --attention"),
         (("roll", "song.mid", "-o", "a.svg", "--head", "1"), "Add --attention"),
         (("accompany", "song.mid", "-o", "a.mid", "--track", "X"), "Its tracks have no names"),
+        (("sample", "-o", "song.mid"), "song.mid exists. Choose another file, or add --force"),
+        (("sample", "-o", "a.mid", "--takes", "2"), "a-2.mid exists"),
+        (("continue", "song.mid", "-o", "a-2.mid"), "a-2.mid exists"),
+        (("accompany", "song.mid", "-o", "a-2.mid"), "a-2.mid exists"),
+        (("render", "song.mid", "-o", "a.wav"), "a.wav exists"),
+        (("render", "song.mid", "-o", "song.mid", "--force"), "would replace the input song.mid"),
+        (("roll", "song.mid", "-o", "a.svg"), "a.svg exists"),
+        (("roll", "song.mid", "-o", "b.jpg"), "must end in .svg or .png"),
+        (("sample", "-o", "folder.mid", "--force"), "folder.mid is a folder. Name a file in it"),
         (("prepare", "-o", "x"), "FILE... is missing"),
         (("prepare", "none", "-o", "x"), "none does not exist"),
     ],
@@ -206,12 +216,34 @@ def test_mistakes_are_one_line(
     write_midi(piece(1, 5, 2.0), tmp_path / "song.mid")
     write_midi(piece(1, 5, 2.0), tmp_path / "a-2.mid")
     write_midi(piece(1, 0, 2.0), tmp_path / "silent.mid")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "a.wav").write_bytes(b"mine")
+    (tmp_path / "a.svg").write_bytes(b"mine")
+    (tmp_path / "folder.mid").mkdir()
+    before = contents(tmp_path)
     code, out, err = call(capfd, "music", *words)
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_an_existing_file_is_refused_before_the_work_and_replaced_with_force(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "a.mid"
+    out.write_bytes(b"mine")
+    words = ("music", "sample", "-o", out, "--seconds", 1, "--model", model)
+    loaded: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(music, "load", lambda *args: loaded.append(args))
+        assert call(capfd, *words)[0] == 2
+    assert (loaded, out.read_bytes()) == ([], b"mine")
+    assert call(capfd, *words, "--force")[0] == 0
+    assert read_midi(out).seconds <= 1
 
 
 def test_every_action_has_help(capfd: pytest.CaptureFixture[str]) -> None:

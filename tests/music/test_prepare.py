@@ -60,6 +60,13 @@ def test_a_folder_becomes_shards(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_folder_called_like_a_file_is_a_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "x.mid").mkdir()
+    write_midi(piece(7), folder / "x.mid" / "7.mid")
+    assert len(prepare_midi([folder], tmp_path / "shards", workers=1)["sources"]) == 7
+    assert len(read_performances([folder])) == 6
+
+
 def test_workers_write_the_same(folder: Path, tmp_path: Path) -> None:
     one = prepare_midi([folder], tmp_path / "one", workers=1)
     assert one["splits"] == prepare_midi([folder], tmp_path / "two", workers=2)["splits"]

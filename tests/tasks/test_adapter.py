@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,5 +80,37 @@ def test_other_mistakes(base: Path, tmp_path: Path) -> None:
     (tmp_path / "b" / "adapter.json").write_text(json.dumps({"base_model": "."}))
     with pytest.raises(FileFormatError, match="another adapter"):
         load_checkpoint(tmp_path / "b")
+    (tmp_path / "b" / "adapter.json").write_text(json.dumps({"base_model": "~nosuchuser/x"}))
+    with pytest.raises(SettingError, match=r"~nosuchuser/x: there is no user nosuchuser"):
+        load_checkpoint(tmp_path / "b")
+    write(tmp_path / "c", base, h__1__mlp__c_fc__weight__lora_A=(32, 3))
+    with pytest.raises(FileFormatError, match=r"weight\.lora_A' has no lora_B"):
+        load_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_head": 8}, "n_head is 8, and that of"),
+        ({"activation_function": "relu"}, "activation_function is 'relu'"),
+        ({"attention": "relative"}, "attention is 'relative'"),
+        ({"layer_norm_epsilon": 0.1}, "layer_norm_epsilon is 0.1"),
+        ({"n_inner": 64}, "n_inner is 64"),
+        ({"n_layer": 1}, "n_layer is 1"),
+        ({"n_positions": 8}, "n_positions is 8"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    ],
+)
+def test_it_computes_as_its_model_does(
+    base: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    write(tmp_path / "a", base, ln_f__bias=(32,))
+    file = tmp_path / "a" / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "resid_pdrop": 0.3, "n_inner": 4 * values["n_embd"]}))
+    load_checkpoint(tmp_path / "a")
+    file.write_text(json.dumps({**values, **changes}))
+    with pytest.raises(FileFormatError, match=re.escape(words)):
+        load_checkpoint(tmp_path / "a")
     with pytest.raises(SettingError, match="'adapter' is written by glassgpt tune only"):
         save_checkpoint(load_checkpoint(base), tmp_path / "c", "adapter")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.tasks.definition import definition_names, load_task, parse_task, read_task
+from glassgpt.tasks.definition import definition_names, load_task, parse_saved_task, parse_task, read_task
 
 
 @pytest.mark.parametrize("name", definition_names())
@@ -80,6 +80,8 @@ def test_decoding_is_greedy_unless_the_task_or_the_caller_says_otherwise() -> No
         ('format = "<x>{source}<x>"\ntokens = ["<x>"]\nlabels = ["a", "b"]', "which stands there only"),
         ('format = "{source}{target}"\ndirections = {}', "directions is empty"),
         ("format = {source}", "line 1"),
+        ("a = " + "[" * 30_000, "nested too deeply"),
+        ("keep = 1" + "0" * 5_000, "digits"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, words: str) -> None:
@@ -89,6 +91,17 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, words: str) 
         read_task(file)
     assert str(file) in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 30_000, "keep = 1" + "0" * 5_000])
+def test_a_saved_definition_that_cannot_be_parsed_is_one_line(text: str) -> None:
+    with pytest.raises(FileFormatError, match=r"task\.toml of mine: .*Correct it, or remove it"):
+        parse_saved_task(text, "mine")
+
+
+def test_an_unknown_user_is_named() -> None:
+    with pytest.raises(SettingError, match=r"~nosuchuser/t\.toml: there is no user nosuchuser"):
+        load_task("~nosuchuser/t.toml")
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import lzma
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from glassgpt import text_files
 from glassgpt.errors import FileFormatError
 from glassgpt.tasks.language import why_not
 from glassgpt.tasks.records import SHOWN, Problems, read_records
 from glassgpt.tasks.sentences import complete_sentences, first_sentences, split_sentences
+from glassgpt.tasks.translate import without_address
 from tests.tasks.conftest import Lines
 
 
@@ -99,10 +109,57 @@ def test_only_the_first_problems_are_shown_and_all_are_counted(lines: Lines) -> 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"en": "caf\xe9"}\n')
-    with pytest.raises(FileFormatError, match="line 1 is not UTF-8"):
+    with pytest.raises(FileFormatError, match=r"line 1 is not UTF-8.*iconv -f LATIN1 -t UTF-8 \S+a.jsonl"):
         collect(tmp_path / "a.jsonl")
     with pytest.raises(FileFormatError, match="No such file"):
         collect(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".xz", ".zst"])
+def test_a_file_that_never_ends_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """As /dev/zero, or a few compressed kilobytes that are gigabytes; what fits exactly is read."""
+    monkeypatch.setattr(text_files, "MAX_BYTES", 1 << 20)
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}[compression]
+    file = tmp_path / f"a.txt{compression}"
+    file.write_bytes(pack(b"a" * (1 << 20)))
+    assert len(text_files.read_bytes(file)) == 1 << 20
+    file.write_bytes(pack(b"a" * (1 << 24)))
+    with pytest.raises(FileFormatError, match=r"a\.txt.* more than 1 MiB of text.*Split it"):
+        collect(file)
+
+
+class Endless(io.BytesIO):
+    """A stream of zeros; `given` counts them."""
+
+    given = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        assert size > 0, "all of it is wanted"
+        self.given += size
+        return bytes(size)
+
+
+def test_an_endless_stream_is_read_no_further_than_the_limit() -> None:
+    zeros = Endless()
+    with pytest.raises(FileFormatError, match="stdin has more than 256 MiB of text"):
+        text_files.read_stream(zeros, "stdin")
+    assert zeros.given <= text_files.MAX_BYTES + text_files.BLOCK
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="a device of Unix")
+def test_devices_and_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "MAX_BYTES", 1 << 20)
+    with pytest.raises(FileFormatError, match="/dev/zero has more than 1 MiB"):
+        collect(Path("/dev/zero"))
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    found, _, _ = collect(Path(f"/dev/fd/{reader}"), "text")  # as `--file <(command)`
+    os.close(reader)
+    assert [values for _, values in found] == [["one"], ["two"]]
 
 
 @pytest.mark.parametrize(
@@ -135,4 +192,32 @@ def test_sentences() -> None:
     for size in (1, 5, 400):
         pieces = [text[i : i + size] for i in range(0, len(text), size)]
         assert list(complete_sentences(pieces)) == split_sentences(text)
-    assert split_sentences("J. " * 30_000 + "Smith") == ["J. " * 30_000 + "Smith"]  # in linear time
+
+
+LONG_WORDS = """
+from glassgpt.tasks.sentences import split_sentences
+from glassgpt.tasks.translate import Sentence
+for word in ("a@", "a" * 10, "a@b.", "www.", "http:/"):
+    Sentence.of(word * 1_000_000 + "@")
+names = "J. " * 500_000 + "Smith"
+assert split_sentences(names) == [names]
+"""
+
+
+@pytest.mark.slow
+def test_megabytes_without_a_space_or_an_end_take_linear_time() -> None:
+    """In a process of its own: a quadratic search would take hours (a word of 4 kB once took 15 s)."""
+    subprocess.run([sys.executable, "-c", LONG_WORDS], check=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("word", "left"),
+    [
+        ("me@a.example", ""), ("(me@a.example),", ""), ("@home", "@home"), ("a@b", "a@b"), ("a@b.", "a@b."),
+        ("a@.b", "a@.b"), ("a@b.c", ""), ("see:https://a.example/b", "see:"), ("www.", "www."), ("www.a", ""),
+        ("http://", "http://"), ("plain", "plain"), ("@a@b.c", ""),
+    ],
+)  # fmt: skip
+def test_addresses_are_no_words(word: str, left: str) -> None:
+    assert without_address(word) == left
+    assert re.sub(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+", "", word) == left  # the definition, but slow

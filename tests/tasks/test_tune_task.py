@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import glassgpt as package
+from glassgpt.config import Config
 from glassgpt.errors import SettingError
+from glassgpt.model import GPT2
 from glassgpt.tasks.records import Problems
-from glassgpt.train import finetune, finetune_task
+from glassgpt.train import finetune_task
+from glassgpt.train.classification import add_head
 from glassgpt.train.finetune import Silent, tune
+from glassgpt.train.finetune_task import head_of
+from glassgpt.train.preflight import check_adapter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
 from tests.tasks.conftest import PAIRS, Lines, make_model
@@ -43,6 +49,15 @@ def base(tmp_path: Path) -> Path:
 def pairs(lines: Lines) -> Path:
     found = (json.dumps({"en": en, "fr": fr}) for en, fr in PAIRS * 6)
     return lines("pairs.jsonl", *found, "broken", '{"en": "x"}')
+
+
+def test_a_head_starts_as_its_seed_says() -> None:
+    model = GPT2(Config(n_layer=1, n_embd=16, n_head=2, vocab_size=30, n_positions=8))
+    torch.manual_seed(1)
+    first = head_of(add_head(model, 3, 5))
+    torch.manual_seed(2)
+    assert np.array_equal(first, head_of(add_head(model, 3, 5)))
+    assert not np.array_equal(first, head_of(add_head(model, 3, 6)))
 
 
 @pytest.mark.slow
@@ -161,5 +176,5 @@ def test_what_does_not_go_together(base: Path, pairs: Path, lines: Lines, tmp_pa
             task="summarize",
             out=tmp_path / "o",
         )
-    assert finetune.check_adapter(False, False, None) is None
+    assert check_adapter(False, False, None) is None
     assert Problems().summary(0) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+from glassgpt.tokenizer.char_level import detect_char_level
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -43,6 +45,46 @@ def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert type(again) is type(tokenizer)
     assert again.hash == tokenizer.hash
     assert again.encode('aé日\n"\\') == tokenizer.encode('aé日\n"\\')
+
+
+TEXT = "Do you see?\n\n  It's  naïve — 日本 😀\t\"\\ <|endoftext|>x\r\n. ,"
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer.from_text(TEXT)])
+def test_transformers_opens_the_folder_and_finds_the_same_ids(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer.encode(TEXT, allow_special=True)
+    assert theirs(TEXT)["input_ids"] == ids
+    assert theirs.decode(ids) == TEXT
+    assert (len(theirs), theirs.eos_token_id) == (tokenizer.vocab_size, tokenizer.eot_id)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"version": "1.0", "glassgpt_tokenizer": "byte"}',
+                '{"version": "1.0", "glassgpt_tokenizer": "char", "characters": "ab"}'],
+)  # fmt: skip
+def test_folders_of_version_0_1_still_open(content: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert isinstance(tokenizer, ByteTokenizer if "byte" in content else CharTokenizer)
+    assert tokenizer.encode("ab") == ([97, 98] if "byte" in content else [0, 1])
+
+
+def test_a_bpe_of_other_characters_is_not_taken_for_one() -> None:
+    data = json.loads(CharTokenizer("ab").files()["tokenizer.json"])
+    assert isinstance(detect_char_level(data), CharTokenizer)
+    for change in (
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"model": {**data["model"], "vocab": {"b": 0, "a": 1, "<|endoftext|>": 2}}},
+        {"model": {**data["model"], "vocab": {"a": 0, "bc": 1, "<|endoftext|>": 2}}},
+        {"model": {**data["model"], "vocab": {}}},
+        {"added_tokens": []},
+    ):
+        assert detect_char_level({**data, **change}) is None
 
 
 def test_a_character_that_was_never_seen_is_named() -> None:

@@ -21,7 +21,8 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.data.shards import Shards, Split
-from glassgpt.train.finetune import choose_output, choose_prompt
+from glassgpt.train.finetune import choose_prompt
+from glassgpt.train.preflight import choose_output
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
 

@@ -20,7 +20,7 @@ from glassgpt.model import GPT2
 from glassgpt.train.estimate import estimate_training
 from glassgpt.train.init_model import init_model
 from glassgpt.train.memory import OutOfMemory, activation_bytes
-from glassgpt.train.settings import RECIPES, TrainSettings, divisors
+from glassgpt.train.settings import RECIPES, TrainSettings, divisors, read_settings
 from glassgpt.train.trainer import RunConfig, check_config
 
 SMALL = [
@@ -137,6 +137,25 @@ def test_what_agrees_with_the_run_is_accepted_and_some_things_may_change(shards:
     )
 
 
+def test_data_and_steps_of_a_resumed_run_need_not_be_named(
+    shards: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--out", str(run), "--device", "cpu"]
+    assert main([*words, "--resume"]) == 0
+    capsys.readouterr()
+    saved = json.loads((run / "settings.json").read_text())
+    assert saved["data"] == str(shards.resolve())
+    (run / "settings.json").write_text(json.dumps({k: v for k, v in saved.items() if k != "data"}))
+    assert main([*words, "--resume"]) == 2
+    assert "run does not record it. Name a folder" in capsys.readouterr().err
+    assert main(["train", "--out", str(run) + "-new", "--steps", "2"]) == 2
+    assert capsys.readouterr().err.startswith("glassgpt: --data is missing. Name a folder")
+    assert main(["train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", "").split())
+    assert shown.count("not needed with --resume") == 2
+    assert shown.count("(required)") == 1  # --out
+
+
 def test_a_switch_that_was_on_may_be_typed_again(run: Path) -> None:
     saved = json.loads((run / "settings.json").read_text())
     (run / "settings.json").write_text(
@@ -227,9 +246,7 @@ def test_a_finished_run_says_so(
 
 
 def test_a_program_that_goes_on_gives_the_runs_settings(run: Path, shards: Path) -> None:
-    saved = TrainSettings(
-        **{k: v for k, v in json.loads((run / "settings.json").read_text()).items() if k != "init_from"}
-    )
+    saved = read_settings(run)[0]
     asked = RunConfig(data=str(shards), out=run, settings=saved, resume=True)
     assert check_config(asked)[0].settings == saved
     other = dataclasses.replace(asked, settings=dataclasses.replace(saved, lr=TrainSettings(steps=1).lr))

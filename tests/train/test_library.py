@@ -18,7 +18,10 @@ import glassgpt
 from glassgpt.cli import main
 from glassgpt.errors import SettingError
 from glassgpt.train.reporter import Reporter
+from glassgpt.train.trainer import Trainer
+from glassgpt.weights import load_tokenizer
 
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 pytestmark = pytest.mark.usefixtures("no_trial")
 
 OPTIONS: dict[str, Any] = {
@@ -69,10 +72,10 @@ class Recorder(Reporter):
         self.steps: list[int] = []
         self.samples: list[str] = []
         self.messages: list[str] = []
-        self.estimates = 0
+        self.estimates: list[int] = []  # the steps that they are of
 
-    def show_estimate(self, estimate: object, trainer: object) -> None:
-        self.estimates += 1
+    def show_estimate(self, estimate: object, trainer: Trainer) -> None:
+        self.estimates.append(trainer.steps_left)
 
     def log(self, record: Mapping[str, Any]) -> None:
         self.steps.append(record["step"])
@@ -91,14 +94,20 @@ def test_a_run_that_is_stopped_can_be_resumed(shards: Path, tmp_path: Path) -> N
     )
     assert (run.step, run.steps_done, run.finished) == (5, 5, False)
     assert reporter.steps == [1, 2, 3, 4, 5]
-    assert reporter.estimates == 1
+    assert reporter.estimates == [8]
     assert len(reporter.samples) == 2
     assert all(sample.startswith("Day") for sample in reporter.samples)
     assert any("report.html" in message for message in reporter.messages)
     with pytest.raises(SettingError, match="already contains a run"):
         glassgpt.train(shards, tmp_path / "run", **OPTIONS)
-    rest = glassgpt.train(shards, tmp_path / "run", resume=True, device="cpu")
+    for name in TOKENIZER_FILES:  # as if they had been lost
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+    reporter = Recorder()
+    rest = glassgpt.train(out=tmp_path / "run", resume=True, device="cpu", reporter=reporter)
     assert (rest.step, rest.steps_done, rest.finished) == (8, 3, True)
+    assert reporter.estimates == [3]
+    assert all(sample.startswith("Day") for sample in reporter.samples)  # the run's own prompt
+    assert load_tokenizer(str(rest.path)).hash == load_tokenizer(str(shards)).hash
     full = glassgpt.train(shards, tmp_path / "whole", **OPTIONS)
     stopped = untimed(rest.path)
     assert "val_loss" in stopped[4]  # where it stopped it was evaluated once more

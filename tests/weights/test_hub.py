@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from glassgpt import __version__
 from glassgpt.cli import terminal
 from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
 from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer
@@ -303,6 +304,33 @@ def test_the_environment_variables_of_huggingface_hub(server: Hub, cache: Path) 
         assert run.returncode == 0, run.stderr
         runs.append((run.stdout.strip(), len(server.log) > 0))
     assert runs == [(f"hf {REPO} 256 False", True), (f"hf {REPO} 256 False", False)]
+
+
+def test_the_hub_learns_nothing_about_this_machine(
+    server: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub asks the endpoint which environment variables it wants to know about, and reports them;
+    a list there made it fail."""
+    harnesses = b'{"standardEnvVars": [], "harnesses": {"spied": {"envVars": {"SECRET": "*"}}}}'
+    for answer in (harnesses, b"[1]"):
+        server.instead["/api/agent-harnesses"] = (200, answer, {})
+        server.log.clear()
+        path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
+        code = (
+            "import huggingface_hub.constants; from glassgpt.weights import load_checkpoint as load\n"
+            f"load({REPO!r}); from glassgpt.weights.download import request_headers; print(request_headers())"
+        )
+        env = {
+            **os.environ, "PYTHONPATH": path, "HF_HUB_CACHE": str(cache / str(len(answer))),
+            "HF_ENDPOINT": server.url, "SECRET": "x", "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_1",
+        }  # fmt: skip
+        env.pop("HF_HUB_DISABLE_TELEMETRY", None)
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        assert server.log
+        assert not [path for _, path, _ in server.log if path.startswith("/api/agent")]
+        headers = {"User-Agent": f"glassgpt/{__version__}", "Accept-Encoding": "identity"}
+        assert run.stdout.strip() == str({**headers, "Authorization": "Bearer hf_1"})
 
 
 def test_a_published_model_cached_under_its_short_name_is_found(

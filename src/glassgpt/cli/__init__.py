@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glassgpt.errors import NEEDS_TORCH, UserError
+from glassgpt.errors import NEEDS_TORCH, UserError, iconv_advice
 from glassgpt.openmp import shorten_spin_wait
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ COMMANDS = {
         "train a model on tokenized data",
         (
             "glassgpt train --data shards/ --out runs/mine --steps 2000",
-            "glassgpt train --data shards/ --out runs/mine --steps 2000 --resume",
+            "glassgpt train --out runs/mine --resume",
             "glassgpt train --data shards/ --out runs/gpt2 --steps 9000 --shape gpt2 --recipe gpt2 --dry-run",
             "glassgpt train --data shards/ --out runs/on --steps 300 --init-from default --lr 3e-4",
         ),
@@ -195,6 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from glassgpt.cli.signals import Signals
 
     shorten_spin_wait()
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when `datasets` or `lm_eval` are imported
     terminal.prepare_streams()
     args = sys.argv[1:] if argv is None else list(argv)
     with Signals() as signals:
@@ -266,9 +267,7 @@ def decode_argument(number: int, arg: str) -> str:
         problem = f"byte 0x{raw[error.start]:02x} at offset {error.start}"
     except UnicodeEncodeError as error:
         problem = f"an unpaired surrogate at offset {error.start}"
-    raise UserError(
-        f"argument {number} is not UTF-8: {problem}. Convert it to UTF-8 (iconv -t UTF-8) and try again."
-    )
+    raise UserError(f"argument {number} is not UTF-8: {problem}. {iconv_advice()}")
 
 
 def describe_error(error: Exception) -> str | None:

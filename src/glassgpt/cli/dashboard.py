@@ -21,7 +21,10 @@ SPARK_WIDTH = 32
 LOG_SECONDS = 30.0  # without a terminal: at least a line this often
 
 
-def show_estimate(estimate: Estimate, settings: TrainSettings, tokens: int, device: str) -> None:
+def show_estimate(
+    estimate: Estimate, settings: TrainSettings, tokens: int, device: str, steps_left: int | None = None
+) -> None:
+    """What a run needs. Of a resumed one, `steps_left` are the steps that are left."""
     from glassgpt.train.memory import micro_batch_size
 
     total = settings.steps * estimate.tokens_per_step
@@ -52,7 +55,9 @@ def show_estimate(estimate: Estimate, settings: TrainSettings, tokens: int, devi
         f"{estimate.tokens_per_s:,.0f} tokens/s on {device} in {settings.precision} "
         f"(MFU {estimate.mfu():.0%} of {estimate.peak_flops / 1e9:,.0f} GFLOP/s measured)",
     )
-    table.add_row("time", duration(estimate.seconds(settings.steps)))
+    steps = settings.steps if steps_left is None else steps_left
+    left = "" if steps == settings.steps else f" for the {steps:,} steps that are left"
+    table.add_row("time", duration(estimate.seconds(steps)) + left)
     terminal.show(table, stream=sys.stderr)
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.eval import Settings, cache_folder, markdown_row
+from glassgpt.cli.commands.eval import Settings, cache_folder, check_cache, markdown_row
 from glassgpt.cli.loading import load
 from glassgpt.errors import SettingError, UserError
 
@@ -43,6 +43,7 @@ def run_tasks(
         manager = TaskManager(include_path=None if settings.folder is None else str(settings.folder))
     gpt = load(models[0], settings.device, settings.dtype, batch_size=256)
     model = GlassGPTLM(gpt, cache=cache_folder(settings.cache), progress=terminal.progress)
+    check_cache(model.scorer.cache, settings.cache)
     all_results: list[HarnessResult] = []
     errors = []
     for name in (name.strip() for name in names.split(",")):

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 MAX_SIGNALS = 3  # the last of them ends the program wherever it is
@@ -28,6 +28,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
         if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
             return self
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -39,6 +40,7 @@ class Signals:
 
     def __exit__(self, *error: object) -> None:
         sys.unraisablehook = self._hook
+        sys.excepthook = self._excepthook
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -71,3 +73,9 @@ class Signals:
         if self.received is not None and issubclass(info.exc_type, KeyboardInterrupt):
             os._exit(128 + self.received)
         self._hook(info)
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """What C code prints when Ctrl-C interrupts an import inside it, before it raises an ImportError, as
+        ml_dtypes does while it imports numpy."""
+        if self.received is None:
+            self._excepthook(kind, error, trace)

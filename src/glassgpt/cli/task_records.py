@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypeVar
 from glassgpt.cli import terminal
 from glassgpt.cli.options import flag
 from glassgpt.cli.text import read_stdin
-from glassgpt.errors import UserError
+from glassgpt.errors import UserError, iconv_advice
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
+from glassgpt.text_files import MAX_BYTES
 
 BATCH = 32  # records that are computed together
 
@@ -68,13 +69,17 @@ def check_file(name: str) -> None:
 def stdin_lines(command: str) -> Iterator[Record]:
     """Each line as it comes, so that a command can stand in a pipe."""
     number = 0
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
+    lines = iter(lambda: sys.stdin.buffer.readline(MAX_BYTES + 1), b"")
+    for number, raw in enumerate(lines, start=1):
+        if len(raw) > MAX_BYTES:
+            raise UserError(
+                f"stdin, line {number} is longer than {MAX_BYTES >> 20} MiB. Split it into lines."
+            )
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"stdin, line {number} is not UTF-8: byte 0x{raw[error.start]:02x}. "
-                "Convert it first: iconv -f LATIN1 -t UTF-8"
+                f"stdin, line {number} is not UTF-8: byte 0x{raw[error.start]:02x}. {iconv_advice()}"
             ) from None
         yield Record(number, {TEXT_FIELD: line.rstrip("\r\n")})
     if number == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from glassgpt.errors import UserError
+from glassgpt.errors import UserError, iconv_advice
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 def read_stdin() -> str:
     """All of stdin, which must be UTF-8."""
-    raw = sys.stdin.buffer.read()
+    from glassgpt.text_files import read_stream
+
+    raw = read_stream(sys.stdin.buffer, "stdin")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"stdin is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}. "
-            "Convert it first: iconv -f LATIN1 -t UTF-8"
+            f"stdin is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}. {iconv_advice()}"
         ) from None
 
 

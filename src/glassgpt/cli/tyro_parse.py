@@ -135,6 +135,8 @@ def parse(
     except SystemExit as end:
         if not end.code:
             text = out.getvalue().replace("\n\n\n", "\n\n")  # tyro leaves two blank lines
+            for option in getattr(sys.modules[command.__module__], "NOT_REQUIRED", ()):
+                text = re.sub(rf"({option} .*?)\(required\)", rf"\1{' ' * 10}", text, count=1, flags=re.S)
             text = text.replace(_DESCRIPTION, _format_description(command, entry, width))
             return functools.partial(_print_help, text)
         user_error = _find_user_error(end)

@@ -159,19 +159,22 @@ def hub_is_reachable() -> bool:
 
 @contextlib.contextmanager
 def offline_unless(library: Any, online: bool) -> Iterator[None]:
-    """Restrict `datasets` to its cache unless `online`. It reads these two settings at every call; so does
-    other code in this process, so they are restored."""
+    """Restrict `datasets` to its cache unless `online`, and tell the hub nothing about this machine. These
+    settings are read at every call; other code in this process reads them as well, so they are restored."""
     from huggingface_hub import constants
 
     settings: tuple[Any, Any] = (constants, library.config)
     before = [setting.HF_HUB_OFFLINE for setting in settings]
+    quiet = constants.HF_HUB_DISABLE_TELEMETRY
     for setting in settings:
         setting.HF_HUB_OFFLINE = setting.HF_HUB_OFFLINE or not online
+    constants.HF_HUB_DISABLE_TELEMETRY = True
     try:
         yield
     finally:
         for setting, was in zip(settings, before, strict=True):
             setting.HF_HUB_OFFLINE = was
+        constants.HF_HUB_DISABLE_TELEMETRY = quiet
 
 
 # From the hub's rows to the published files.

@@ -23,6 +23,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate.score_cache import ScoreCache
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Group, continuation_windows
+from glassgpt.files import expand_user
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.prompt import end_of_text
 from glassgpt.generate.settings import Settings
@@ -87,7 +88,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
             raise UserError(f"{pretrained} has no tokenizer. Put its tokenizer.json beside the weights.")
         self._tokenizer = self.gpt.tokenizer
         backend = self.gpt.backend
-        path = None if cache is None else Path(cache).expanduser() / f"{backend.fingerprint()}.scores"
+        path = None if cache is None else expand_user(cache) / f"{backend.fingerprint()}.scores"
         self.scorer = Scorer(backend, ScoreCache(path))
 
     @property

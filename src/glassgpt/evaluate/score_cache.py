@@ -43,14 +43,25 @@ def cache_key(window: Window, suppressed_key: bytes = b"") -> bytes:
 
 
 class ScoreCache:
-    """Scores by key; without a path in memory only."""
+    """Scores by key; without a path in memory only. Where the file cannot be written, too: `problem` says
+    why, and the evaluation cannot be resumed."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        self.problem: str | None = None
         self._known: dict[bytes, Scores] = {}
-        if path is not None:
+        if path is None:
+            return
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._read(path)
+            path.open("ab").close()
+        except OSError as error:
+            self._keep_in_memory(error)
+
+    def _keep_in_memory(self, error: OSError) -> None:
+        self.problem = f"the score cache {self.path} cannot be written ({error.strerror})"
+        self.path = None
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._known
@@ -68,11 +79,14 @@ class ScoreCache:
             return
         records = b"".join(_record(key, scores) for key, scores in found)
         # One write at the end of the file: concurrent evaluations of a model do not interleave records.
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(file, records)
-        finally:
-            os.close(file)
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(file, records)
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._keep_in_memory(error)
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes() if path.exists() else b""

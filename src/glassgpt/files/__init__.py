@@ -7,6 +7,7 @@ Read in this order: read.py (text and JSON of bounded size), byte_reader.py (par
 from glassgpt.files.lock import lock_folder
 from glassgpt.files.read import (
     JSON_LIMIT,
+    expand_user,
     file_crc32,
     file_size,
     parse_json,
@@ -18,6 +19,7 @@ from glassgpt.files.read import (
 from glassgpt.files.write import (
     atomic_symlink,
     atomic_write,
+    check_new_file,
     check_not_device,
     check_target,
     find_interrupted_writes,
@@ -34,8 +36,10 @@ __all__ = [
     "JSON_LIMIT",
     "atomic_symlink",
     "atomic_write",
+    "check_new_file",
     "check_not_device",
     "check_target",
+    "expand_user",
     "file_crc32",
     "file_size",
     "find_interrupted_writes",

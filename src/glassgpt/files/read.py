@@ -7,10 +7,19 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, short_repr
+from glassgpt.errors import FileFormatError, SettingError, short_repr
 
 # The index of a sharded GPT-2 XL is 50 kB. Parsed JSON takes up to thirty times its own size in memory.
 JSON_LIMIT = 2**20
+
+
+def expand_user(path: str | Path) -> Path:
+    """The path with its ~ expanded; pathlib raises a RuntimeError for a user that does not exist."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = str(path).split("/")[0][1:]
+        raise SettingError(f"{path}: there is no user {user}. Write the path in full.") from None
 
 
 def file_size(path: str | Path) -> int:

@@ -37,6 +37,15 @@ def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
             raise SettingError(f"{target} is or contains the source {given}. Choose another target.")
 
 
+def check_new_file(target: Path, force: bool = False) -> None:
+    """Refuse, before the work, a file that cannot be written, and one that exists unless `force` is set."""
+    check_target(target)
+    if target.is_dir():
+        raise SettingError(f"{target} is a folder. Name a file in it.")
+    if target.exists() and not force:
+        raise SettingError(f"{target} exists. Choose another file, or add --force to replace it.")
+
+
 def check_not_device(path: Path) -> None:
     """Refuse a device or a pipe: renaming a file to its name would remove it."""
     if path.exists() and not path.is_dir() and not path.is_file():

@@ -31,6 +31,7 @@ from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import (
     atomic_write,
     check_target,
+    expand_user,
     lock_folder,
     read_text,
     remove,
@@ -133,7 +134,8 @@ def find_pieces(inputs: Iterable[str | Path], val_fraction: float, seed: int) ->
         if table is not None:
             pieces += read_split_table(table)
         elif given.is_dir():
-            files += sorted(p for p in given.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
+            found = (p for p in given.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
+            files += sorted(p for p in found if p.is_file())  # a folder may be called x.mid, too
         elif given.is_file():
             files.append(given)
         else:
@@ -170,12 +172,20 @@ def read_split_table(table: Path) -> list[Piece]:
 def split_files(files: Sequence[Path], val_fraction: float, seed: int) -> list[Piece]:
     """The files with the lowest hashes of their content are held out: at least one, if there are two."""
     key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
-    hashes = {path: hashlib.blake2b(path.read_bytes(), digest_size=8, key=key).digest() for path in files}
+    hashes = {path: hash_content(path, key) for path in files}
     count = round(val_fraction * len(files))
     if val_fraction > 0 and len(files) > 1:
         count = min(max(1, count), len(files) - 1)
     held_out = set(sorted(files, key=lambda path: (hashes[path], path))[:count])
     return [Piece(path, "val" if path in held_out else "train") for path in files]
+
+
+def hash_content(path: Path, key: bytes) -> bytes:
+    hasher = hashlib.blake2b(digest_size=8, key=key)
+    with suppress(OSError), path.open("rb") as file:  # one that cannot be read is left out later, and counted
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.digest()
 
 
 def encode_files(
@@ -234,7 +244,7 @@ def write_shards(
 
     `facts()` is called after the last document, for what else the index shall record.
     """
-    out = resolve_symlink(Path(out).expanduser())
+    out = resolve_symlink(expand_user(out))
     check_target(out)
     if out.exists() and any(out.iterdir()) and not (force and (out / INDEX).is_file()):
         ours = (out / INDEX).is_file()

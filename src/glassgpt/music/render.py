@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.files import atomic_write
+from glassgpt.files import atomic_write, expand_user
 from glassgpt.music.midi import write_midi
 from glassgpt.music.performance import Performance
 from glassgpt.music.synth import SAMPLE_RATE, Samples, synthesize
@@ -56,7 +56,7 @@ def render(
     if synthesizer not in SYNTHESIZERS:
         raise SettingError(f"synthesizer {synthesizer!r} is not one of {', '.join(SYNTHESIZERS)}.")
     if path.suffix not in (".wav", *ENCODERS):
-        raise SettingError(f"{path} is to be .wav, .ogg or .mp3, not {path.suffix or 'without an ending'}.")
+        raise SettingError(f"{path} must end in .wav, .ogg or .mp3.")
     if performance.seconds > MAX_SECONDS:
         raise SettingError(
             f"{performance.seconds / 60:.0f} minutes are too long to render. "
@@ -96,9 +96,9 @@ def find_soundfont(given: str | None = None) -> Path | None:
     """The file given, or that of $SOUNDFONT, or the first one that the system has."""
     named = given if given is not None else os.environ.get("SOUNDFONT")
     if named is not None:
-        if not Path(named).expanduser().is_file():
+        if not expand_user(named).is_file():
             raise SettingError(f"soundfont {named} does not exist. Name an .sf2 or .sf3 file.")
-        return Path(named).expanduser()
+        return expand_user(named)
     for folder in SOUNDFONT_FOLDERS:
         for pattern in ("*.sf2", "*.sf3"):
             for found in sorted(Path(folder).glob(pattern)):

@@ -181,17 +181,25 @@ def tick_times(seconds: float) -> list[float]:
     return [float(t) for t in np.arange(0, seconds + 1e-9, step)]
 
 
+def find_converter(path: Path) -> tuple[str, ...] | None:
+    """The program that turns an .svg into the wanted format; None if it is .svg itself."""
+    if path.suffix not in (".svg", ".png"):
+        raise SettingError(f"{path} must end in .svg or .png.")
+    if path.suffix == ".svg":
+        return None
+    converter = next((c for c in CONVERTERS if shutil.which(c[0]) is not None), None)
+    if converter is None:
+        names = ", ".join(c[0] for c in CONVERTERS)
+        raise UserError(f"{path} needs a converter, and none of {names} is installed. Write an .svg instead.")
+    return converter
+
+
 def write_roll(svg: str, path: str | Path) -> None:
     """Save the picture as .svg, or as .png through the first converter that is installed."""
     path = Path(path)
-    if path.suffix not in (".svg", ".png"):
-        raise SettingError(f"{path} is to be .svg or .png, not {path.suffix or 'without an ending'}.")
-    converter = next((c for c in CONVERTERS if shutil.which(c[0]) is not None), None)
-    if path.suffix == ".png" and converter is None:
-        names = ", ".join(c[0] for c in CONVERTERS)
-        raise UserError(f"{path} needs a converter, and none of {names} is installed. Write an .svg instead.")
+    converter = find_converter(path)
     with atomic_write(path) as part, tempfile.TemporaryDirectory() as folder:
-        if path.suffix == ".svg" or converter is None:
+        if converter is None:
             part.write_text(svg, "utf-8")
             return
         source = Path(folder) / "roll.svg"

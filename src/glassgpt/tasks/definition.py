@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.files import expand_user
 from glassgpt.generate.settings import Settings
 from glassgpt.ranges import check_number, check_whole
 
@@ -145,7 +146,7 @@ def load_task(name_or_path: str | Path) -> Task:
     """A definition by the name of a shipped one, or a TOML file, or a model folder that has one."""
     if str(name_or_path) in definition_names():
         return read_task(DEFINITIONS / f"{name_or_path}.toml")
-    path = Path(name_or_path).expanduser()
+    path = expand_user(name_or_path)
     if path.is_dir():
         path /= FILE
     if not path.is_file():
@@ -164,7 +165,7 @@ def read_task(file: Path) -> Task:
         if len(text) > MAX_FILE:
             raise FileFormatError(f"{file} is larger than {MAX_FILE:,} bytes: it is not a task definition.")
         return parse_task(text.decode("utf-8"), file.stem if file.name != FILE else file.parent.name)
-    except (SettingError, tomllib.TOMLDecodeError) as error:
+    except SettingError as error:
         raise FileFormatError(f"{file}: {str(error).rstrip('.')}. docs/tasks.md shows an example.") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"{file} is not UTF-8 text: it is not a task definition.") from None
@@ -176,7 +177,7 @@ def parse_saved_task(text: str, model: str) -> Task:
     """The task that a model's folder holds."""
     try:
         return parse_task(text, model)
-    except (SettingError, tomllib.TOMLDecodeError) as error:
+    except SettingError as error:
         raise FileFormatError(
             f"{FILE} of {model}: {str(error).rstrip('.')}. Correct it, or remove it."
         ) from None
@@ -184,7 +185,7 @@ def parse_saved_task(text: str, model: str) -> Task:
 
 def parse_task(text: str, name: str = "task") -> Task:
     """A task from the text of its definition."""
-    values = tomllib.loads(text)
+    values = _parse_toml(text)
     _check_kinds(values, _KINDS)
     directions = _parse_directions(values)
     labels = tuple(values.get("labels", ()))
@@ -201,6 +202,15 @@ def parse_task(text: str, name: str = "task") -> Task:
         text=text,
         **{key: values[key] for key in optional if key in values},
     )
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise SettingError("it is nested too deeply") from None
+    except ValueError as error:  # also a number of thousands of digits
+        raise SettingError(str(error)) from None
 
 
 def _parse_directions(values: dict[str, Any]) -> tuple[Direction, ...]:

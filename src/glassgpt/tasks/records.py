@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import FileFormatError, SettingError, short_repr
+from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
+from glassgpt.files import expand_user
 from glassgpt.text_files import COMPRESSIONS, read_bytes
 
 SHOWN = 20  # problems that are reported one by one; the others are only counted
@@ -93,7 +94,7 @@ class Record:
 def read_records(file: str | Path) -> Iterator[Record]:
     """The records of a file. A line that cannot be read is a record with a problem, so that every record has
     its place in the output; a file that cannot be read is an error."""
-    path = Path(file).expanduser()
+    path = expand_user(file)
     if path.is_dir():
         raise SettingError(f"{path} is a folder. Name a .jsonl, .tsv, .csv or text file.")
     try:
@@ -104,7 +105,7 @@ def read_records(file: str | Path) -> Iterator[Record]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileFormatError(f"{path}, line {line} is not UTF-8. Convert it: iconv -t UTF-8") from None
+        raise FileFormatError(f"{path}, line {line} is not UTF-8. {iconv_advice(path)}") from None
     kind = kind_of(path)
     if kind in (".jsonl", ".ndjson"):
         yield from read_json_lines(text)

@@ -24,10 +24,10 @@ def split_sentences(text: str, loosely: bool = False) -> list[str]:
     for line in text.splitlines():
         start = 0
         for end in ends.finditer(line):
-            piece = line[start : end.end()].strip()
-            if _ABBREVIATION.search(piece[-12:]):  # longer than any of them, with what precedes it
+            tail = line[max(start, end.start() - 12) : end.end()].rstrip()  # longer than any abbreviation
+            if _ABBREVIATION.search(tail):
                 continue
-            found.append(piece)
+            found.append(line[start : end.end()].strip())
             start = end.end()
         if line[start:].strip():
             found.append(line[start:].strip())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # French text comes with several kinds of spaces and apostrophes; the model knows one of each.
 _SIGNS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2018": "'"})
 
-_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
+_LINK = re.compile(r"(?:https?://|www\.).+")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sentence:
 
     @classmethod
     def of(cls, text: str) -> Sentence:
-        if not any(c.isalpha() for c in _ADDRESS.sub("", text)):
+        if not any(c.isalpha() for word in text.split() for c in without_address(word)):
             return cls("", text)
         end = len(text)
         while unicodedata.category(text[end - 1]) in ("So", "Sk", "Mn", "Cf", "Zs"):
@@ -60,6 +60,15 @@ class Translation:
     to: str
     sentences: list[Output]
     notes: list[str] = field(default_factory=list)
+
+
+def without_address(word: str) -> str:
+    """What is left of a word without a link or e-mail address. An expression for both, `\\S+@\\S+\\.\\S+`,
+    would try every way to cut a long word of @ in three."""
+    at = word.find("@", 1)
+    if at > 0 and word.find(".", at + 2, len(word) - 1) > 0:
+        return ""
+    return _LINK.sub("", word)
 
 
 def clean(text: str) -> str:

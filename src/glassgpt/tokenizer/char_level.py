@@ -1,5 +1,8 @@
 """Tokenizers without merges, for character-level models: one id per character, or one per byte.
 
+Their tokenizer.json is Hugging Face's format, a BPE without merges, so that transformers opens the folder and
+finds the same ids. (A character that is not in the vocabulary is an error here; transformers leaves it out.)
+
 Al-Rfou et al. (2018), "Character-Level Language Modeling with Deeper Self-Attention", train on bytes.
 """
 
@@ -15,7 +18,7 @@ import numpy.typing as npt
 
 from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.tokenizer.base import PathLike, Tokenizer, lookup_token
-from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, replace_surrogates
+from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, replace_surrogates, unicode_to_bytes
 
 OUR_KEY = "glassgpt_tokenizer"
 
@@ -59,7 +62,13 @@ class ByteTokenizer(Tokenizer):
         return lookup_token(self, token_id, self._tokens)
 
     def files(self) -> dict[str, str]:
-        return {"tokenizer.json": json.dumps({"version": "1.0", OUR_KEY: self.kind}) + "\n"}
+        whole_bytes = {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        }
+        return _write({**unicode_to_bytes(), END_OF_TEXT: self.eot_id}, whole_bytes, whole_bytes)
 
     def vocabulary(self) -> object:
         return END_OF_TEXT
@@ -133,8 +142,7 @@ class CharTokenizer(Tokenizer):
         return lookup_token(self, token_id, self._tokens)
 
     def files(self) -> dict[str, str]:
-        content = {"version": "1.0", OUR_KEY: self.kind, "characters": self.characters}
-        return {"tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n"}
+        return _write({**self._ids, END_OF_TEXT: self.eot_id}, None, {"type": "Fuse"})
 
     def vocabulary(self) -> object:
         return self.characters
@@ -145,8 +153,43 @@ def _check_no_options(options: dict[str, Any]) -> None:
         raise SettingError(f"{', '.join(options)}: unknown option for this kind of tokenizer")
 
 
+def _write(vocab: dict[str, int], pre_tokenizer: object, decoder: object) -> dict[str, str]:
+    """tokenizer.json and tokenizer_config.json, as transformers reads them."""
+    from glassgpt.tokenizer.tokenizer_json import layout
+
+    content = {
+        **layout(vocab, [], [(END_OF_TEXT, vocab[END_OF_TEXT], True)]),
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
+        "bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT,
+    }  # fmt: skip
+    return {
+        "tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n",
+        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+    }
+
+
+def detect_char_level(data: dict[str, Any]) -> Tokenizer | None:
+    """The byte or character tokenizer whose tokenizer.json this is; None if it is another's."""
+    model = data.get("model")
+    if not isinstance(model, dict) or model.get("merges") != [] or not isinstance(model.get("vocab"), dict):
+        return None
+    names = list(model["vocab"])
+    characters = names[:-1]
+    if all(len(name) == 1 and not "\ud800" <= name <= "\udfff" for name in characters):
+        for tokenizer in (ByteTokenizer(), CharTokenizer(characters)):
+            made: dict[str, Any] = json.loads(tokenizer.files()["tokenizer.json"])
+            if all(data.get(key) == value for key, value in made.items()):
+                return tokenizer
+    return None
+
+
 def read_char_level(path: Path, data: dict[str, Any]) -> Tokenizer:
-    """A byte or character tokenizer from the small JSON that `save` wrote."""
+    """A byte or character tokenizer from the small JSON of our own that version 0.1 wrote."""
     kind = data[OUR_KEY]
     if kind == ByteTokenizer.kind:
         return ByteTokenizer()

@@ -15,7 +15,7 @@ from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json
 from glassgpt.tokenizer.base import Tokenizer
 from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
-from glassgpt.tokenizer.char_level import OUR_KEY, read_char_level
+from glassgpt.tokenizer.char_level import OUR_KEY, detect_char_level, read_char_level
 from glassgpt.tokenizer.events import KINDS as EVENT_KINDS
 from glassgpt.tokenizer.events import read_events
 from glassgpt.tokenizer.files import LARGEST_FILE
@@ -33,10 +33,15 @@ from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
 
 def read(path: Path) -> Tokenizer:
     """Open a tokenizer.json: Hugging Face's or ours."""
-    data = read_json(path, LARGEST_FILE)
+    return parse(path, read_json(path, LARGEST_FILE))
+
+
+def parse(path: Path, data: dict[str, Any]) -> Tokenizer:
+    """The tokenizer that the object in a tokenizer.json describes."""
     if OUR_KEY in data:
         return (read_events if data[OUR_KEY] in EVENT_KINDS else read_char_level)(path, data)
-    return BPETokenizer(_read_bpe(path, data))
+    char_level = detect_char_level(data)
+    return BPETokenizer(_read_bpe(path, data)) if char_level is None else char_level
 
 
 def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:

@@ -22,10 +22,11 @@ from glassgpt.train.settings import TrainSettings
 HEAD = "score"  # the name of the head in the model, as transformers calls it
 
 
-def add_head(model: GPT2, classes: int) -> GPT2:
+def add_head(model: GPT2, classes: int, seed: int = 0) -> GPT2:
     """A linear head without a bias, `model.score`, that is trained and saved with the model."""
     score = nn.Linear(model.config.n_embd, classes, bias=False)
-    nn.init.normal_(score.weight, std=model.config.initializer_range)
+    generator = torch.Generator().manual_seed(seed)
+    nn.init.normal_(score.weight, std=model.config.initializer_range, generator=generator)
     model.add_module(HEAD, score.to(model.wte.weight.device))
     return model
 

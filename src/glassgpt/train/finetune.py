@@ -14,30 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.files import check_target, recover_interrupted_write, resolve_symlink
 from glassgpt.model import GPT2, load_model
 from glassgpt.model.torch_backend import choose_device
-from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
-from glassgpt.tasks.definition import Task, load_task
+from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.classification import set_head
-from glassgpt.train.data.find_files import find_sources
 from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
-from glassgpt.train.finetune_state import is_interrupted, read_state
 from glassgpt.train.finetune_task import head_of, prepare_task_run
 from glassgpt.train.interrupt import StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.preflight import check_tune_inputs
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.weights import load_checkpoint
-from glassgpt.weights.registry import check_only_model_files
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
-MINUTES, MAX_MINUTES = 10.0, 60 * 24 * 366  # the default, and a year
 PROMPT_TOKENS = 12
 
 Record = Mapping[str, Any]
@@ -170,48 +164,25 @@ def plan_tune(
     Writes nothing.
     """
     callback = Silent() if callback is None else callback
-    inputs = [files] if isinstance(files, str | Path) else list(files)
-    if not inputs:
-        raise SettingError("no files to read. Name files or folders of text.")
-    if minutes is not None:
-        check_number("--minutes", minutes, 0, MAX_MINUTES, "10 is usual", above=True)
-    check_whole("--seed", seed, 0, TRAINING_SEEDS)
-    if resume and force:
-        raise SettingError("--resume continues the existing run and --force replaces it: use one of them.")
-    target = choose_output(inputs, out, model, resume, force)
-    saved = read_state(target) if resume else None
-    seconds = 60.0 * (MINUTES if minutes is None else minutes)
-    if saved is not None and minutes is None:
-        seconds = saved["seconds_total"]
+    asked = check_tune_inputs(
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
+        resume=resume, force=force,
+    )  # fmt: skip
+    options: dict[str, Any] = {
+        "lora": lora, "seconds": asked.seconds, "seed": seed, "saved": asked.saved, "out": asked.target,
+    }  # fmt: skip
     where = choose_device(device)
-    definition = task if task is None or isinstance(task, Task) else load_task(task)
-    check_adapter(adapter, lora, definition)
-    if definition is None:
-        find_sources(inputs)  # a missing file is noticed before a model is downloaded
     checkpoint = load_checkpoint(model)
-    check_attention(checkpoint.config, model)
     with callback.stage("reading the text, timing a few steps, measuring the validation loss"):
-        if definition is None:
-            run = prepare_run(
-                checkpoint, inputs, where, lora=lora, seconds=seconds, seed=seed, saved=saved, out=target
-            )
+        if asked.task is None:
+            run = prepare_run(checkpoint, asked.files, where, **options)
         else:
-            run = prepare_task_run(
-                checkpoint, inputs, definition, where, lora=lora, seconds=seconds, seed=seed, saved=saved,
-                out=target, problems=Problems(callback.on_problem),
-            )  # fmt: skip
+            problems = Problems(callback.on_problem)
+            run = prepare_task_run(checkpoint, asked.files, asked.task, where, problems=problems, **options)
     if adapter:
         run.adapter_for = model if not Path(model).exists() else str(Path(model).resolve())
     callback.on_plan(run)
-    return run, target
-
-
-def check_attention(config: Config, model: str) -> None:
-    if config.attention != Config.attention:
-        raise SettingError(
-            f"tune writes a model for transformers, which has no attention {config.attention!r}. "
-            f"Train on instead: glassgpt train --init-from {model}"
-        )
+    return run, asked.target
 
 
 def run_tune(
@@ -263,44 +234,6 @@ def run_tune(
         seconds=time.monotonic() - started,
         finished=run.finished,
     )
-
-
-def check_adapter(adapter: bool, lora: bool, task: Task | None) -> None:
-    if adapter and not lora:
-        raise SettingError("--adapter writes the low-rank changes that --lora makes. Add --lora.")
-    if adapter and task is not None and task.has_head:
-        raise SettingError(f"an adapter has no place for the head of {task.name}. Leave out --adapter.")
-
-
-def choose_output(
-    files: Iterable[str | Path],
-    out: str | Path | None,
-    model: str = "default",
-    resume: bool = False,
-    force: bool = False,
-) -> Path:
-    """Where the tuned model goes: a new folder, that of the run to resume, or with `force` over a model."""
-    files = list(files)
-    name = Path(files[0]).expanduser().resolve().name.split(".")[0]
-    if not name or any(sign in name for sign in "*?["):
-        name = "text"
-    target = resolve_symlink(Path(f"{name}-tuned") if out is None else Path(out).expanduser())
-    check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
-    recover_interrupted_write(target)
-    if resume:
-        return target
-    if is_interrupted(target) and not force:
-        raise SettingError(
-            f"{target} belongs to an interrupted run. Add --resume to continue it, choose another folder "
-            "with --out, or add --force to start over."
-        )
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        if not force:
-            raise SettingError(
-                f"{target} already exists. Choose another folder with --out, or add --force to replace it."
-            )
-        check_only_model_files(target)
-    return target
 
 
 def choose_prompt(val_split: Split, tokenizer: Tokenizer) -> str | None:

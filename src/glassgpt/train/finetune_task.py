@@ -199,7 +199,7 @@ def prepare_task_run(
     settings = choose_task_settings(data, config, lora, pick_precision(device), seed)
     model = build_model(data.start, config, device, lora, seed)
     if data.labels:
-        add_head(model, data.labels)
+        add_head(model, data.labels, seed)
     plan = estimate(model, settings, data)
     objective = data.objective(model, plan.settings)
     windows = list(data.valid.in_order())
@@ -257,7 +257,7 @@ def restore_task_run(
     config = dataclasses.replace(config, kept=data.start.config.kept)
     model = build_model(data.start, config, device, lora, seed)
     if data.labels:
-        add_head(model, data.labels)
+        add_head(model, data.labels, seed)
     left = saved["seconds_left"] + (seconds - saved["seconds_total"]) - (time.monotonic() - started)
     before = saved["loss_before"]
     return FinetuneRun(

@@ -19,7 +19,7 @@ MAX_TOKENS = 2**27  # in a batch, and held out: their ids are in memory, a gigab
 MUON_LR = 0.02  # Muon's own default
 
 SETTINGS = "settings.json"
-ORIGIN = ("init_from",)  # what settings.json records beside the settings
+ORIGIN = ("init_from", "data", "prompt")  # what settings.json records beside the settings
 
 OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
@@ -29,7 +29,7 @@ SCHEDULES = ("cosine", "wsd", "constant")
 # The comment beside a field is its help text on the command line.
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    steps: int  # total number of optimizer steps
+    steps: int  # total number of optimizer steps; not needed with --resume
     batch_size: int = 16  # sequences per optimizer step, over all processes
     micro_batch_size: int | None = None  # sequences per forward pass (gradient accumulation); none: all
     auto_micro_batch: bool = False  # when memory runs out, halve the micro-batch size and retry the step
@@ -140,8 +140,9 @@ def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
     try:
         values = read_json(file)
         origin = {name: values.pop(name) for name in ORIGIN if name in values}
-        if not all(isinstance(value, str | None) for value in origin.values()):
-            raise SettingError(f"init_from is {origin['init_from']!r}")
+        for name, value in origin.items():
+            if not isinstance(value, str | None):
+                raise SettingError(f"{name} is {value!r}")
         return settings_from_dict(values), origin
     except UserError as error:
         raise SettingError(f"{file} cannot be read ({str(error).rstrip('.')}). Start a new run.") from None

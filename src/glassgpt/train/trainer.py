@@ -20,14 +20,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
-from glassgpt.files import atomic_write, check_not_device, find_interrupted_writes, lock_folder
+from glassgpt.files import atomic_write, expand_user, lock_folder
 from glassgpt.model import GPT2
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.events import NamedTokenizer
-from glassgpt.train.checkpoint.run_folder import list_checkpoints, read_run_config
+from glassgpt.train.checkpoint.run_folder import read_run_config
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import (
@@ -53,6 +53,7 @@ from glassgpt.train.init_model import (
 from glassgpt.train.interrupt import Stopping, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.memory import micro_batch_size
+from glassgpt.train.preflight import check_resume, find_data, refuse_foreign_folder
 from glassgpt.train.report.html import write_report
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.train.report.trackers import check_trackers, open_trackers
@@ -66,6 +67,7 @@ from glassgpt.train.settings import (
     with_recipe,
 )
 from glassgpt.weights import load_config
+from glassgpt.weights.tokenizers import find_tokenizer
 
 MAY_CHANGE = (  # when a run is resumed
     "save_every", "keep_checkpoints", "skip_bad_steps", "micro_batch_size", "auto_micro_batch",
@@ -80,7 +82,7 @@ class RunConfig:
     are those of `read_settings`, with changes.
     """
 
-    data: str
+    data: str | None  # None: that of the run, when it is resumed
     out: Path
     settings: TrainSettings
     shape: str | None = None  # 6x384x6
@@ -113,8 +115,8 @@ class RunConfig:
 
 
 def train(
-    data: str | Path,
-    out: str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
     *,
     recipe: str | None = None,
     reporter: Reporter | None = None,
@@ -124,14 +126,16 @@ def train(
     """Train a GPT-2 on prepared tokens, as `glassgpt train` does, and return the run.
 
     `options` are the fields of `TrainSettings` and `RunConfig`, named like the flags of the command: `steps`
-    (needed unless `resume=True`), `batch_size`, `lr`, `shape`, `device`, `resume`, ... All that the command
-    writes is written to `out`. It is silent apart from warnings; give a `reporter` to see more.
+    (needed unless `resume=True`, as is `data`), `batch_size`, `lr`, `shape`, `device`, `resume`, ... All that
+    the command writes is written to `out`. It is silent apart from warnings; give a `reporter` to see more.
 
     The run ends early when `stop()` returns True. Without `stop`, Ctrl-C finishes the step, saves, and then
     raises KeyboardInterrupt; a second Ctrl-C raises it immediately. Either way `resume=True` continues
     exactly.
     """
-    if not isinstance(data, str | Path):
+    if out is None:
+        raise SettingError("out is missing: name the folder of the run, such as out='runs/mine'.")
+    if not isinstance(data, str | Path) and not (data is None and options.get("resume", False)):
         raise SettingError(f"data is {data!r}. Name a folder written by prepare, or a .bin file.")
     names = {field.name for kind in (RunConfig, TrainSettings) for field in dataclasses.fields(kind)}
     names.remove("settings")
@@ -140,16 +144,16 @@ def train(
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"glassgpt.train() got an unexpected keyword argument {name!r}.{hint}")
     own = {field.name for field in dataclasses.fields(TrainSettings)}
-    out = Path(out).expanduser()
+    out = expand_user(out)
     settings = complete_settings(
         out, options.get("resume", False), recipe, {k: v for k, v in options.items() if k in own}
     )
     if isinstance(options.get("tracker"), str):
         options["tracker"] = (options["tracker"],)
     if isinstance(options.get("init_from"), Path):
-        options["init_from"] = str(options["init_from"].expanduser())
+        options["init_from"] = str(expand_user(options["init_from"]))
     config = RunConfig(
-        data=str(Path(data).expanduser()), out=out, settings=settings,
+        data=None if data is None else str(expand_user(data)), out=out, settings=settings,
         **{k: v for k, v in options.items() if k not in own},
     )  # fmt: skip
     requests: list[StopRequested] = []
@@ -222,13 +226,15 @@ class Trainer:
             settings = dataclasses.replace(settings, precision=pick_precision(device))
         self.settings = settings
         progress: Progress = self.reporter.progress if self.is_main else no_progress
-        shards, held_out = open_splits(config.data)
-        if resumed and self.is_main and (Path(config.data).expanduser() / INDEX).is_file():
-            for _, difference in check_hashes(Path(config.data).expanduser(), progress):
+        data = config.data
+        assert data is not None, "check_config has found it"
+        shards, held_out = open_splits(data)
+        if resumed and self.is_main and (expand_user(data) / INDEX).is_file():
+            for _, difference in check_hashes(expand_user(data), progress):
                 if difference:
                     raise FileFormatError(difference)
         self.tokens = len(shards)  # to train on
-        self.tokenizer = data_tokenizer(config.data)
+        self.tokenizer = data_tokenizer(data)
         torch.manual_seed(settings.seed)
         model = GPT2(read_run_config(config.out)) if resumed else init_model(config, self.tokenizer)
         if settings.context > model.config.n_positions:
@@ -247,12 +253,18 @@ class Trainer:
         )  # fmt: skip
         self.held_out = held_out_batches(held_out, settings, model.config)
         # What settings.json records beside the settings.
-        self.origin = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
+        kept = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
+        self.origin = {**kept, "data": os.path.abspath(expand_user(data)), "prompt": config.prompt}
 
     @property
     def is_main(self) -> bool:
         """Whether this process is the one that reports and writes."""
         return self.rank == 0
+
+    @property
+    def steps_left(self) -> int:
+        done = Run(self.config.out).step if self.resumed else 0
+        return max(0, self.settings.steps - done)
 
     def estimate_needs(self) -> None:
         """Estimate memory and speed, where there is one process, and report it."""
@@ -295,7 +307,7 @@ class Trainer:
     def prepare_folder(self) -> None:
         """Write what the folder of a run contains before its first checkpoint."""
         self.write_settings()
-        if self.tokenizer is not None and not self.resumed:
+        if self.tokenizer is not None and find_tokenizer(self.config.out)[0] is None:
             self.tokenizer.save(self.config.out)
 
     def write_settings(self, **changes: Any) -> None:
@@ -354,44 +366,17 @@ class Trainer:
         return open_trackers(config.out, facts, first, config.tensorboard, config.tracker, self.reporter.warn)
 
 
-def check_resume(out: Path, resume: bool) -> bool:
-    """Whether a run in `out` is resumed; an error if that is not what was asked."""
-    started = bool(list_checkpoints(out))
-    # torchrun repeats the command when it restarts the processes after one has died. On several machines not
-    # all of them see the count: there --resume is given from the start.
-    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    if started and not resume and not restarted:
-        raise SettingError(
-            f"{out} already contains a run. Add --resume to continue it, or choose another --out."
-        )
-    if resume and not started and "TORCHELASTIC_RUN_ID" not in os.environ:
-        raise SettingError(f"{out} has no checkpoint to resume from. Leave out --resume to start a run.")
-    return started
-
-
 def check_config(config: RunConfig) -> tuple[RunConfig, bool]:
     """The config with the settings that apply, and whether its run is resumed."""
     resumed = check_resume(config.out, config.resume)
     settings = config.settings
+    data, prompt = find_data(config.data, config.out, resumed), config.prompt
     if resumed:
         settings = check_same_settings(settings, config.out)
         check_same_model(config, read_run_config(config.out))
+        prompt = read_settings(config.out)[1].get("prompt") if prompt is None else prompt
     check_mode(config.parallel, settings, config.tensor_parallel_size)
-    return dataclasses.replace(config, settings=settings), resumed
-
-
-def refuse_foreign_folder(out: Path) -> None:
-    """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
-    check_not_device(out)
-    if out.is_file():
-        raise SettingError(f"--out {out} is a file. Name a folder.")
-    ours = {"settings.json", "checkpoints", *(path.name for _, path in find_interrupted_writes(out))}
-    present = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
-    foreign = sorted(name for name in present if not name.startswith("."))  # .DS_Store and the like
-    if foreign and not ours & present:
-        raise SettingError(
-            f"--out {out} contains {foreign[0]!r}, which is not part of a run. Name another folder."
-        )
+    return dataclasses.replace(config, settings=settings, data=data, prompt=prompt), resumed
 
 
 def check_same_settings(given: TrainSettings, run: Path) -> TrainSettings:
@@ -441,11 +426,11 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
 
 
 def is_same_path(one: str, other: str) -> bool:
-    return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+    return one == other or expand_user(one).resolve() == expand_user(other).resolve()
 
 
 def data_tokenizer(data: str) -> Tokenizer | None:
-    return Tokenizer.load(data) if (Path(data).expanduser() / "tokenizer.json").is_file() else None
+    return Tokenizer.load(data) if (expand_user(data) / "tokenizer.json").is_file() else None
 
 
 def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | None:

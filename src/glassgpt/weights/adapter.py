@@ -7,11 +7,12 @@ for added tokens their rows, `W.added`. Opened, it is that model with the change
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 FILE, ABOUT = "adapter.safetensors", "adapter.json"
 A, B, ADDED = ".lora_A", ".lora_B", ".added"
 _F32 = np.dtype(np.float32)
+_FREE = {
+    "vocab_size", "initializer_range", "embd_pdrop", "attn_pdrop", "resid_pdrop", "bos_token_id",
+    "eos_token_id", "also_eos",
+}  # fmt: skip
 
 
 def detect(path: str | Path) -> bool:
@@ -46,7 +51,8 @@ def load(path: str | Path) -> Checkpoint:
         raise FileFormatError(f"{folder / ABOUT} names {base_path}, another adapter. Name a whole model.")
     base = load_checkpoint(base_path)
     entries, _ = safetensors_file.open_tensors(folder / FILE)
-    _check_entries(config, base, entries, folder)
+    _check_config(config, base, folder)
+    _check_entries(base, entries, folder)
     tensors = LazyTensors(
         {name: _tensor(base, entries, name, shape) for name, shape in config.shapes().items()}
     )
@@ -94,7 +100,7 @@ def save_adapter(
             tokenizer.save(part)
 
 
-def _check_entries(config: Config, base: Checkpoint, entries: Mapping[str, LazyTensor], folder: Path) -> None:
+def _check_entries(base: Checkpoint, entries: Mapping[str, LazyTensor], folder: Path) -> None:
     shapes = base.config.shapes()
     for name, entry in entries.items():
         matrix = next((name.removesuffix(end) for end in (A, B, ADDED) if name.endswith(end)), name)
@@ -113,8 +119,30 @@ def _check_entries(config: Config, base: Checkpoint, entries: Mapping[str, LazyT
                 f"{folder / FILE}: {short_repr(name)} has shape {entry.shape}, which does not fit {shape} of "
                 f"{base.source}. Use the model that the adapter was made for."
             )
-    if config.n_embd != base.config.n_embd or config.n_layer != base.config.n_layer:
-        raise FileFormatError(f"{folder} is an adapter for another model than {base.source}.")
+        if name == matrix + A and matrix + B not in entries:
+            raise FileFormatError(
+                f"{folder / FILE}: {short_repr(name)} has no {B[1:]}. Get the adapter again."
+            )
+
+
+def _check_config(config: Config, base: Checkpoint, folder: Path) -> None:
+    """An adapter computes like its model: only its vocabulary and what training alone reads may differ."""
+    for field in dataclasses.fields(Config):
+        if not field.compare or field.name in _FREE:
+            continue
+        own, wanted = (_comparable(one, field.name) for one in (config, base.config))
+        if own != wanted:
+            raise FileFormatError(
+                f"{folder / 'config.json'}: {field.name} is {short_repr(own)}, and that of {base.source} is "
+                f"{short_repr(wanted)}. Use the model that the adapter was made for."
+            )
+
+
+def _comparable(config: Config, name: str) -> Any:
+    if name == "n_inner":
+        return config.d_mlp
+    value = getattr(config, name)
+    return float(np.float32(value)) if isinstance(value, float) else value  # as GGUF stores it
 
 
 def _rank(entries: Mapping[str, LazyTensor], matrix: str) -> int:

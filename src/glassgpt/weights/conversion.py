@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.errors import SettingError
-from glassgpt.files import atomic_write, check_target, recover_interrupted_write, resolve_symlink
+from glassgpt.files import atomic_write, check_target, expand_user, recover_interrupted_write, resolve_symlink
 from glassgpt.progress import Progress, no_progress
 from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, storage_dtype
 from glassgpt.weights.registry import check_only_model_files, format_for, load_checkpoint, writer
@@ -67,7 +67,7 @@ def convert(
         raise SettingError("the target's name is empty. Give a folder or a file.")
     if "\0" in str(dst):
         raise SettingError(f"the target {str(dst)!r} contains a null byte. Give a folder or a file.")
-    target = resolve_symlink(Path(dst).expanduser())
+    target = resolve_symlink(expand_user(dst))
     format = format_for(target, dtype) if format is None else format
     module = writer(format)
     _check_target(src, target, force)
@@ -105,7 +105,7 @@ def _write_tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Pa
 
 
 def _check_target(src: str | Path, target: Path, force: bool) -> None:
-    source = Path(src).expanduser()
+    source = expand_user(src)
     given = str(src) != "" and source.exists()
     check_target(target, [source] if given else [])
     recover_interrupted_write(target)

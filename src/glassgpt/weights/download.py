@@ -77,15 +77,29 @@ def is_network_error(error: BaseException) -> bool:
 
 def get_metadata(url: str, timeout: float = TIMEOUT) -> bytes:
     """The body of a small response, with its size and time bounded; raises for an error status."""
-    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    headers = request_headers()
     with get_session().stream(
         "GET", url, headers=headers, timeout=timeout, follow_redirects=True
     ) as response:
         body = _bounded_body(response)
         _raise_for_status(response, body)
     return body
+
+
+def request_headers() -> dict[str, str]:
+    """The user's token, if there is one, and nothing about this machine. huggingface_hub's own headers name
+    torch's version and whatever environment variables the endpoint asks about (/api/agent-harnesses)."""
+    from huggingface_hub import constants, get_token
+
+    from glassgpt import __version__
+
+    headers = {"User-Agent": f"glassgpt/{__version__}", "Accept-Encoding": "identity"}
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
 
 
 def _bounded_body(response: Any) -> bytes:
@@ -134,9 +148,9 @@ def _receive(file: RemoteFile, part: Path, advance: Advance) -> None:
 
 
 def _receive_rest(file: RemoteFile, part: Path, arrived: int, report: Callable[[int], None]) -> None:
-    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    headers = request_headers()
     if arrived > 0:
         headers["Range"] = f"bytes={arrived}-"
     stream = get_session().stream("GET", file.url, headers=headers, timeout=TIMEOUT, follow_redirects=True)

@@ -74,13 +74,9 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
 
 
 def _read_ours(path: Path, text: str) -> Tokenizer:
-    from glassgpt.tokenizer.char_level import OUR_KEY as KIND
-    from glassgpt.tokenizer.char_level import read_char_level
+    from glassgpt.tokenizer.tokenizer_json import parse
 
-    data = parse_json(text, f"{OUR_KEY} in {path}")
-    if KIND not in data:
-        raise FileFormatError(f"{path}: {OUR_KEY} is not a tokenizer's JSON. Download the file again.")
-    return read_char_level(path, data)
+    return parse(path, parse_json(text, f"{OUR_KEY} in {path}"))
 
 
 def vocabulary_settings(tokenizer: Tokenizer | None, config: Config) -> dict[str, Setting]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError
-from glassgpt.files import check_not_device
+from glassgpt.files import check_not_device, expand_user
 from glassgpt.progress import Progress, no_progress
 from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.tokenizers import find_tokenizer
@@ -115,7 +115,7 @@ def resolve_model(
             "the model's name is empty. Give a name (default, tiny, gpt2, owner/name), a folder or a file; "
             "the current folder is . (a dot)."
         )
-    path = Path(name_or_path).expanduser()
+    path = expand_user(name_or_path)
     if path.exists():
         return path, str(path)
     if isinstance(name_or_path, Path) or _looks_like_a_path(name):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from glassgpt.evaluate.metrics import MetricResult
     from glassgpt.evaluate.run import PreparedSuite, TaskResult
+    from glassgpt.evaluate.score_cache import ScoreCache
     from glassgpt.evaluate.scorer import Scorer
     from glassgpt.evaluate.task import Task
     from glassgpt.gpt import GPT
@@ -184,6 +185,7 @@ class ModelEvaluation:
             self.suite: PreparedSuite = prepare_tasks(tasks, builder, settings.folder, settings.check)
             cache = ScoreCache(cache_folder(settings.cache) / f"{self.gpt.backend.fingerprint()}.scores")
             self.scorer: Scorer = Scorer(self.gpt.backend, cache, stop_tokens(tokenizer))
+        check_cache(cache, settings.cache)
         self.note_vocabulary()
 
     def note_vocabulary(self) -> None:
@@ -246,7 +248,15 @@ def cache_folder(given: str | None) -> Path:
     if given is not None:
         return Path(given).expanduser()
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "glassgpt" / "eval"
+    return (Path(root) if root else Path(os.path.expanduser("~")) / ".cache") / "glassgpt" / "eval"
+
+
+def check_cache(cache: ScoreCache, given: str | None) -> None:
+    """A cache that cannot be written is an error only if it was named."""
+    if cache.problem is not None and given is not None:
+        raise UserError(f"--cache {given}: {cache.problem}. Name another folder.")
+    if cache.problem is not None:
+        terminal.note(f"note: {cache.problem}: an interrupted run starts over. --cache DIR names another")
 
 
 def exit_code(task_results: Sequence[TaskResult]) -> int:

@@ -35,6 +35,7 @@ Synthesizer = Annotated[
     Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
 ]
 Soundfont = Annotated[str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
+Force = Annotated[bool, flag("replace an existing file", default="")]
 Json = Annotated[bool, flag("print what was made as JSON, one object per take", default="")]
 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
@@ -68,12 +69,13 @@ def sample(
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
+    force: Force = False,
     json: Json = False,
 ) -> int:
     """Compose from nothing and write a MIDI file."""
     from glassgpt.music import generate
 
-    check_midi_name(out)
+    check_midi_name(out, None, takes, force)
     gpt = load_music(model, device, None, takes)
     make = partial(
         generate.sample, gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
@@ -93,13 +95,14 @@ def continue_(
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
+    force: Force = False,
     json: Json = False,
 ) -> int:
     """Continue a MIDI file. Its notes stay as they were played; those that are held at the cut go on until
     the model ends them."""
     from glassgpt.music import generate
 
-    check_midi_name(out, midi, takes)
+    check_midi_name(out, midi, takes, force)
     primer = read_performance(midi)
     if cut is not None and cut - primer.seconds >= 1:
         end = f"the last note of {midi} ends at {primer.seconds:.2f} s"
@@ -126,12 +129,13 @@ def accompany(
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     training: Training = None,
+    force: Force = False,
     json: Json = False,
 ) -> int:
     """Accompany the melody in a MIDI file; melody and accompaniment are written together."""
     from glassgpt.music import generate
 
-    check_midi_name(out, midi, takes)
+    check_midi_name(out, midi, takes, force)
     melody = read_performance(midi, track)
     gpt = load_music(model, device, None)
     make = partial(
@@ -146,10 +150,12 @@ def render(
     out: Annotated[str, flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
     synthesizer: Synthesizer = "auto",
     soundfont: Soundfont = None,
+    force: Force = False,
 ) -> int:
     """Write the sound of a MIDI file. FluidSynth plays it if it is installed, else a small built-in piano."""
     from glassgpt.music.render import render
 
+    check_output(Path(out), midi, force)
     performance = read_performance(midi)
     with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
         player = render(performance, out, synthesizer, soundfont)
@@ -193,18 +199,21 @@ def roll(
     head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
+    force: Force = False,
 ) -> int:
     """Draw the piano roll of a MIDI file: time to the right, pitch upwards, loud notes dark. With
     --attention, arcs lead from one event to those that a model's heads look at."""
     from glassgpt.music.arcs import attention_arcs
     from glassgpt.music.codec import PerformanceTokenizer
     from glassgpt.music.generate import MAX_SECONDS, tokenizer_of
-    from glassgpt.music.roll import draw_roll, write_roll
+    from glassgpt.music.roll import draw_roll, find_converter, write_roll
 
     given = {"--event": event is not None, "--layer": layer is not None, "--head": bool(head)}
     if not attention and any(given.values()):
         option = next(name for name, is_given in given.items() if is_given)
         raise SettingError(f"music roll: {option} chooses what --attention draws. Add --attention.")
+    check_output(Path(out), midi, force)
+    find_converter(Path(out))  # before the work, like the check above
     performance = read_performance(midi)
     if seconds is not None:
         check_number("seconds", seconds, 0.01, MAX_SECONDS, f"{midi} has {performance.seconds:.2f}")
@@ -311,19 +320,26 @@ def read_performance(midi: str, track: str | None = None) -> Performance:
     return performance
 
 
-def check_midi_name(out: str, midi: str | None = None, takes: int = 1) -> None:
-    """`out` can be a MIDI file, and none of the takes replaces the file that is read."""
+def check_midi_name(out: str, midi: str | None, takes: int, force: bool) -> None:
+    """`out` can be a MIDI file, and no take replaces the file that is read, nor any other without --force."""
     from glassgpt.music.generate import MAX_TAKES
 
     if Path(out).suffix.lower() not in (".mid", ".midi"):
-        raise SettingError(
-            f"--out {out} is to be a .mid file. For sound: glassgpt music render FILE -o a.wav"
-        )
-    if midi is None:
-        return
+        raise SettingError(f"--out {out} must end in .mid. For sound: glassgpt music render FILE -o a.wav")
     check_whole("takes", takes, 1, MAX_TAKES)
-    if any(is_same(path, midi) for path in [Path(out), *number_takes(out, takes)]):
+    if midi is not None and is_same(Path(out), midi):
         raise SettingError(f"--out {out} would replace the input {midi}. Name another file.")
+    for path in number_takes(out, takes):
+        check_output(path, midi, force)
+
+
+def check_output(path: Path, midi: str | None, force: bool) -> None:
+    """A file that may be written, before the work of a minute is done for it."""
+    from glassgpt.files import check_new_file
+
+    if midi is not None and is_same(path, midi):
+        raise SettingError(f"--out {path} would replace the input {midi}. Name another file.")
+    check_new_file(path, force)
 
 
 def is_same(path: Path, other: str) -> bool:

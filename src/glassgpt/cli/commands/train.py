@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from glassgpt.train.trainer import Trainer
 
 
+NOT_REQUIRED = ("--steps",)  # though it has no default: --resume takes that of the run
+
+
 def defaults(words: Sequence[str]) -> dict[str, Any]:
     """When a run is resumed or a recipe named, their settings replace the defaults of the signature."""
     given = parse_known(DefaultsFrom, words)
@@ -35,7 +38,7 @@ def defaults(words: Sequence[str]) -> dict[str, Any]:
     run = None if given.out is None else Path(resolve_path("--out", given.out))
     resumed = False
     if run is not None and (given.resume or (run / "checkpoints").exists()):
-        from glassgpt.train.trainer import check_resume
+        from glassgpt.train.preflight import check_resume
 
         resumed = check_resume(run, given.resume)
     if run is not None and resumed:
@@ -59,7 +62,14 @@ class DefaultsFrom:
 
 def command(
     *,
-    data: Annotated[str, flag("folder written by prepare, or .bin files of nanoGPT or llm.c", "DIR")],
+    data: Annotated[
+        str | None,
+        flag(
+            "folder written by prepare, or .bin files of nanoGPT or llm.c; not needed with --resume",
+            "DIR",
+            default="",
+        ),
+    ] = None,
     out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     shape: Annotated[
@@ -93,12 +103,12 @@ def command(
         bool, flag("relative: omit GPT-2's position embeddings", default="")
     ] = False,
     memory_length: Annotated[
-        int | None, flag("with memory: tokens before each sequence to remember", "N", default="the context")
+        int | None, flag("memory: tokens before each sequence to remember", "N", default="the context")
     ] = None,
     local_block: Annotated[
-        int | None, flag("with local and compressed: tokens in a block", "N", default="256")
+        int | None, flag("local, compressed: tokens in a block", "N", default="256")
     ] = None,
-    prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="")] = None,
+    prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="a new document")] = None,
     device: Device = None,
     parallel: Annotated[
         str, flag("parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)", "NAME")
@@ -114,6 +124,9 @@ def command(
     dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
+    from glassgpt.train.preflight import check_train_inputs
+
+    check_train_inputs(data, Path(out), resume)
     import torch.distributed
 
     from glassgpt.train.distributed.process_group import exit_process
@@ -156,7 +169,7 @@ class TerminalReporter(Reporter):
 
     def show_estimate(self, estimate: Estimate | None, trainer: Trainer) -> None:
         if estimate is not None:
-            show_estimate(estimate, trainer.settings, trainer.tokens, trainer.device.type)
+            show_estimate(estimate, trainer.settings, trainer.tokens, trainer.device.type, trainer.steps_left)
         else:
             self.info(
                 f"{trainer.world_size} processes on {trainer.device.type} ({trainer.config.parallel}), "

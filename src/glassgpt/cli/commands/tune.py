@@ -6,7 +6,7 @@ import json as jsonlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
@@ -60,14 +60,18 @@ def command(
     if not files:
         raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
 
-    from glassgpt.train.finetune import plan_tune, run_tune
+    from glassgpt.train.preflight import check_tune_inputs
 
     started = time.monotonic()
+    asked: dict[str, Any] = {
+        "model": model, "out": out, "task": task, "lora": lora, "adapter": adapter, "minutes": minutes,
+        "seed": seed, "resume": resume, "force": force,
+    }  # fmt: skip
+    check_tune_inputs(files, **asked)
+    from glassgpt.train.finetune import plan_tune, run_tune
+
     displayed = Display()
-    run, target = plan_tune(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-        device=device, resume=resume, force=force, callback=displayed,
-    )  # fmt: skip
+    run, target = plan_tune(files, **asked, device=device, callback=displayed)
     if dry_run:
         return 0
     result = run_tune(run, target, prompt=prompt, callback=displayed, started=started)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.files import expand_user
 from glassgpt.text_files import Chunk, SourceFile, detect_kind, row_group_sizes
 from glassgpt.train.data.shards import INDEX
 from glassgpt.train.data.token_file import open_token_file
@@ -37,7 +38,7 @@ def find_sources(inputs: Iterable[str | Path], exclude: Sequence[Path] = ()) -> 
 
 
 def _expand(given: str, excluded: Sequence[Path]) -> list[Path]:
-    path = Path(given).expanduser()
+    path = expand_user(given)
     if path.is_dir():
         excluded = [*excluded, *(index.parent.resolve() for index in path.rglob(INDEX))]
         inside = sorted(

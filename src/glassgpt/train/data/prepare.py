@@ -25,6 +25,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.files import (
     atomic_write,
     check_target,
+    expand_user,
     lock_folder,
     read_json,
     recover_interrupted_write,
@@ -70,7 +71,7 @@ def prepare(
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Tokenize the texts, write them as shards into the folder `out` and return its index."""
-    out = resolve_symlink(Path(out).expanduser())
+    out = resolve_symlink(expand_user(out))
     check_number("--val-fraction", val_fraction, 0, 1, "0.01 is usual", below=True)
     check_whole("--seed", seed, 0, SEEDS)
     if workers is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.files import file_size, path_inside, read_json
+from glassgpt.files import expand_user, file_size, path_inside, read_json
 from glassgpt.progress import Progress, no_progress
 from glassgpt.train.data.token_file import SCAN_BLOCK, TokenFile, is_llmc, open_token_file
 
@@ -70,7 +70,7 @@ class Shards:
         not say which tokenizer made them; there, ids beyond the vocabulary are refused when they are read
         (see also `check_ids`).
         """
-        path = Path(path).expanduser()
+        path = expand_user(path)
         if (path / INDEX).is_file():
             return _open_prepared(path, split, tokenizer)
         if path.is_dir():
@@ -220,7 +220,7 @@ class Split:
 def open_splits(path: str | Path, val_fraction: float = 0.05) -> tuple[Shards | Split, Shards | Split]:
     """The train and val splits. Without a val split (one long document, a single file), val is the end."""
     train = Shards.open(path, "train")
-    if Path(path).expanduser().is_dir():
+    if expand_user(path).is_dir():
         with suppress(SettingError):  # there is no val split
             return train, Shards.open(path, "val")
     cut = int(len(train) * (1 - val_fraction))
