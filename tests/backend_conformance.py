@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from glassgpt.backend import Backend, ScoreRequest
+from glassgpt.errors import UserError
 
 Make = Callable[[int], Backend]
 LENGTHS = (1, 7, 16, 11)
@@ -31,7 +32,7 @@ class BackendConformance:
     def test_prefill_gives_the_logits_of_the_plain_pass(self, make: Make) -> None:
         backend = make(4)
         texts = self.texts(backend)
-        every = backend.logits(texts)
+        every = plain_logits(backend, texts)
         last = backend.extend(range(4), texts)
         assert host(last).dtype == np.float32
         assert host(last).shape == (4, backend.config.vocab_size)
@@ -42,12 +43,12 @@ class BackendConformance:
     def test_any_split_of_a_text_equals_one_prefill(self, make: Make, split: tuple[int, ...]) -> None:
         backend = make(1)
         text = self.texts(backend)[2]
-        every, start, parts = backend.logits([text])[0], 0, []
+        every, start, parts = plain_logits(backend, [text])[0], 0, []
         for size in (*split, len(text) - sum(split)):
             parts.append(host(backend.extend([0], [text[start : start + size]], [start], "all")))
             start += size
         self.close(np.concatenate(parts), every)
-        self.close(backend.decode([0], [7], [len(text)])[0], backend.logits([[*text, 7]])[0, -1])
+        self.close(backend.decode([0], [7], [len(text)])[0], plain_logits(backend, [[*text, 7]])[0, -1])
 
     def test_the_same_split_gives_the_same_bits(self, make: Make) -> None:
         found = []
@@ -68,7 +69,7 @@ class BackendConformance:
         )
         alone = make(4)
         for row, text in enumerate(texts):
-            self.close(last[row], backend.logits([text])[0, -1])
+            self.close(last[row], plain_logits(backend, [text])[0, -1])
             if starts[row]:
                 alone.extend([row], [text[: starts[row]]], logits="none")
             np.testing.assert_array_equal(
@@ -90,7 +91,7 @@ class BackendConformance:
         text = self.texts(backend)[2]
         backend.extend([0], [text], logits="none")
         again = backend.extend([0], [[1, 2]], [4])
-        self.close(again[0], backend.logits([[*text[:4], 1, 2]])[0, -1])
+        self.close(again[0], plain_logits(backend, [[*text[:4], 1, 2]])[0, -1])
 
     def test_rows_that_are_not_named_keep_what_they_hold(self, make: Make) -> None:
         backend = make(3)
@@ -99,7 +100,7 @@ class BackendConformance:
         backend.extend([2], [other[:4]], logits="none")
         backend.extend([2], [other[4:]], [4], logits="none")
         backend.decode([2], [5], [len(other)])
-        self.close(backend.decode([0], [9], [len(one)])[0], backend.logits([[*one, 9]])[0, -1])
+        self.close(backend.decode([0], [9], [len(one)])[0], plain_logits(backend, [[*one, 9]])[0, -1])
 
     def test_after_a_copy(self, make: Make) -> None:
         backend = make(4)
@@ -107,9 +108,28 @@ class BackendConformance:
         backend.extend([1], [text], logits="none")
         backend.copy(1, [0, 3], 6)
         last = backend.extend([0, 3], [[4, 5, 6], [8]], [6, 6])
-        self.close(last[0], backend.logits([[*text[:6], 4, 5, 6]])[0, -1])
-        self.close(last[1], backend.logits([[*text[:6], 8]])[0, -1])
-        self.close(backend.decode([1], [3], [len(text)])[0], backend.logits([[*text, 3]])[0, -1])
+        self.close(last[0], plain_logits(backend, [[*text[:6], 4, 5, 6]])[0, -1])
+        self.close(last[1], plain_logits(backend, [[*text[:6], 8]])[0, -1])
+        self.close(backend.decode([1], [3], [len(text)])[0], plain_logits(backend, [[*text, 3]])[0, -1])
+
+    def test_calls_with_unequal_lengths_are_refused(self, make: Make) -> None:
+        backend = make(8)
+        for rows, tokens, starts in (
+            ([0], [[1], [2], [3]], [0, 0, 0]),
+            ([0, 1], [[1]], None),
+            ([0, 1], [[1], [2]], [0]),
+            ([0], [[1]], [0, 0]),
+        ):
+            with pytest.raises(UserError, match=rf"{len(rows)} rows, {len(tokens)} texts"):
+                backend.extend(rows, tokens, starts)
+        for rows, ids, positions in (([0], [1, 2], [0]), ([0, 1], [1], [0, 0]), ([0, 1], [1, 2], [0])):
+            with pytest.raises(UserError, match=rf"{len(rows)} rows, {len(ids)} texts"):
+                backend.decode(rows, np.array(ids), positions)
+
+    @pytest.mark.parametrize("token", [-1, 101, 2**31, 2**32 + 5, 2**63 + 5, 1.5])
+    def test_ids_that_are_none_are_refused(self, make: Make, token: float) -> None:
+        with pytest.raises(UserError, match=rf"^{token} is no token id"):
+            make(2).extend([0, 1], [[1], [1, token]])
 
     def test_decoding_follows_extending(self, make: Make) -> None:
         backend = make(4)
@@ -118,7 +138,7 @@ class BackendConformance:
         new = np.array([3, 1, 4, 1])
         logits = backend.decode(range(4), backend.array(new), [len(text) for text in texts])
         for row, text in enumerate(texts):
-            self.close(logits[row], backend.logits([[*text, int(new[row])]])[0, -1])
+            self.close(logits[row], plain_logits(backend, [[*text, int(new[row])]])[0, -1])
 
     def test_scores_are_log_probabilities(self, make: Make) -> None:
         backend = make(1)
@@ -154,8 +174,19 @@ class BackendConformance:
         larger = backend.with_rows(3)
         assert (larger.rows, larger.context) == (3, backend.context)
         text = self.texts(backend)[1]
-        self.close(larger.extend([2], [text])[0], backend.logits([text])[0, -1])
+        self.close(larger.extend([2], [text])[0], plain_logits(backend, [text])[0, -1])
         assert larger.fingerprint() == backend.fingerprint()
+
+
+def plain_logits(backend: Backend, texts: list[list[int]]) -> np.ndarray:
+    """All logits (B, longest, V) of texts that are read at once: those of `logits`, or where that is finer than
+    what a backend generates with, of a cache."""
+    if not getattr(backend, "is_rounded", False):
+        return backend.logits(texts)
+    found = np.zeros((len(texts), max(map(len, texts)), backend.config.vocab_size), np.float32)
+    for one, text in zip(found, texts, strict=True):
+        one[: len(text)] = host(backend.with_rows(1).extend([0], [text], logits="all"))
+    return found
 
 
 def host(values: object) -> np.ndarray:

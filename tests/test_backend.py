@@ -63,11 +63,14 @@ class TestTorchOfAnotherModel(BackendConformance):
 
 @pytest.mark.skipif(not is_available(), reason="the native engine was not built")
 class TestNative(BackendConformance):
-    @pytest.fixture(params=["float32", "int8", "int4"])
+    @pytest.fixture(params=["float32", "int8", "int4", "int8 exact", "int4 exact"])
     def make(self, request: pytest.FixtureRequest) -> Make:
         model = small_model()
         tensors = {name: values.numpy() for name, values in model.state_dict().items()}
-        weights = Weights(Checkpoint(model.config, tensors), dtype=request.param)
+        dtype, *exact = request.param.split()
+        weights = Weights(Checkpoint(model.config, tensors), dtype=dtype)
+        if exact:
+            return lambda rows: NativeBackend(weights, rows=rows).exact_backend()
         return lambda rows: NativeBackend(weights, rows=rows)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -67,6 +68,9 @@ class Backend(Protocol):
     - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
       as bits, 32 tokens in each int32, the lowest first.
     - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
+      `exact_backend()`, the same with a cache of its own that does not, which log-probabilities are reported
+      from; `score` and `logits` never round more.
     """
 
     config: Config
@@ -144,6 +148,26 @@ class Backend(Protocol):
         ...
 
 
+def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:
+    """Whether a call has tokens and a start for each row."""
+    if len(rows) != len(tokens) or (starts is not None and len(rows) != len(starts)):
+        given = f"{len(rows)} rows, {len(tokens)} texts"
+        raise SettingError(
+            f"{given if starts is None else f'{given} and {len(starts)} starts'} were given. "
+            "Give one of each for every row."
+        )
+
+
+def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
+    """Whether the tokens that a call reads are in the vocabulary: arrays would take -1 for the last."""
+    for ids in tokens:
+        if len(ids) == 0:
+            raise SettingError("a row without tokens was given. Give each at least one token id.")
+        for token in ids:
+            if not (isinstance(token, int | np.integer) and 0 <= token < vocab_size):
+                raise SettingError(f"{token} is no token id. Give whole numbers from 0 to {vocab_size - 1}.")
+
+
 class HostArrays:
     """The part of a backend that is nothing to do where logits are numpy arrays in the host's memory."""
 
@@ -194,6 +218,17 @@ def default_backend(config: Config, device: str | None = None, dtype: str | None
     return "torch" if is_torch_installed() else "numpy"
 
 
+def note_fallback(name: str, config: Config, device: str | None = None, dtype: str | None = None) -> None:
+    """Say once which backend computes where the native engine would, if it were there, and what to type."""
+    if name == "native" or (name == "torch" and device is None and may_have_gpu()):
+        return
+    native = import_module("glassgpt.native.backend")
+    if native.why_not(config, device, dtype) is None and (why := native.why_unavailable()) is not None:
+        warnings.warn(
+            f"{why}. Until then {name} computes: slower, and a seed may give another text.", stacklevel=2
+        )
+
+
 def can_run_natively(config: Config, device: str | None = None, dtype: str | None = None) -> bool:
     """Whether the native engine was built here, and has all that the model and the settings ask for."""
     native = import_module("glassgpt.native.backend")
@@ -226,7 +261,9 @@ def load_backend(
     cache_dtype: str | None = None,
 ) -> Backend:
     """The backend of that name with a checkpoint's weights; `cache_dtype` is that of the KV cache."""
-    name = default_backend(checkpoint.config, device, dtype) if name is None else name
+    if name is None:
+        name = default_backend(checkpoint.config, device, dtype)
+        note_fallback(name, checkpoint.config, device, dtype)
     check_backend(name)
     if cache_dtype is not None and name != "native":
         raise SettingError(

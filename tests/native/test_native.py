@@ -332,7 +332,7 @@ def test_settings_it_does_not_have_are_refused_in_one_line() -> None:
     for options in ({"dtype": "float64"}, {"device": "cuda"}):
         with pytest.raises(SettingError, match="the native backend cannot run this"):
             NativeBackend.load(checkpoint, **options)
-    with pytest.raises(UserError, match="no kernels called abacus"):
+    with pytest.raises(UserError, match="no kernels 'abacus', only portable"):
         Weights(checkpoint, kernels="abacus")
 
 

@@ -32,9 +32,10 @@ import numpy as np
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
 from glassgpt.generate.constraints import Constraint, GrammarCompiler
+from glassgpt.generate.exact_scores import ExactScores
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import TokenRule, WordBiases
-from glassgpt.generate.pipeline import SamplingPipeline
+from glassgpt.generate.pipeline import Drawn, SamplingPipeline
 from glassgpt.generate.prefill import Prefill, PromptReader
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
@@ -108,7 +109,8 @@ class Engine:
         self._running: list[Sample] = []
         self._rows = PrefixCache(backend.rows, chunk, prefix_cache)
         step_tokens = CHUNKS_PER_STEP * chunk if step_tokens is None else step_tokens
-        self._reader = PromptReader(backend, self._rows, self.vocab_size, chunk, step_tokens)
+        self._exact = ExactScores(backend) if getattr(backend, "is_rounded", False) else None
+        self._reader = PromptReader(backend, self._rows, self.vocab_size, chunk, step_tokens, self._exact)
         self._pipeline = SamplingPipeline(backend, self.vocab_size)
         self._events: list[Event] = []
 
@@ -393,8 +395,22 @@ class Engine:
 
     def _collect(self, up_to: int) -> None:
         """Process the tokens of all steps until `up_to`, waiting for the device if need be."""
-        for sample, values in self._pipeline.read(up_to):
-            self._append_token(sample, values)
+        for drawn in self._pipeline.read(up_to):
+            for sample, values in drawn if self._exact is None else self._scored_exactly(drawn, self._exact):
+                self._append_token(sample, values)
+
+    def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
+        """The same reports, with log-probabilities that are not rounded for speed."""
+        wanted = [
+            (sample, int(values[0]))
+            for sample, values in drawn
+            if sample.request.settings.logprobs is not None and values[0] != NOTHING
+        ]
+        if not wanted:
+            return drawn
+        samples, tokens = zip(*wanted, strict=True)
+        scores = dict(zip(samples, exact.score(samples, tokens, self.vocab_size), strict=True))
+        return [(s, [values[0], *scores[s]] if s in scores else values) for s, values in drawn]
 
     def _append_token(self, sample: Sample, values: list[float]) -> None:
         request = sample.request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -14,15 +15,22 @@ class FairLock:
     """First come, first served.
 
     A plain lock goes to whoever is fastest, which is the thread that has just released it: on a busy machine
-    another one waited a minute for its first token.
+    another one waited a minute for its first token. In a forked process the lock is free: whoever held it, or
+    waited for it, is not there.
     """
 
     def __init__(self) -> None:
+        self._free()
+
+    def _free(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._queue: deque[threading.Event] = deque()  # set when a thread has had the lock, or has given up
 
     @contextmanager
     def hold(self) -> Iterator[None]:
+        if self._process != os.getpid():
+            self._free()
         before, me = list(self._queue), threading.Event()
         try:
             self._queue.append(me)

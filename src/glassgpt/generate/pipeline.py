@@ -1,7 +1,7 @@
 """Drawing tokens without waiting for them: a step's tokens stay on the device until the host reads them.
 
     pipeline.draw(step, samples, logits)      # queued; the next step may start from `latest_tokens(samples)`
-    for sample, values in pipeline.read(step): ...    # what a step up to this one has drawn for each sample
+    for drawn in pipeline.read(step): ...     # of each step up to this one, a report for every sample
 
 On a CPU the tokens are there at once, and reading them waits for nothing.
 """
@@ -20,6 +20,7 @@ from glassgpt.generate.logits_processors import collect_edits
 from glassgpt.generate.request import Sample
 from glassgpt.generate.sampling import LogitEdits, SamplingParams, stack_params, token_drawer
 
+Drawn = tuple[Sample, list[float]]  # and the sampler's report of its token
 RANDOM_AHEAD = 64  # steps for which random numbers are moved to the device together
 
 
@@ -125,14 +126,13 @@ class SamplingPipeline:
             )
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
-    def read(self, up_to: int) -> Iterator[tuple[Sample, list[float]]]:
-        """The sampler's report of every sample in the steps until `up_to`, waiting for the device if need be.
+    def read(self, up_to: int) -> Iterator[list[Drawn]]:
+        """The sampler's reports of each step until `up_to`, waiting for the device if need be.
 
         Samples that have ended while their step was in flight are left out.
         """
         while self._in_flight and self._in_flight[0].step <= up_to:
             in_flight = self._in_flight.popleft()
             report = in_flight.report().tolist()  # (B, 1 + [1 + 2n])
-            for sample, values in zip(in_flight.samples, report, strict=True):
-                if not sample.finished:
-                    yield sample, values
+            both = zip(in_flight.samples, report, strict=True)
+            yield [(sample, values) for sample, values in both if not sample.finished]

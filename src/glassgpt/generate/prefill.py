@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassgpt.backend import Array, Backend
+from glassgpt.generate.exact_scores import ExactScores
 from glassgpt.generate.generation import PromptLogprobs
 from glassgpt.generate.prefix_cache import PrefixCache
 from glassgpt.generate.request import Request, Sample, unpack_scores
@@ -49,9 +50,16 @@ class PromptReader:
     """
 
     def __init__(
-        self, backend: Backend, rows: PrefixCache, vocab_size: int, chunk: int, step_tokens: int
+        self,
+        backend: Backend,
+        rows: PrefixCache,
+        vocab_size: int,
+        chunk: int,
+        step_tokens: int,
+        exact: ExactScores | None = None,
     ) -> None:
         self.backend = backend
+        self.exact = exact  # what scores are taken from, where the backend rounds for speed
         self.vocab_size = vocab_size
         self.chunk = chunk
         self.step_tokens = step_tokens
@@ -156,8 +164,16 @@ class PromptReader:
         assert wanted is not None
         # The computation may not be that of other prefills (on a GPU): not for others to copy.
         self._rows.keep(prefill.row, [])
-        logits = self.backend.extend([prefill.row], [chunk], [prefill.done], "all")  # (T, V)
-        targets = prefill.ids[prefill.done + 1 : prefill.done + 1 + len(chunk)]
+        end = prefill.done + len(chunk)
+        if self.exact is None:
+            logits = self.backend.extend([prefill.row], [chunk], [prefill.done], "all")  # (T, V)
+            last = logits[len(chunk) - 1]
+        else:
+            logits = self.exact.read(prefill.row, prefill.ids[:end], prefill.done)
+            last = self.backend.extend([prefill.row], [chunk], [prefill.done])[
+                0
+            ]  # what tokens are drawn from
+        targets = prefill.ids[prefill.done + 1 : end + 1]
         if targets:
             known = logits[: len(targets), : self.vocab_size]
             tokens = self.backend.array(np.minimum(targets, self.vocab_size - 1))
@@ -166,4 +182,4 @@ class PromptReader:
                 logprob, alternatives = unpack_scores(values, wanted)
                 scores.logprobs.append(logprob if target < self.vocab_size else None)  # else: padding
                 scores.alternatives.append(alternatives)
-        return logits[len(chunk) - 1]
+        return last

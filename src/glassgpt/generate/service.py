@@ -94,6 +94,10 @@ class Service:
         self._thread.start()
 
     @property
+    def _is_own(self) -> bool:
+        return os.getpid() == self._process
+
+    @property
     def rows(self) -> int:
         return self.engine.backend.rows
 
@@ -126,12 +130,12 @@ class Service:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue all of these jobs, or raise `QueueFullError`. What the engine refuses, an update tells."""
+        if not self._is_own:  # before any lock: a thread that is not here may hold it
+            raise UserError("the service runs in the process that forked this one. Start one here.")
         self.compile(jobs)
         with self._changed:
             if self._closed:
                 raise UserError("the service is closed.")
-            if os.getpid() != self._process:
-                raise UserError("the service runs in the process that forked this one. Start one here.")
             self._check_wait(jobs[0].client)
             now = time.monotonic()
             for job in jobs:
@@ -180,6 +184,8 @@ class Service:
 
     def close(self, timeout: float | None = 30) -> None:
         """End the thread. Jobs that are not finished fail."""
+        if not self._is_own:
+            return
         with self._changed:
             self._closed = True
             self._changed.notify()

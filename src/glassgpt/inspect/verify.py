@@ -240,7 +240,7 @@ def integer_pass(checkpoint: Checkpoint, texts: Texts, dtype: str) -> list[Value
     backend = load_backend(checkpoint, "native", device="cpu", dtype=dtype)
     seen: list[Values] = []
     for text in texts:
-        logits = to_float64(backend.logits([text])[0])
+        logits = to_float64(backend.extend([0], [text], None, "all"))  # as it generates
         more = {"logprobs": next_logprobs(logits, text)} if len(text) > 1 else {}
         seen.append({"logits": logits, **more})
     return seen

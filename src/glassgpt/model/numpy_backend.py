@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import Array, HostArrays, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
+from glassgpt.backend import (
+    Array,
+    HostArrays,
+    ScoredBatch,
+    ScoreRequest,
+    TokenScores,
+    WantedLogits,
+    check_ids,
+    check_lengths,
+)
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
 
@@ -54,6 +63,8 @@ class NumpyBackend(HostArrays):
         starts: Sequence[int] | None = None,
         logits: WantedLogits = "last",
     ) -> Array:
+        check_lengths(rows, tokens, starts)
+        check_ids(tokens, self.config.vocab_size)
         found = []
         for i, (row, ids) in enumerate(zip(rows, tokens, strict=True)):
             start = 0 if starts is None else starts[i]

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from glassgpt.backend import Array, ScoredBatch, ScoreRequest, WantedLogits, check_can_continue
+from glassgpt.backend import (
+    Array,
+    ScoredBatch,
+    ScoreRequest,
+    WantedLogits,
+    check_can_continue,
+    check_ids,
+    check_lengths,
+)
 from glassgpt.errors import SettingError
 from glassgpt.model.cache import Cache
 from glassgpt.model.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
@@ -74,6 +82,8 @@ class TorchBackend:
         logits: WantedLogits = "last",
     ) -> Array:
         check_can_continue(self.config)
+        check_lengths(rows, tokens, starts)
+        check_ids(tokens, self.config.vocab_size)
         starts = [0] * len(rows) if starts is None else starts
         if self.graphs is not None and logits != "all":
             last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
@@ -89,6 +99,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        check_lengths(rows, ids, positions)
         width = self.cache.kv.shape[2]
         if self.graphs is None:  # a captured step always runs the whole cache
             width = min(in_fours(max(rows) + 1), width)

@@ -5,17 +5,28 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import warnings
 import weakref
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassgpt.backend import Array, HostArrays, ScoredBatch, ScoreRequest, TokenScores, WantedLogits
+from glassgpt.backend import (
+    Array,
+    HostArrays,
+    ScoredBatch,
+    ScoreRequest,
+    TokenScores,
+    WantedLogits,
+    check_ids,
+    check_lengths,
+)
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.native.library import Library, doubles_at, floats_at, ints, ints_at, load_library
-from glassgpt.native.threads import thread_count
+from glassgpt.native.library import kernels as available_kernels
+from glassgpt.native.threads import VARIABLE, thread_count
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -44,17 +55,26 @@ _MATRICES = {
 }
 _VECTORS = {"ln_1.weight": 3, "ln_1.bias": 4, "ln_2.weight": 5, "ln_2.bias": 6}
 
+# In how many bytes the activations that meet int8 or int4 weights are rounded. One is fastest, and what tokens
+# are drawn from. Three are as fine as float32, and what log-probabilities are reported from.
+FAST_PARTS, EXACT_PARTS = 1, 3
+
 SCORE_ROWS = 16  # texts that are scored together
 SCORE_TOKENS = 2048  # and their tokens, at most
 
 
 def is_available() -> bool:
     """Whether the engine was built and can be loaded."""
+    return why_unavailable() is None
+
+
+def why_unavailable() -> str | None:
+    """Why the engine cannot be loaded, and what to type; None if it can."""
     try:
         load_library()
-    except UserError:
-        return False
-    return True
+    except UserError as problem:
+        return str(problem)
+    return None
 
 
 def why_not(config: Config, device: str | None = None, dtype: str | None = None) -> str | None:
@@ -78,7 +98,12 @@ class NativeBackend(HostArrays):
     verify_cost = (0.8, 0.1, 3, 7, 0.08, 0.2)
 
     def __init__(
-        self, weights: Weights, rows: int = 1, context: int | None = None, cache_dtype: str | None = None
+        self,
+        weights: Weights,
+        rows: int = 1,
+        context: int | None = None,
+        cache_dtype: str | None = None,
+        parts: int = FAST_PARTS,
     ) -> None:
         if cache_dtype is not None and cache_dtype not in CACHE_DTYPES:
             raise SettingError(
@@ -86,11 +111,14 @@ class NativeBackend(HostArrays):
             )
         self.weights = weights
         self.cache_dtype = weights.cache_dtype if cache_dtype is None else cache_dtype
+        self.exact_cache_dtype = "float32" if cache_dtype is None else cache_dtype  # as the user said
+        self._asked_cache_dtype = cache_dtype
+        self.parts = parts
         self.config = weights.config
         self.dtype = weights.dtype
         self.rows = rows
         self.context = self.config.n_positions if context is None else min(context, self.config.n_positions)
-        self._cache = _Cache(weights, rows, self.context, self.cache_dtype)
+        self._cache = _Cache(weights, rows, self.context, self.cache_dtype, parts)
         self._scratch: _Cache | None = None  # for scores and logits, which leave the cache alone
 
     @classmethod
@@ -110,7 +138,20 @@ class NativeBackend(HostArrays):
         return cls(Weights(checkpoint, device=device, dtype=dtype), cache_dtype=cache_dtype)
 
     def with_rows(self, rows: int) -> NativeBackend:
-        return NativeBackend(self.weights, rows, self.context, self.cache_dtype)
+        return NativeBackend(self.weights, rows, self.context, self._asked_cache_dtype, self.parts)
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether activations or the cache are coarser than float32, which is faster."""
+        in_bytes = self.dtype in ("int8", "int4") and self.parts < EXACT_PARTS
+        return in_bytes or self.cache_dtype != self.exact_cache_dtype
+
+    def exact_backend(self) -> NativeBackend:
+        """The same with activations and cache as fine as float32; a cache_dtype that was asked for stays.
+
+        A step of one text takes up to 1.4 times as long, a long prompt twice.
+        """
+        return NativeBackend(self.weights, self.rows, self.context, self.exact_cache_dtype, EXACT_PARTS)
 
     def extend(
         self,
@@ -119,6 +160,7 @@ class NativeBackend(HostArrays):
         starts: Sequence[int] | None = None,
         logits: WantedLogits = "last",
     ) -> Array:
+        check_ids(tokens, self.config.vocab_size)
         starts = [0] * len(rows) if starts is None else starts
         return self._cache.forward(rows, starts, tokens, logits)
 
@@ -206,7 +248,8 @@ class NativeBackend(HostArrays):
 
     def _scratch_cache(self, rows: int) -> _Cache:
         if self._scratch is None or self._scratch.rows < rows:
-            self._scratch = _Cache(self.weights, rows, self.config.n_positions, self.cache_dtype)
+            positions = self.config.n_positions
+            self._scratch = _Cache(self.weights, rows, positions, self.exact_cache_dtype, EXACT_PARTS)
         return self._scratch
 
 
@@ -240,15 +283,19 @@ class Weights:
             ]
         )  # fmt: skip
         self.handle = self.library.new(
-            ints_at(sizes),
-            config.layer_norm_epsilon,
-            os.environ.get("GLASSGPT_KERNELS", kernels).encode(),
-            self.threads,
+            ints_at(sizes), config.layer_norm_epsilon, choose_kernels(kernels).encode(), self.threads
         )
         if not self.handle:
-            raise UserError(f"the native engine: {self.library.error().decode()}")
+            raise self.library.failure()
         self._mapped: list[np.ndarray] = []  # matrices in a mapped file, for as long as the engine lives
         weakref.finalize(self, _delete, self.library, self.handle, self._mapped)
+        wanted, self.threads = self.threads, self.library.threads(self.handle)
+        if self.threads < wanted:
+            warnings.warn(
+                f"the system refused {wanted} threads: the native engine computes with {self.threads}. "
+                f"Give it fewer with {VARIABLE}, or the process more memory.",
+                stacklevel=2,
+            )
         self._checkpoint = checkpoint
         for name in config.shapes():
             self._set(name, checkpoint)
@@ -257,7 +304,7 @@ class Weights:
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of what is computed with these weights. Reads the file once more: it is seldom asked for."""
-        hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native".encode())
+        hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native, scored in float32".encode())
         for name in self.config.shapes():
             for values in self._stored(name):
                 hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
@@ -365,6 +412,24 @@ class Weights:
         )  # fmt: skip
 
 
+def choose_kernels(name: str = "") -> str:
+    """Those of $GLASSGPT_KERNELS, or of a name, or the best that this CPU can run."""
+    name = os.environ.get("GLASSGPT_KERNELS", "") or name
+    available = available_kernels()
+    if name and name not in available:
+        raise SettingError(
+            f"this CPU, or this build, has no kernels {name!r}, only {', '.join(available)}. "
+            "Unset GLASSGPT_KERNELS to use the best."
+        )
+    if available == ["portable"]:
+        warnings.warn(
+            "the native engine computes without vector instructions, many times slower: this CPU has none "
+            "that it knows, or the compiler did not. With a newer one: python -m glassgpt.native.build",
+            stacklevel=2,
+        )
+    return name or available[-1]
+
+
 def _delete(library: Library, handle: Any, mapped: list[np.ndarray]) -> None:
     """End the engine before the memory that it borrows."""
     library.delete(handle)
@@ -380,17 +445,18 @@ def stored_dtype(checkpoint: Checkpoint) -> str:
 class _Cache:
     """The keys and values of some rows, and the calls that read and write them."""
 
-    def __init__(self, weights: Weights, rows: int, context: int, dtype: str) -> None:
+    def __init__(self, weights: Weights, rows: int, context: int, dtype: str, parts: int) -> None:
         self.weights, self.rows = weights, rows
         self.padded = -(-weights.config.vocab_size // _PANEL) * _PANEL
         library = weights.library
-        self.handle = library.new_cache(weights.handle, rows, context, DTYPES.index(dtype))
+        self.handle = library.new_cache(weights.handle, rows, context, DTYPES.index(dtype), parts)
         if not self.handle:
-            raise UserError(f"the native engine: {library.error().decode()}")
+            raise library.failure()
         weakref.finalize(self, library.delete_cache, self.handle)
 
     def forward(self, rows: Any, starts: Any, tokens: Sequence[Any], wanted: WantedLogits) -> Array:
         """Float32 logits, of whose rows only the first V numbers are handed out."""
+        check_lengths(rows, tokens, starts)
         counts, ids = _flat(tokens)
         count = {"none": 0, "last": len(counts), "all": len(ids)}[wanted]
         out = np.empty((count, self.padded), np.float32)
@@ -406,6 +472,7 @@ class _Cache:
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         library, others = self.weights.library, ints(list(rows))
+        source, length = ints([source, length]).tolist()
         library.check_result(
             library.copy(self.weights.handle, self.handle, source, len(others), ints_at(others), length)
         )

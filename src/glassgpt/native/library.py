@@ -23,6 +23,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kernels": (c_char_p, []),
     "new": (c_void_p, [_INTS, c_float, c_char_p, c_int]),
     "delete": (None, [c_void_p]),
+    "threads": (c_int, [c_void_p]),
     "set_matrix": (
         c_int,
         [c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int64, c_int64, _FLOATS, _FLOATS],
@@ -39,7 +40,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "set_vector": (c_int, [c_void_p, c_int, c_int, _FLOATS]),
     "check": (c_int, [c_void_p]),
     "bytes": (c_int64, [c_void_p]),
-    "new_cache": (c_void_p, [c_void_p, c_int, c_int, c_int]),
+    "new_cache": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int]),
     "delete_cache": (None, [c_void_p]),
     "copy": (c_int, [c_void_p, c_void_p, c_int, c_int, _INTS, c_int]),
     "forward": (
@@ -96,13 +97,22 @@ class Library:
 
     def check_result(self, result: int) -> None:
         if result:
-            raise UserError(f"the native engine: {self.error().decode()}")
+            raise self.failure()
+
+    def failure(self) -> UserError:
+        """What the last call that failed said."""
+        return UserError(f"the native engine: {self.error().decode('utf-8', 'replace')}")
 
 
 @functools.cache
 def load_library() -> Library:
     """The library, or `NotBuilt`. `GLASSGPT_NATIVE` names another file than the installed one."""
-    path = Path(os.environ.get("GLASSGPT_NATIVE") or build.LIBRARY)
+    named = os.environ.get("GLASSGPT_NATIVE")
+    path = Path(named or build.LIBRARY)
+    if named and not path.is_file():
+        raise NotBuilt(
+            f"GLASSGPT_NATIVE is {named!r}, which is not a file. Unset it to use the engine installed here"
+        )
     if not path.is_file():
         raise NotBuilt(
             "the native engine was not built when this package was installed. "
@@ -125,7 +135,15 @@ def kernels() -> list[str]:
 
 
 def ints(values: Any) -> np.ndarray:
-    return np.ascontiguousarray(values, np.int32)
+    """Whole numbers as the engine takes them, in 32 bits. None is cut off to fit."""
+    given = np.asarray(values)
+    if given.size and given.dtype.kind not in "biu":
+        raise UserError(f"the native engine takes whole numbers of 32 bits, not {given.reshape(-1)[0]!r}.")
+    narrow = np.ascontiguousarray(given, np.int32)
+    if given.dtype.itemsize >= narrow.itemsize and (narrow != given).any():
+        wrong = given.reshape(-1)[(narrow != given).reshape(-1)][0]
+        raise UserError(f"the native engine takes whole numbers of 32 bits, not {wrong}.")
+    return narrow
 
 
 def ints_at(values: np.ndarray) -> Any:

@@ -43,12 +43,33 @@ struct Handle {
 #if !defined(_WIN32)
     pid_t owner = getpid();
 #endif
-    void check() const {
-        if (model.mapped.is_lost()) throw Error("the file of the weights was truncated while it was in use; load the model again");
+    bool is_own() const {
 #if !defined(_WIN32)
-        if (getpid() != owner) throw Error("this engine belongs to the process that forked this one; load the model again");
+        return getpid() == owner;
+#else
+        return true;
 #endif
     }
+    void check() const {
+        if (model.mapped.is_lost()) throw Error("the file of the weights was truncated while it was in use; load the model again");
+    }
+};
+
+// The engine for one call at a time. In a forked process a thread that does not exist there may hold its lock, so that is
+// checked first.
+class Call {
+public:
+    explicit Call(void* handle) : handle_(*static_cast<Handle*>(handle)), lock_(handle_.engine.mutex, std::defer_lock) {
+        if (!handle_.is_own()) throw Error("this engine belongs to the process that forked this one; load the model again");
+        lock_.lock();
+        handle_.check();
+    }
+    Handle* operator->() const { return &handle_; }
+    Handle& operator*() const { return handle_; }
+
+private:
+    Handle& handle_;
+    std::unique_lock<std::mutex> lock_;
 };
 
 OwnedMatrix& matrix_of(Model& model, int layer, int which) {
@@ -63,13 +84,6 @@ OwnedMatrix& matrix_of(Model& model, int layer, int which) {
         case 5: return l.mlp_proj;
         default: throw Error("no such matrix");
     }
-}
-
-OwnedMatrix& matrix_to_set(Model& model, int layer, int which) {
-    OwnedMatrix& matrix = matrix_of(model, layer, which);
-    if (matrix.data) throw Error("this matrix was set already");
-    if (which == 1) model.tied = false;
-    return matrix;
 }
 
 // Outputs and inputs.
@@ -101,17 +115,19 @@ std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, co
     return spans;
 }
 
-// Lets `fill` set one matrix of the model, then sets its bias.
+// Lets `fill` make one matrix of the model, which is set if that, and its bias, succeeded.
 template <class Fill>
 int set_matrix(void* handle, int layer, int which, const float* bias, const Fill& fill) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
-        OwnedMatrix& matrix = matrix_to_set(h.model, layer, which);
-        const auto [n_out, n_in] = sizes_of(h.model.shape, which);
-        fill(h, matrix, n_out, n_in);
+        const Call h(handle);
+        OwnedMatrix& place = matrix_of(h->model, layer, which);
+        if (place.data) throw Error("this matrix was set already");
+        const auto [n_out, n_in] = sizes_of(h->model.shape, which);
+        OwnedMatrix matrix;
+        fill(*h, matrix, n_out, n_in);
         set_bias(matrix, bias);
+        place = std::move(matrix);
+        if (which == 1) h->model.tied = false;
     });
 }
 
@@ -151,7 +167,13 @@ API void* glassgpt_new(const int32_t* sizes, float epsilon, const char* kernels,
     return handle;
 }
 
-API void glassgpt_delete(void* handle) { delete static_cast<Handle*>(handle); }
+// In a forked process it is left alone: its threads, which are not there, cannot be waited for.
+API void glassgpt_delete(void* handle) {
+    if (static_cast<Handle*>(handle)->is_own()) delete static_cast<Handle*>(handle);
+}
+
+// How many threads compute: fewer than were asked for where the system refused more.
+API int glassgpt_threads(void* handle) { return static_cast<Handle*>(handle)->engine.n_threads(); }
 
 // which: 0 wte, 1 lm_head, 2 c_attn, 3 c_proj, 4 c_fc, 5 mlp.c_proj; strides in elements.
 API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const void* data, int source_dtype,
@@ -191,16 +213,15 @@ API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t o
 // which: 0 wpe, 1 ln_f.weight, 2 ln_f.bias, 3 ln_1.weight, 4 ln_1.bias, 5 ln_2.weight, 6 ln_2.bias
 API int glassgpt_set_vector(void* handle, int layer, int which, const float* values) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        const int64_t C = h.model.shape.n_embd;
+        const Call h(handle);
+        const int64_t C = h->model.shape.n_embd;
         if (which == 0) {
-            h.model.wpe = copied(values, C * h.model.shape.n_positions, C * h.model.shape.n_positions);
+            h->model.wpe = copied(values, C * h->model.shape.n_positions, C * h->model.shape.n_positions);
             return;
         }
-        if (which > 2 && (layer < 0 || layer >= h.model.shape.n_layer)) throw Error("no such layer");
-        Layer* l = which > 2 ? &h.model.layers[size_t(layer)] : nullptr;
-        Memory* places[] = {nullptr, &h.model.ln_f_weight, &h.model.ln_f_bias, l ? &l->ln_1_weight : nullptr,
+        if (which > 2 && (layer < 0 || layer >= h->model.shape.n_layer)) throw Error("no such layer");
+        Layer* l = which > 2 ? &h->model.layers[size_t(layer)] : nullptr;
+        Memory* places[] = {nullptr, &h->model.ln_f_weight, &h->model.ln_f_bias, l ? &l->ln_1_weight : nullptr,
                             l ? &l->ln_1_bias : nullptr, l ? &l->ln_2_weight : nullptr, l ? &l->ln_2_bias : nullptr};
         if (which < 0 || which > 6) throw Error("no such vector");
         *places[which] = copied(values, C, round_up(C, PANEL));
@@ -210,9 +231,10 @@ API int glassgpt_set_vector(void* handle, int layer, int which, const float* val
 // Whether everything has been set, so that a pass touches only memory that is there.
 API int glassgpt_check(void* handle) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        bool whole = h.model.wte.data && h.model.wpe.size() && h.model.ln_f_weight.size() && h.model.ln_f_bias.size();
-        for (Layer& l : h.model.layers) {
+        const Call h(handle);
+        bool whole = h->model.wte.data && h->model.wpe.size() && h->model.ln_f_weight.size() && h->model.ln_f_bias.size();
+        whole &= h->model.tied || h->model.head.data;
+        for (Layer& l : h->model.layers) {
             for (const Memory* one : {&l.ln_1_weight, &l.ln_1_bias, &l.ln_2_weight, &l.ln_2_bias}) whole &= one->size() > 0;
             for (const OwnedMatrix* one : {&l.c_attn, &l.c_proj, &l.c_fc, &l.mlp_proj}) whole &= one->data && one->bias;
         }
@@ -222,10 +244,10 @@ API int glassgpt_check(void* handle) {
 
 API int64_t glassgpt_bytes(void* handle) { return int64_t(static_cast<Handle*>(handle)->model.n_bytes()); }
 
-// dtype: FLOAT32, FLOAT16 or INT8
-API void* glassgpt_new_cache(void* handle, int rows, int context, int dtype) {
+// dtype: FLOAT32, FLOAT16 or INT8; parts: in how many bytes a number is rounded that meets int8 or int4 weights, 1 to 3
+API void* glassgpt_new_cache(void* handle, int rows, int context, int dtype, int parts) {
     Cache* cache = nullptr;
-    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, dtype); });
+    guarded([&] { cache = new Cache(static_cast<Handle*>(handle)->model, rows, context, dtype, parts); });
     return cache;
 }
 
@@ -233,7 +255,7 @@ API void glassgpt_delete_cache(void* cache) { delete static_cast<Cache*>(cache);
 
 API int glassgpt_copy(void* handle, void* cache, int source, int n, const int32_t* rows, int length) {
     return guarded([&] {
-        std::lock_guard<std::mutex> lock(static_cast<Handle*>(handle)->engine.mutex);
+        const Call h(handle);
         for (int i = 0; i < n; i++) static_cast<Cache*>(cache)->copy(source, rows[i], length);
     });
 }
@@ -242,12 +264,11 @@ API int glassgpt_copy(void* handle, void* cache, int source, int n, const int32_
 API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
                          const int32_t* tokens, int wanted, float* out, int64_t ld) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
+        const Call h(handle);
         if (wanted < NONE || wanted > ALL) throw Error("wanted is not 0, 1 or 2");
-        h.engine.forward(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens), Wanted(wanted), out, ld);
-        h.check();
+        h->engine.forward(h->model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens), Wanted(wanted), out,
+                          ld);
+        h->check();
     });
 }
 
@@ -255,23 +276,19 @@ API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, co
                        const int32_t* tokens, const int32_t* targets, const int32_t* excluded, int n_excluded,
                        double* logprobs, int32_t* likeliest, int32_t* likeliest_allowed) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
-        h.engine.score(h.model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
-                       {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
-        h.check();
+        const Call h(handle);
+        h->engine.score(h->model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
+                        {targets, excluded, n_excluded, logprobs, likeliest, likeliest_allowed});
+        h->check();
     });
 }
 
 // limits: bytes a second read from memory, products and sums of bytes a second.
 API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
-        limits[0] = h.engine.read_bandwidth(size_t(std::max<int64_t>(n_bytes, 0)));
-        limits[1] = h.engine.int8_peak();
+        const Call h(handle);
+        limits[0] = h->engine.read_bandwidth(size_t(std::max<int64_t>(n_bytes, 0)));
+        limits[1] = h->engine.int8_peak();
     });
 }
 
@@ -282,14 +299,12 @@ API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, 
                       const float* edit_shift, const uint32_t* allowed, int64_t ld_allowed, int alternatives, int64_t* tokens,
                       double* report) {
     return guarded([&] {
-        Handle& h = *static_cast<Handle*>(handle);
-        std::lock_guard<std::mutex> lock(h.engine.mutex);
-        h.check();
+        const Call h(handle);
         std::vector<Draws::Row> rows;
         for (int i = 0; i < n; i++)
             rows.push_back({temperature[i], typical_p ? typical_p[i] : INFINITY, top_p ? top_p[i] : INFINITY,
                             min_p ? min_p[i] : 0.0, uniform[i], int(top_k[i])});
-        h.engine.draw({n, vocab_size, logits, ld, rows.data(), n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
+        h->engine.draw({n, vocab_size, logits, ld, rows.data(), n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
                        alternatives, tokens, report});
     });
 }

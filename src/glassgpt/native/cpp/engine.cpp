@@ -99,12 +99,13 @@ Model::Model(const Shape& s) : shape(s) {
     layers.resize(size_t(s.n_layer));
 }
 
-Cache::Cache(const Model& model, int rows_, int context_, int dtype_)
-    : rows(rows_), context(context_), dtype(dtype_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
+Cache::Cache(const Model& model, int rows_, int context_, int dtype_, int parts_)
+    : rows(rows_), context(context_), dtype(dtype_), parts(parts_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
       d_head(model.d_head), d_padded(model.d_padded) {
     if (rows < 1 || rows > 1 << 16 || context < 1 || context > model.shape.n_positions)
         throw Error("a cache needs 1 to 65,536 rows, and no more positions than the model");
     if (dtype != FLOAT32 && dtype != FLOAT16 && dtype != INT8) throw Error("a cache is float32, float16 or int8");
+    if (parts < 1 || parts > MAX_PARTS) throw Error("numbers are rounded in 1 to 3 parts");
     element = dtype == FLOAT32 ? 4 : dtype == FLOAT16 ? 2 : 1;
     key_bytes = size_t(PAGE) * size_t(d_head * element);
     value_bytes = size_t(PAGE) * size_t(d_padded * element);
@@ -171,16 +172,19 @@ void Engine::reserve(const Model& model, const Cache& cache) {
     const int64_t ld_wide = round_up(std::max(3 * model.shape.n_embd, model.shape.d_mlp), PANEL);
     const int64_t ld_q = round_up(std::max(model.shape.n_embd, model.shape.d_mlp), PANEL);
     const int64_t ld_scores = round_up(cache.context, 64) + 64;
-    if (ld > space_.ld || ld_wide > space_.ld_wide || ld_q > space_.ld_q) {
+    if (ld > space_.ld || ld_wide > space_.ld_wide || ld_q > space_.ld_q || cache.parts > space_.parts) {
         space_.ld = std::max(ld, space_.ld);
         space_.ld_wide = std::max(ld_wide, space_.ld_wide);
         space_.ld_q = std::max(ld_q, space_.ld_q);
         space_.ld_groups = space_.ld_q / GROUP;
+        space_.parts = std::max(cache.parts, space_.parts);
+        const int64_t rounded = int64_t(space_.parts) * STEP_TOKENS;
         for (Memory* one : {&space_.x, &space_.normed, &space_.attended}) *one = Memory(size_t(STEP_TOKENS * space_.ld) * 4);
         space_.wide = Memory(size_t(STEP_TOKENS * space_.ld_wide) * 4);
-        space_.q_values = Memory(size_t(STEP_TOKENS * space_.ld_q));
-        space_.q_scale = Memory(size_t(STEP_TOKENS * space_.ld_groups) * 4);
-        space_.q_zero = Memory(size_t(STEP_TOKENS * space_.ld_groups) * 4);
+        space_.q_values = Memory(size_t(rounded * space_.ld_q));
+        space_.q_scale = Memory(size_t(rounded * space_.ld_groups) * 4);
+        space_.q_zero = Memory(size_t(rounded * space_.ld_groups) * 4);
+        space_.rest = Memory(size_t(pool_->size() * space_.ld_q) * 4);
     }
     if (ld_scores > space_.ld_scores) {
         space_.ld_scores = ld_scores;
@@ -188,47 +192,68 @@ void Engine::reserve(const Model& model, const Cache& cache) {
     }
 }
 
-Inputs Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n) {
-    Inputs in;
-    in.x = x;
-    in.ldx = ldx;
+// The integers of one token in every part: each rounds what those before it have left.
+void Engine::quantize_token(const Matrix& w, const InputParts& in, int64_t token, int thread) {
+    float* rest = space_.rest.as<float>() + int64_t(thread) * space_.ld_q;
+    const float* x = in.part[0].x + token * in.part[0].ldx;
+    for (int p = 0; p < in.n; p++) {
+        const Inputs& part = in.part[p];
+        const int64_t at = w.dtype == INT8 ? token : token * part.ld_groups;
+        uint8_t* q = const_cast<uint8_t*>(part.q) + token * part.ldq;
+        float* scale = const_cast<float*>(part.scale) + at;
+        int32_t* zero = const_cast<int32_t*>(part.zero) + at;
+        if (w.dtype == INT8) kernels->quantize_row(x, w.n_in, w.in_padded, q, scale, zero);
+        else kernels->quantize_groups(x, w.n_in, w.in_padded, q, scale, zero);
+        if (p == in.n - 1) return;
+        if (w.dtype == INT8)
+            for (int k = 0; k < w.n_in; k++) rest[k] = x[k] - float(int(q[k]) - *zero) * *scale;
+        else
+            for (int k = 0; k < w.n_in; k++) rest[k] = x[k] - float(int8_t(q[k])) * scale[k / GROUP];
+        x = rest;
+    }
+}
+
+InputParts Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n, int parts) {
+    InputParts in;
+    in.part[0].x = x;
+    in.part[0].ldx = ldx;
     if (w.dtype != INT8 && w.dtype != INT4) return in;
-    uint8_t* q = space_.q_values.as();
-    float* scale = space_.q_scale.as<float>();
-    int32_t* zero = space_.q_zero.as<int32_t>();
-    in.q = q;
-    in.ldq = space_.ld_q;
-    in.scale = scale;
-    in.zero = zero;
-    in.ld_groups = space_.ld_groups;
-    pool_->each(n, [&](int64_t i, int) {
-        if (w.dtype == INT8) {
-            kernels->quantize_row(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i, zero + i);
-        } else {
-            kernels->quantize_groups(x + i * ldx, w.n_in, w.in_padded, q + i * in.ldq, scale + i * in.ld_groups,
-                                     zero + i * in.ld_groups);
-        }
-    });
+    in.n = parts;
+    for (int p = 0; p < parts; p++) {
+        const int64_t first = int64_t(p) * STEP_TOKENS;
+        in.part[p] = {x, ldx, space_.q_values.as() + first * space_.ld_q, space_.ld_q,
+                      space_.q_scale.as<float>() + first * space_.ld_groups,
+                      space_.q_zero.as<int32_t>() + first * space_.ld_groups, space_.ld_groups};
+    }
+    pool_->each(n, [&](int64_t i, int thread) { quantize_token(w, in, i, thread); });
     return in;
 }
 
-Inputs Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
-                         int n) {
+InputParts Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
+                             int n, int parts) {
     float* normed = space_.normed.as<float>();
     pool_->each(n, [&](int64_t i, int) {
         kernels->layer_norm(x + i * ldx, weight.as<float>(), bias.as<float>(), eps, w.n_in, normed + i * space_.ld);
     });
-    return quantize(w, normed, space_.ld, n);
+    return quantize(w, normed, space_.ld, n, parts);
 }
 
-void Engine::multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation) {
-    const Matmul product{&w, in, out, ldo, epilogue, activation};
+void Engine::multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue, int activation) {
+    const bool sums = in.n > 1;  // of which the last is activated, here
+    const Matmul product{&w, in.part[0], out, ldo, sums && epilogue == ACTIVATE ? STORE : epilogue, activation};
+    Matrix without_bias = w;
+    without_bias.bias = nullptr;
     // The tokens are divided only where there are too few panels for all threads.
     const int wanted = (4 * pool_->size() + w.n_panels() - 1) / w.n_panels();
-    const int parts = std::max(1, std::min(wanted, n / 48));
-    pool_->each(int64_t(w.n_panels()) * parts, [&](int64_t i, int) {
-        const int panel = int(i / parts), part = int(i % parts);
-        kernels->matmul(product, panel, int(int64_t(n) * part / parts), int(int64_t(n) * (part + 1) / parts));
+    const int pieces = std::max(1, std::min(wanted, n / 48));
+    pool_->each(int64_t(w.n_panels()) * pieces, [&](int64_t i, int) {
+        const int panel = int(i / pieces), piece = int(i % pieces);
+        const int first = int(int64_t(n) * piece / pieces), last = int(int64_t(n) * (piece + 1) / pieces);
+        kernels->matmul(product, panel, first, last);
+        for (int p = 1; p < in.n; p++)  // while the panel is in the cache
+            kernels->matmul({&without_bias, in.part[p], out, ldo, ADD, activation}, panel, first, last);
+        if (sums && epilogue == ACTIVATE)
+            for (int token = first; token < last; token++) kernels->activate(out + token * ldo + panel * PANEL, PANEL, activation);
     });
 }
 
@@ -269,7 +294,8 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
     for (int l = 0; l < s.n_layer; l++) {
         const Layer& layer = model.layers[size_t(l)];
         const bool last = l == s.n_layer - 1;
-        Inputs in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n);
+        InputParts in =
+            normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n, cache.parts);
         multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
         pool_->each(n, [&](int64_t i, int) {
             const float* k = wide + i * space_.ld_wide + C;
@@ -288,11 +314,11 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
         } else {
             attend(model, cache, l, step.all_tiles);
         }
-        in = quantize(layer.c_proj, attended, space_.ld, n);
+        in = quantize(layer.c_proj, attended, space_.ld, n, cache.parts);
         multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
-        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n);
+        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n, cache.parts);
         multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation);
-        in = quantize(layer.mlp_proj, wide, space_.ld_wide, n);
+        in = quantize(layer.mlp_proj, wide, space_.ld_wide, n, cache.parts);
         multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0);
     }
 }
@@ -313,8 +339,8 @@ void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>&
         const int n = int(step.keep.size());
         hidden(model, cache, step);
         if (n > 0) {
-            Inputs in = normalize(matrix, space_.x.as<float>(), space_.ld, model.ln_f_weight, model.ln_f_bias,
-                                  model.shape.layer_norm_epsilon, n);
+            const InputParts in = normalize(matrix, space_.x.as<float>(), space_.ld, model.ln_f_weight, model.ln_f_bias,
+                                            model.shape.layer_norm_epsilon, n, cache.parts);
             head(matrix, in, n, kept);
         }
         kept += n;
@@ -334,17 +360,20 @@ void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>&
 
 void Engine::forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld) {
     if (wanted != NONE && ld < round_up(model.shape.vocab_size, PANEL)) throw Error("rows of the logits are too short");
-    in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
+    in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const InputParts& in, int n, int64_t first) {
         multiply(w, in, n, out + first * ld, ld, STORE, 0);
     });
 }
 
-static Inputs from_token(Inputs in, int dtype, int first) {
-    in.x += first * in.ldx;
-    if (dtype == INT8 || dtype == INT4) {
-        in.q += first * in.ldq;
-        in.scale += dtype == INT8 ? first : first * in.ld_groups;
-        in.zero += dtype == INT8 ? first : first * in.ld_groups;
+static InputParts from_token(InputParts in, int dtype, int first) {
+    for (int p = 0; p < in.n; p++) {
+        Inputs& part = in.part[p];
+        part.x += first * part.ldx;
+        if (dtype == INT8 || dtype == INT4) {
+            part.q += first * part.ldq;
+            part.scale += dtype == INT8 ? first : first * part.ld_groups;
+            part.zero += dtype == INT8 ? first : first * part.ld_groups;
+        }
     }
     return in;
 }
@@ -363,7 +392,7 @@ void Engine::score(const Model& model, Cache& cache, const std::vector<Span>& sp
     }
     for (int i = 0; i < s.n_excluded; i++)
         if (s.excluded[i] < 0 || s.excluded[i] >= V) throw Error("an excluded token is not in the vocabulary");
-    in_steps(model, cache, spans, NONE, s.targets, [&](const Matrix& w, const Inputs& in, int n, int64_t first) {
+    in_steps(model, cache, spans, NONE, s.targets, [&](const Matrix& w, const InputParts& in, int n, int64_t first) {
         for (int start = 0; start < n; start += HEAD_TOKENS) {
             const int some = std::min(HEAD_TOKENS, n - start);
             multiply(w, from_token(in, w.dtype, start), some, logits, ld, STORE, 0);

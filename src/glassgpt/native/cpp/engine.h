@@ -105,11 +105,12 @@ struct Model {
 };
 
 struct Cache {
-    Cache(const Model& model, int rows, int context, int dtype);
+    Cache(const Model& model, int rows, int context, int dtype, int parts);
     HeadCache head(int layer, int row, int head) const;
     void copy(int source, int target, int length);
     int rows, context;
     int dtype, element;  // element: bytes of one number
+    int parts;           // of the numbers that meet int8 or int4 weights, in all that is computed with this cache
     int n_layer, n_head, d_head, d_padded;
     size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head, on one page
     size_t page_bytes, row_bytes;                            // a page has all layers and heads of 64 positions
@@ -127,10 +128,12 @@ enum Wanted : int { NONE = 0, LAST = 1, ALL = 2 };
 // What the forward pass needs besides weights and cache, kept from call to call.
 struct Workspace {
     Memory x, normed, attended, wide;           // float32 [token][ld or ld_wide]
-    Memory q_values, q_scale, q_zero;           // the inputs of a product as integers
+    Memory q_values, q_scale, q_zero;           // the inputs of a product as integers: [part][token]...
+    Memory rest;                                // float32 [thread][ld_q]: what was rounded off
     Memory scores;                              // [thread][MAX_QUERIES][ld_scores]
     Memory logits;                              // [HEAD_TOKENS][vocab_size, padded], for `score`
     int64_t ld = 0, ld_wide = 0, ld_q = 0, ld_groups = 0, ld_scores = 0;
+    int parts = 0;
 };
 
 // One pass over some tokens: which they are, and of which the final vector is wanted.
@@ -183,6 +186,7 @@ public:
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
     void draw(const Draws& draws);
+    int n_threads() const { return pool_->size(); }
     double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
     double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
@@ -200,9 +204,11 @@ private:
                   const int32_t* targets, const Head& head);
     void hidden(const Model& model, Cache& cache, const Step& step);
     void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles);
-    void multiply(const Matrix& w, const Inputs& in, int n, float* out, int64_t ldo, int epilogue, int activation);
-    Inputs quantize(const Matrix& w, const float* x, int64_t ldx, int n);
-    Inputs normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps, int n);
+    void multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue, int activation);
+    InputParts quantize(const Matrix& w, const float* x, int64_t ldx, int n, int parts);
+    void quantize_token(const Matrix& w, const InputParts& in, int64_t token, int thread);
+    InputParts normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
+                         int n, int parts);
     void reserve(const Model& model, const Cache& cache);
     std::unique_ptr<Pool> pool_;
     Workspace space_;

@@ -20,6 +20,14 @@ struct Inputs {
     int64_t ld_groups = 0;
 };
 
+// Numbers in one byte, or as a sum of up to three: what the first rounds off is rounded in the second, and so on. Three give
+// float32's own precision.
+constexpr int MAX_PARTS = 3;
+struct InputParts {
+    Inputs part[MAX_PARTS];
+    int n = 1;
+};
+
 struct Matmul {
     const Matrix* w;
     Inputs in;

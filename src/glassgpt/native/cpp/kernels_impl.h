@@ -135,6 +135,9 @@ inline void store_up_to(uint8_t* q, I value, int i, int n) {
     }
 }
 
+// 1 / step, or 0 where the quotient, or a product with it, would not be finite: then all integers are that of zero.
+inline float inverse_of(float step) { return step > 1e-30f && step < 1e30f ? 1.0f / step : 0.0f; }
+
 void quantize_row(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* zero_point) {
     F lowest = zero(), highest = zero(), finite = zero();
     for (int i = 0; i < n; i += 16) {
@@ -145,7 +148,7 @@ void quantize_row(const float* x, int n, int n_padded, uint8_t* q, float* scale,
     }
     const float high = horizontal_max(highest), low = -horizontal_max(sub(zero(), lowest));
     const float step = (high - low) / 254.0f;
-    const float inverse = step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
+    const float inverse = inverse_of(step);
     const int32_t middle = inverse > 0 ? 1 + int32_t(-low * inverse + 0.5f) : 1;
     *scale = step + horizontal_sum(finite);
     *zero_point = middle;
@@ -162,7 +165,7 @@ void quantize_groups(const float* x, int n, int n_padded, uint8_t* q, float* sca
         F two = start + 16 < n ? load_up_to(x, start + 16, n) : zero();
         F size = max(max(one, sub(zero(), one)), max(two, sub(zero(), two)));
         const float largest = horizontal_max(size);
-        const float step = largest / 127.0f, inverse = step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
+        const float step = largest / 127.0f, inverse = inverse_of(step);
         auto steps = [&](F x) { return to_int(max(min(mul(x, set(inverse)), set(127.0f)), set(-127.0f))); };
         I a = steps(one), b = steps(two);
         store_bytes(q + start, a);
@@ -327,7 +330,7 @@ inline float byte_scale(const float* x, int n, float* scale) {
     }
     const float step = horizontal_max(size) / 127.0f;
     *scale = step + horizontal_sum(finite);
-    return step > 0 && step < 1e30f ? 1.0f / step : 0.0f;
+    return inverse_of(step);
 }
 
 // 16 of a vector's n numbers as the cache holds them.

@@ -1,5 +1,7 @@
 #include "threads.h"
 
+#include <exception>
+
 #if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h>
 #define PAUSE() _mm_pause()
@@ -15,17 +17,29 @@ constexpr int SPINS = 2000;  // about 30 microseconds; then other threads of thi
 constexpr uint64_t CLOSED = 0xffffffff;  // as many pieces taken as no phase has
 constexpr int YIELDS = 100;  // after a step; then sleep
 
-Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), stretches_(size_t(n_threads_)) {
-    for (int i = 1; i < n_threads_; i++) threads_.emplace_back(&Pool::help, this, i);
+Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), stretches_(size_t(n_threads_)), most_(n_threads_) {
+    threads_.reserve(size_t(n_threads_));
+    try {
+        for (int i = 1; i < n_threads_; i++) threads_.emplace_back(&Pool::help, this, i);
+    } catch (const std::exception&) {  // the system has no more; half of what it gave leaves room for the model
+        keep_threads(int(threads_.size() + 1) / 2);
+    }
 }
 
-Pool::~Pool() {
-    stop_ = true;
+Pool::~Pool() { keep_threads(1); }
+
+// Ends all but n threads, of which the caller is one.
+void Pool::keep_threads(int n) {
+    n_threads_ = n < 1 ? 1 : n;
     {
         std::lock_guard<std::mutex> lock(mutex_);
+        most_ = n_threads_;
         awake_.notify_all();
     }
-    for (auto& thread : threads_) thread.join();
+    while (int(threads_.size()) >= n_threads_) {
+        threads_.back().join();
+        threads_.pop_back();
+    }
 }
 
 Pool::Active::Active(Pool& pool) : pool_(pool) {
@@ -79,7 +93,7 @@ void Pool::take_part(uint32_t phase, int thread) {
 
 void Pool::help(int thread) {
     uint32_t seen = 0;
-    for (int idle = 0; !stop_; idle++) {
+    for (int idle = 0; thread < most_; idle++) {
         const uint32_t phase = phase_.load(std::memory_order_acquire);
         if (phase != seen) {
             seen = phase;
@@ -92,7 +106,7 @@ void Pool::help(int thread) {
         } else {
             std::unique_lock<std::mutex> lock(mutex_);
             sleeping_++;
-            awake_.wait(lock, [&] { return active_ || stop_; });
+            awake_.wait(lock, [&] { return active_ || thread >= most_; });
             sleeping_--;
             idle = 0;
         }

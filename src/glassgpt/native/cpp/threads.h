@@ -15,6 +15,7 @@ namespace glassgpt {
 
 class Pool {
 public:
+    // Fewer threads than asked for where the system refuses more: see `size`.
     explicit Pool(int n_threads);
     ~Pool();
     Pool(const Pool&) = delete;
@@ -50,16 +51,17 @@ private:
     void share(int64_t n, Call call, const void* function);
     void take_part(uint32_t phase, int thread);
     void help(int thread);
+    void keep_threads(int n);
 
-    const int n_threads_;
+    int n_threads_;  // changed before the first phase only
     std::vector<Stretch> stretches_;
     std::atomic<uint32_t> phase_{0};
     std::atomic<int64_t> n_{0};
     std::atomic<Call> call_{nullptr};
     std::atomic<const void*> function_{nullptr};
     alignas(64) std::atomic<int64_t> done_{0};
-    std::atomic<bool> active_{false}, stop_{false};
-    std::atomic<int> sleeping_{0};
+    std::atomic<bool> active_{false};
+    std::atomic<int> sleeping_{0}, most_{0};  // most_: threads from this number on end
     std::mutex mutex_;
     std::condition_variable awake_;
     std::vector<std::thread> threads_;
