@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from glassgpt.explorer.dependencies import API, PAGE, Explorer
 from glassgpt.explorer.models import Model, Models
-from glassgpt.explorer.routes import batch, export, generate, intervene, trace
+from glassgpt.explorer.routes import batch, export, generate, intervene, prompt, trace
 from glassgpt.explorer.traces import MAX_TRACES, TraceCache
 from glassgpt.generate.service import Service
 from glassgpt.gpt import GPT, load
@@ -41,7 +41,7 @@ def make_app(
     add_error_handlers(app)
     models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others), load)
     app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker(), service)
-    for routes in (trace, intervene, generate, batch, export):
+    for routes in (trace, prompt, intervene, generate, batch, export):
         app.include_router(routes.router, prefix=API)
     add_static_files(app, PAGE)
     return app

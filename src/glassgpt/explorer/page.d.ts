@@ -63,6 +63,8 @@ interface State {
   target: number | null;
   method: string;
   welcome: boolean;
+  /** whose attention is drawn over the token strip: the cursor's head, the mean of its block, or none */
+  arcs: "head" | "mean" | "off";
 }
 
 interface Source {

@@ -38,6 +38,12 @@ class TraceRequest(ModelChoice):
     ids: Ids | None = None
 
 
+class TokenizeRequest(ModelChoice):
+    """A text in parts: typed text, and the ids of tokens that were picked."""
+
+    parts: Annotated[list[Text | Ids], Field(max_length=1_000)]
+
+
 class AppendRequest(Schema):
     token: TokenId
 

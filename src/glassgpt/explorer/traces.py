@@ -209,8 +209,8 @@ def lens_json(model: Model, ids: np.ndarray, p: np.ndarray) -> dict[str, Any]:
 def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
     """The words of a text with every BPE merge, and for each token the number of its word.
 
-    Ids that were picked one by one may differ from how the text would be tokenized: from there on, each
-    token is a word of its own.
+    Ids that were picked one by one may differ from how the text would be tokenized: from there to the next
+    special token, each token is a word of its own.
     """
     words: list[dict[str, Any]] = []
     of_token: list[int] = []
@@ -220,14 +220,19 @@ def split_words(model: Model, ids: list[int]) -> tuple[list[dict[str, Any]], lis
         of_token.extend([len(words)] * length)
         words.append({"text": text, "first": first, "last": first + length - 1, "merges": states})
 
-    if model.tokenizer is not None:
-        for word in model.tokenizer.explain(model.decode(ids)):
-            if list(word.ids) != ids[len(of_token) : len(of_token) + len(word.ids)]:
-                break
-            states = [word.start, *(merge.pieces for merge in word.merges)]
-            add(word.text, [[piece_text(piece) for piece in pieces] for pieces in states], len(word.ids))
-    for token in ids[len(of_token) :]:
-        add(model.text(token), [[model.text(token)]], 1)
+    special = set() if model.tokenizer is None else set(model.tokenizer.special_tokens.values())
+    while len(of_token) < len(ids):
+        # Text between special tokens; these are words of their own.
+        start = len(of_token)
+        end = next((at for at in range(start, len(ids)) if ids[at] in special), len(ids))
+        if model.tokenizer is not None and end > start:
+            for word in model.tokenizer.explain(model.decode(ids[start:end])):
+                if list(word.ids) != ids[len(of_token) : len(of_token) + len(word.ids)]:
+                    break
+                states = [word.start, *(merge.pieces for merge in word.merges)]
+                add(word.text, [[piece_text(piece) for piece in pieces] for pieces in states], len(word.ids))
+        for token in ids[len(of_token) : end + 1]:
+            add(model.text(token), [[model.text(token)]], 1)
     return words, of_token
 
 

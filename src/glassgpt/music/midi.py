@@ -76,9 +76,20 @@ def read_melody(path: str | Path, melody: str) -> tuple[Performance, Performance
     return play_tracks(file, chosen), play_tracks(file, others)
 
 
+def parse_midi(data: bytes, name: str) -> Performance:
+    """The performance in the bytes of a MIDI file, which errors call `name`."""
+    file = check_file(Path(name), data)
+    return play_tracks(file, file.tracks)
+
+
 def read_file(path: Path) -> MidiFile:
+    return check_file(path, read_bytes(path, MAX_BYTES))
+
+
+def check_file(path: Path, data: bytes) -> MidiFile:
+    """The file that these bytes are, if it can be played."""
     try:
-        file = parse(path, read_bytes(path, MAX_BYTES))
+        file = parse(path, data)
         TempoMap(file)
     except Damaged as error:
         raise FileFormatError(f"{path} is not a MIDI file that can be read ({error}).") from None

@@ -70,6 +70,11 @@ class Tokenizer(ABC):
         """The highest id of ordinary text plus one: special tokens may have higher ids."""
         return self.vocab_size
 
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The tokens that ordinary text never becomes, by name."""
+        return {} if self.eot_id is None else {"<|endoftext|>": self.eot_id}
+
     @abstractmethod
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """The ids of a text. `<|endoftext|>` in it is ordinary text unless `allow_special`."""

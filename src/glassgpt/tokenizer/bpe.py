@@ -91,6 +91,10 @@ class BPETokenizer(Tokenizer):
     def text_size(self) -> int:
         return 1 + max((*self._byte_ids, *self.data.merged))
 
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        return dict(self.data.special)
+
     # Text to ids.
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:

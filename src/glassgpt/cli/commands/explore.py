@@ -11,18 +11,11 @@ from glassgpt.cli.listening import check_host, importing_server, listen, make_ur
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import read_prompt
-from glassgpt.tokenizer import EventTokenizer
 
 if TYPE_CHECKING:
     import uvicorn
 
 PORT = 8124
-
-# C, E, G and C again: the page's own example is English.
-MUSIC_EXAMPLE = (
-    "VELOCITY_20 NOTE_ON_60 TIME_SHIFT_50 NOTE_ON_64 TIME_SHIFT_50 NOTE_ON_67 TIME_SHIFT_50 VELOCITY_24 "
-    "NOTE_ON_72 TIME_SHIFT_100 NOTE_OFF_60 NOTE_OFF_64 NOTE_OFF_67 NOTE_OFF_72"
-)
 
 
 def command(
@@ -70,16 +63,10 @@ def command(
             f"warning: with --host {host} anyone who can reach this machine over the network can use the "
             "model and see what the page shows"
         )
-    if text is None and is_music(gpt.tokenizer):
-        text = MUSIC_EXAMPLE
     if text is not None:
         url += "#text=" + quote(text, safe="")
     serve(make_uvicorn_config(app), listener, url, open_browser=not no_browser)
     return 0
-
-
-def is_music(tokenizer: object) -> bool:
-    return isinstance(tokenizer, EventTokenizer)
 
 
 def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browser: bool) -> None:

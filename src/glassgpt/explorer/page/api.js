@@ -120,6 +120,11 @@ async function send(path, body, signal) {
   /** @type {RequestInit} */
   const init = body === undefined ? { signal } : { signal, method: "POST", body: JSON.stringify(body) };
   if (body !== undefined) init.headers = { "Content-Type": "application/json" };
+  return sendRaw(path, init);
+}
+
+/** @param {string} path @param {RequestInit} init */
+async function sendRaw(path, init) {
   let response;
   try {
     response = await fetch(ROOT + path, init);
@@ -241,4 +246,6 @@ export const api = {
   /** The response to a POST as text: a file. @param {string} path @param {unknown} body */
   text: async (path, body) => (await send(path, body)).text(),
   events,
+  /** The response to a POST of a file. @param {string} path @param {File} file */
+  upload: async (path, file) => (await sendRaw(path, { method: "POST", body: file })).json(),
 };

@@ -1,5 +1,7 @@
 // Helpers for elements, colours and number formats. Text enters the page only as text nodes.
 
+import { eventLabel, eventName } from "./music-events.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -182,15 +184,17 @@ export function brief(p) {
   return value < 9.95 ? `${value.toFixed(1)}%` : `${Math.round(value)}%`;
 }
 
-/** A token with visible white space. @param {string} text */
+/** A token with visible white space; an event of music by its name. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";
+  const event = eventName(text);
+  if (event) return event;
   return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
 }
 
 /** A token, truncated. @param {string} text @param {number} most characters */
 export function short(text, most) {
-  const shown = [...visible(text)];
+  const shown = [...(eventLabel(text, most) ?? visible(text))];
   return shown.length > most ? `${shown.slice(0, most - 1).join("")}…` : shown.join("");
 }
 

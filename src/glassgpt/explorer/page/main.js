@@ -13,7 +13,9 @@ import "./views/block.js";
 import "./views/heads.js";
 import "./views/next.js";
 import "./views/why.js";
-import { EXAMPLES } from "./views/welcome.js";
+import { examplesOf, openExample, openModel } from "./examples.js";
+import { acceptFiles } from "./midi-files.js";
+import "./views/welcome.js";
 import { closeTour, openTour } from "./views/tour.js";
 
 /**
@@ -129,11 +131,9 @@ function showModel() {
   put(at("shape"), `${n_layer} blocks × ${n_head} heads, width ${n_embd}, ${millions} M parameters`);
 }
 
-/** Another model reads the same text; its tokens may be others. */
+/** Another model reads the same text, if it can; its tokens may be others. */
 function pickModel() {
-  const { text, ids } = store.get();
-  const written = ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
-  store.set({ model: Number(/** @type {HTMLSelectElement} */ (at("model")).value), checkpoint: null, text: written, ids: null, prompt: null, token: -1, layer: null, head: null, edits: [], overlay: [], pin: null, target: null, play: null }, { push: true });
+  void openModel(Number(/** @type {HTMLSelectElement} */ (at("model")).value));
 }
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -149,7 +149,7 @@ function showStatus() {
   const notice = at("notice");
   notice.hidden = !failed;
   if (!failed) return put(notice);
-  const example = () => store.set({ text: EXAMPLES[0][1], ids: null, prompt: null, token: -1, edits: [], model: 0, checkpoint: null });
+  const example = () => void examplesOf(0).then(({ examples }) => openExample(examples[0], { model: 0, checkpoint: null }));
   put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { onclick: example }, "Show the example"));
 }
 
@@ -207,6 +207,7 @@ function start() {
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
   });
   at("model").addEventListener("change", pickModel);
+  acceptFiles(document.body);
   for (const query of [dark, printing]) query.addEventListener("change", showTheme);
   for (const name of ["beforeprint", "afterprint"]) {
     addEventListener(name, () => {

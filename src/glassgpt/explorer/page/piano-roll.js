@@ -1,13 +1,14 @@
 // A piano roll that plays: what the events of a model of music sound like. Time runs to the right, pitch upwards.
 
 import { el, put, svg } from "./draw.js";
-import { notesOf, timesOf } from "./music-events.js";
+import { notesOf, pitchesOf, pitchName, timesOf } from "./music-events.js";
 
 /** @typedef {import("./music-events.js").Note} Note */
 
 const BLACK_KEYS = [1, 3, 6, 8, 10];
 const WIDE = 1000; // units of the drawing, which scales
 const ROW = 7;
+const LEAST = 0.02; // of the attention that is drawn
 const HARMONICS = [1, 0.5, 0.3, 0.16, 0.08, 0.04]; // a struck string, roughly
 
 /** `show` draws the tokens of a trace, `mark` the current one; a click on a note is an event "pick" with its token. */
@@ -15,6 +16,9 @@ export class PianoRoll extends HTMLElement {
   #button = el("button", { class: "play", "aria-pressed": "false" }, "▶ Play");
   #picture = svg("svg", { class: "roll", role: "img", "aria-label": "Piano roll" });
   #cursor = svg("line", { class: "cursor", y1: 0 });
+  #arcs = svg("g", { class: "arcs" });
+  /** @type {number[]} of each token */ #pitches = [];
+  #high = 0; // the highest pitch that is drawn
   /** @type {Note[]} */ #notes = [];
   /** @type {number[]} */ #times = [];
   /** @type {AudioContext | null} */ #sound = null;
@@ -43,9 +47,11 @@ export class PianoRoll extends HTMLElement {
     if (!notes || this.hidden) return;
     this.#notes = notes;
     this.#times = timesOf(tokens);
+    this.#pitches = pitchesOf(tokens);
     this.#seconds = Math.max(1, ...notes.map((note) => note.end));
     const [low, high] = [Math.min(...notes.map((note) => note.pitch)) - 2, Math.max(...notes.map((note) => note.pitch)) + 2];
     const tall = (high - low + 1) * ROW;
+    this.#high = high;
     this.#picture.setAttribute("viewBox", `0 0 ${WIDE} ${tall}`);
     this.#picture.setAttribute("preserveAspectRatio", "none");
     this.#cursor.setAttribute("y2", String(tall));
@@ -57,10 +63,11 @@ export class PianoRoll extends HTMLElement {
       svg(
         "rect",
         { class: "note", "data-token": note.token, x: this.#x(note.start), y: (high - note.pitch) * ROW + 0.5, width: Math.max(2, this.#x(note.end - note.start)), height: ROW - 1, rx: 1, "fill-opacity": 0.35 + (0.65 * note.velocity) / 127 },
-        svg("title", {}, `pitch ${note.pitch}, ${note.start.toFixed(2)} to ${note.end.toFixed(2)} s`),
+        svg("title", {}, `${pitchName(note.pitch)}, ${note.start.toFixed(2)} to ${note.end.toFixed(2)} s`),
       ),
     );
-    put(this.#picture, keys, bars, this.#cursor);
+    put(this.#arcs);
+    put(this.#picture, keys, bars, this.#arcs, this.#cursor);
   }
 
   /** @param {number} token */
@@ -68,6 +75,23 @@ export class PianoRoll extends HTMLElement {
     if (this.hidden || this.#sound) return;
     for (const bar of this.#picture.querySelectorAll(".note")) bar.classList.toggle("current", Number(/** @type {SVGElement} */ (bar).dataset.token) === token);
     this.#place(this.#times[token] ?? 0);
+  }
+
+  /**
+   * Attention from an event to those before it, which stand at their times and pitches.
+   * @param {number[]} weights @param {number} token @returns {boolean} whether there is a roll
+   */
+  attend(weights, token) {
+    if (this.hidden) return false;
+    const place = (/** @type {number} */ at) => [this.#x(this.#times[at] ?? 0), (this.#high - (this.#pitches[at] ?? 60) + 0.5) * ROW];
+    const [x, y] = place(token);
+    put(this.#arcs, weights.map((weight, key) => {
+      if (weight < LEAST || key === token) return null;
+      const [fromX, fromY] = place(key);
+      const bend = Math.min(fromY, y) - ROW * (1 + (4 * Math.abs(x - fromX)) / WIDE);
+      return svg("path", { d: `M${x} ${y}C${x} ${bend} ${fromX} ${bend} ${fromX} ${fromY}`, "stroke-width": 1 + 5 * weight, "stroke-opacity": 0.25 + 0.75 * weight });
+    }));
+    return true;
   }
 
   play() {

@@ -42,6 +42,7 @@ const DEFAULTS = {
   target: null,
   method: "input_x_gradient",
   welcome: true,
+  arcs: "head",
 };
 
 /** What numbers of the state may be; others get their default. @type {Partial<Record<keyof State, (value: number) => boolean>>} */
@@ -93,6 +94,8 @@ class Store {
   secondTrace = null;
   /** @type {string} why the edits failed */
   problem = "";
+  /** What a page opens with whose address has no text; set by examples.js. @type {() => Promise<Partial<State> | null>} */
+  opening = async () => null;
   /** @type {"loading" | "ready" | "error"} */
   status = "loading";
   /** @type {string} the message to show */
@@ -203,15 +206,15 @@ class Store {
 
   /** Request the trace of the current text; with `again` when the server has dropped it. */
   async load(again = false) {
-    const { text, ids, model, checkpoint } = this.#state;
     this.status = "loading";
     this.#notify(["status"]);
-    /** @type {Record<string, unknown>} */
-    const body = ids ? { ids } : { text };
-    if (model) body.model = model;
-    if (checkpoint !== null) body.checkpoint = checkpoint;
     try {
-      this.info ??= await api.get("/model");
+      if (!this.info) await this.#open();
+      const { text, ids, model, checkpoint } = this.#state;
+      /** @type {Record<string, unknown>} */
+      const body = ids ? { ids } : { text };
+      if (model) body.model = model;
+      if (checkpoint !== null) body.checkpoint = checkpoint;
       const appended = again ? null : await this.#append(body);
       this.trace = appended ?? (await api.post("/trace", body, { slot: "trace" }));
       this.#traced = body;
@@ -224,6 +227,16 @@ class Store {
       this.error = messageOf(error);
       this.#notify(["status"]);
     }
+  }
+
+  /** What the page needs first: which models there are, and what to show without a text. */
+  async #open() {
+    this.info = await api.get("/model");
+    const asked = this.#state;
+    const found = await this.opening();
+    if (!found || this.#state.text !== asked.text || this.#state.ids || this.#state.model !== asked.model) return; // or a text was typed meanwhile
+    this.#state = { ...this.#state, ...found };
+    this.#notify(/** @type {Topic[]} */ (Object.keys(found)));
   }
 
   /** Where no block or head was named, open the one that shows most of this text. @returns {Topic[]} what has changed */

@@ -93,6 +93,7 @@ class GlassNext extends Panel {
     this.#normal.hidden = game;
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
+    this.#writer.render();
     const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) return this.#show();

@@ -1,6 +1,9 @@
 // View 1: the text as tokens, coloured by loss; on hover, the BPE merges of each.
 
 import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw.js";
+import { Arcs } from "../arcs.js";
+import { Inserts } from "../inserts.js";
+import { eventLabel } from "../music-events.js";
 import { PianoRoll } from "../piano-roll.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
@@ -14,7 +17,7 @@ const bits = (p) => -Math.log2(Math.max(p, 1e-30));
 
 class GlassStrip extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "status", "text", "ids"];
+  wants = ["trace", "token", "layer", "head", "arcs", "status", "text", "ids", "model", "info"];
   #field = el("textarea", { id: "text", rows: 1, spellcheck: "false", autocomplete: "off", maxlength: 20000 });
   #summary = el("p", { class: "quiet small" });
   #box = el("div", { class: "chips", role: "group", "aria-label": "Tokens" });
@@ -25,10 +28,14 @@ class GlassStrip extends GlassView {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   #typed = false;
   #at = -1;
+  #inserts = new Inserts(this.#field);
+  #arcs = new Arcs(this.#box, () => this.#chips, (weights, token) => this.#roll.attend(weights, token));
 
   build() {
     const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
-    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll, this.#box, this.#card);
+    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll, el("div", { class: "line" }, this.#box, el("div", { class: "beside" }, this.#arcs.controls, this.#inserts.element)), this.#card);
+    this.#box.append(this.#arcs.picture);
+    this.#field.addEventListener("focus", () => (this.#field.dataset.touched = "true"));
     this.#roll.addEventListener("pick", (event) => store.set({ token: /** @type {CustomEvent} */ (event).detail }));
     const stop = store.subscribe(() => {
       if (store.trace) stop();
@@ -58,8 +65,11 @@ class GlassStrip extends GlassView {
     clearTimeout(this.#typing);
     const text = this.#field.value;
     const editing = document.activeElement === this.#field;
-    if (text !== this.#shown()) store.set({ text, ids: null, prompt: null, token: -1, edits: [] }, { push: !this.#typed });
-    else if (editing) return;
+    const before = this.#shown();
+    if (text !== before) {
+      const push = !this.#typed;
+      if (!this.#inserts.take(before, text, push)) store.set({ text, ids: null, prompt: null, token: -1, edits: [] }, { push });
+    } else if (editing) return;
     this.#typed = editing;
   }
 
@@ -102,8 +112,13 @@ class GlassStrip extends GlassView {
       afterRender(this.#fit);
     }
     this.#field.setAttribute("aria-invalid", String(store.status === "error"));
-    if (changed.has("trace") || changed.has("theme")) this.#fill(trace);
+    if (changed.has("trace") || changed.has("theme")) {
+      this.#fill(trace);
+      this.#arcs.moved();
+    }
+    this.#inserts.render();
     this.#mark();
+    this.#arcs.draw();
   }
 
   /** @param {Trace} trace */
@@ -165,7 +180,7 @@ const shadeOf = (loss) => (loss ? shade("loss", lossLevel(loss.p)) : { fill: "",
 function chipOf(trace, token, place) {
   const { fill, ink } = shadeOf(trace.token_loss[place]);
   const joined = trace.words[token.word]?.first !== place;
-  return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, visible(token.text)), token.id);
+  return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, eventLabel(token.text) ?? visible(token.text)), token.id);
 }
 
 /**

@@ -1,6 +1,7 @@
 // View 2: the tower. Columns are tokens, rows are layers; each cell is the logit lens there.
 
 import { api } from "../api.js";
+import { attentionRow, patternPath, PATTERN_TOKENS } from "../attention-row.js";
 import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
 import { lensNow, showColumns } from "../edits.js";
 import { light } from "../hover.js";
@@ -12,9 +13,6 @@ import { curves, layout, streams } from "./tower-draw.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
 const MARGIN = 6;
-
-/** For longer texts the patterns are too large to load for a few curves; the block view's own row is used. */
-const PATTERN_TOKENS = 200;
 
 /** @type {Topic[]} */
 const CURSOR = ["token", "layer", "head", "pin"];
@@ -236,13 +234,13 @@ class GlassTower extends GlassView {
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
     this.#card.render((response, use) => this.load(response, use));
-    const path = `/trace/${trace.id}/patterns?layer=${layer}`;
+    const path = patternPath(trace, layer);
     if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
   }
 
   /** The attention of the cursor's head. */
   #drawCurves() {
-    if (store.trace) put(this.#curves, curves(this.#layout, weightsOf(store.trace), store.cursor));
+    if (store.trace) put(this.#curves, curves(this.#layout, attentionRow(store.trace), store.cursor));
   }
 
   #mark() {
@@ -267,17 +265,6 @@ class GlassTower extends GlassView {
 function placeOf({ target }) {
   const cell = target instanceof Element ? target.closest("[data-token]") : null;
   return cell instanceof HTMLElement ? { token: Number(cell.dataset.token), layer: Number(cell.dataset.layer) } : null;
-}
-
-/** The attention weights of the cursor's head, if loaded. @param {Trace} trace @returns {number[]} */
-function weightsOf(trace) {
-  const { token, layer, head } = store.cursor;
-  const known = api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${token}`);
-  const pattern = api.peek(`/trace/${trace.id}/patterns?layer=${layer}`);
-  if (known || !pattern || layer < 0) return known && layer >= 0 ? known["attn.weights"] : [];
-  const count = trace.tokens.length;
-  const from = (head * count + token) * count;
-  return Array.from(pattern["attn.weights"].data.subarray(from, from + count), (weight) => weight / 255);
 }
 
 /**

@@ -2,29 +2,17 @@
 
 import { api } from "../api.js";
 import { el, percent, put } from "../draw.js";
+import { examplesOf, isOpen, knownExamples, openExample } from "../examples.js";
+import { eventName } from "../music-events.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
-
-/** @type {[name: string, text: string, words: string][]} */
-export const EXAMPLES = [
-  ["A law of robotics", "A robot must obey the orders given it", "“it” looks back at “robot”"],
-  ["Who is she?", "Mary told John that she had lost her keys, and he said that he would help", "pronouns look for their names"],
-  ["Something repeated", "one two three four one two three four one two", "induction: after an earlier copy comes what came then"],
-  ["A capital", "The capital of France is Paris. The capital of Germany is", "a pattern to go on with"],
-  ["A small program", "for i in range(10):\n    print(i)\nfor j in range(", "brackets and names"],
-  ["Many languages", "Guten Tag, bonjour, привет, こんにちは", "rare letters become bytes"],
-];
 
 class GlassWelcome extends HTMLElement {
   #opened = el("span");
   about = el("p");
   /** It shows the example that is open, so that the arrow keys go on from there. */
-  #examples = el(
-    "select",
-    { id: "examples", onchange: () => this.#take(), disabled: api.offline },
-    el("option", { value: "" }, "your own text"),
-    EXAMPLES.map(([name, , words], i) => el("option", { value: i, title: words }, `${name}: ${words}`)),
-  );
+  #examples = el("select", { id: "examples", onchange: () => this.#take(), disabled: api.offline });
+  #listed = "";
 
   connectedCallback() {
     this.append(
@@ -36,15 +24,24 @@ class GlassWelcome extends HTMLElement {
     store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
       if (["trace", "token", "layer", "head"].some((topic) => changed.has(/** @type {Topic} */ (topic)))) this.#sayWhere();
-      const { text, ids } = store.get();
-      const open = ids === null ? EXAMPLES.findIndex(([, example]) => example === text) : -1;
-      this.#examples.value = open < 0 ? "" : String(open);
+      if (changed.has("info") || changed.has("model")) void examplesOf(store.get().model).then(() => this.#list(), () => {});
+      this.#list();
     });
   }
 
+  /** The model's examples, and which of them is open. */
+  #list() {
+    const { examples } = knownExamples();
+    const names = JSON.stringify(examples.map(({ name }) => name));
+    if (names !== this.#listed) put(this.#examples, el("option", { value: "" }, "your own text"), examples.map(({ name, words }, i) => el("option", { value: i, title: words }, `${name}: ${words}`)));
+    this.#listed = names;
+    const open = examples.findIndex(isOpen);
+    this.#examples.value = open < 0 ? "" : String(open);
+  }
+
   #take() {
-    const found = this.#examples.value === "" ? undefined : EXAMPLES[Number(this.#examples.value)];
-    if (found) store.set({ text: found[1], ids: null, prompt: null, token: -1, layer: null, head: null, edits: [], step: null, play: null }, { push: true });
+    const found = this.#examples.value === "" ? undefined : knownExamples().examples[Number(this.#examples.value)];
+    if (found) openExample(found);
   }
 
   /** Which head the page opened, and by which rule, while the cursor is there. */
@@ -52,7 +49,7 @@ class GlassWelcome extends HTMLElement {
     const { trace } = store;
     if (!trace?.telling || !store.isAtTelling) return put(this.#opened);
     const { layer, head, first, last, share } = trace.telling;
-    const text = (/** @type {Token[]} */ tokens) => `“${tokens.map((token) => token.text).join("").trim()}”`;
+    const text = (/** @type {Token[]} */ tokens) => `“${tokens.map((token) => eventName(token.text) ?? token.text).join("").trim()}”`;
     put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where ${text(trace.tokens.slice(-1))} looks back most at one word, ${text(trace.tokens.slice(first, last + 1))} (${percent(share)}). `);
   }
 

@@ -4,6 +4,7 @@ import { api, isAbort, messageOf } from "../api.js";
 import { diverging, el, exchange, format, percent, put, ramp, short, svg, visible, colour } from "../draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../sampling.js";
+import { Steering } from "../steering.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
 
@@ -26,11 +27,7 @@ class GlassWhy extends Panel {
   #tokens = el("div", { class: "owed", role: "group", "aria-label": "What each token contributes" });
   #parts = el("figure");
   #partsSay = el("p", { class: "says" });
-  #towards = el("input", { type: "text", id: "towards", size: 10, autocomplete: "off", spellcheck: "false", onchange: () => this.#steer() });
-  #away = el("input", { type: "text", id: "away", size: 10, autocomplete: "off", spellcheck: "false", onchange: () => this.#steer() });
-  #strength = el("input", { type: "range", id: "strength", min: -2, max: 2, step: 0.1, value: 0, oninput: () => this.#steer() });
-  #strengthSays = el("output", { for: "strength" }, "0");
-  #steerSays = el("p", { class: "small", role: "status" });
+  #steering = new Steering();
   /** @type {string[]} */ #words = [];
 
   parts = [
@@ -38,11 +35,7 @@ class GlassWhy extends Panel {
     this.#choice,
     el("section", {}, el("h3", {}, "Owed to these tokens"), this.#methods, this.#says, this.problem, this.#tokens, el("div", { class: "colour-keys" }, ramp("lowers the logit", "diverging", "raises it"))),
     el("section", {}, el("h3", {}, "Written by these parts"), this.#partsSay, this.#parts),
-    el("section", {}, el("h3", {}, "Steer it"),
-      el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: towards one word and away from another. The effect is shown above, and in the tower."),
-      el("div", { class: "acts" }, el("label", { for: "towards" }, "towards"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
-      el("div", { class: "acts" }, el("label", { for: "strength" }, "strength"), this.#strength, this.#strengthSays),
-      this.#steerSays),
+    this.#steering.element,
   ];
 
   build() {
@@ -53,7 +46,7 @@ class GlassWhy extends Panel {
     const { trace } = current();
     const { token } = store.cursor;
     const { target, method, edits } = store.get();
-    this.#showSteering(edits);
+    this.#steering.show(edits);
     exchange(this.#methods, METHODS.map(([name, title]) => el("button", { "aria-pressed": String(name === method), onclick: () => store.set({ method: name }) }, title)));
     put(this.#says, METHODS.find(([name]) => name === method)?.[2] ?? "");
     const asked = Promise.all([api.get(`/trace/${trace.id}/next?position=${token}`, { slot: "why-next" }), api.get(`/vocabulary?model=${trace.model}`)]);
@@ -61,7 +54,7 @@ class GlassWhy extends Panel {
       asked.then(async ([{ logits }, { texts }]) => {
         const sampler = new Sampler(logits.data);
         const id = target !== null && target < sampler.size ? target : sampler.order[0];
-        this.#words = texts;
+        this.#words = this.#steering.words = texts;
         this.#showTitle(trace, token, id, sampler);
         const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
         void this.#askTokens(trace, token, ask(METHODS.some(([name]) => name === method) ? method : METHODS[0][0]));
@@ -130,41 +123,6 @@ class GlassWhy extends Panel {
     const made = figure(width, rows.length * 20 + 4, "The parts that wrote this logit", axis, drawn);
     made.setAttribute("role", "group");
     put(this.#parts, made);
-  }
-
-  /** The id of a word, with a space before it if there is such a token. @param {string} word */
-  #idOf(word) {
-    const found = this.#words.indexOf(` ${word}`);
-    return found >= 0 ? found : this.#words.indexOf(word);
-  }
-
-  #steer() {
-    const strength = Number(this.#strength.value);
-    const others = store.get().edits.filter((edit) => edit.kind !== "steer_token");
-    const layer = Math.max(0, store.cursor.layer);
-    /** @type {Edit[]} */
-    const made = [];
-    put(this.#strengthSays, format(strength, 1));
-    put(this.#steerSays);
-    for (const [input, sign] of /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]])) {
-      const word = input.value.trim();
-      if (word === "") continue;
-      const token = this.#idOf(word);
-      if (token < 0) return put(this.#steerSays, `“${word}” is not one token of this model. Try a shorter or more frequent word.`);
-      if (strength !== 0) made.push({ kind: "steer_token", layer, token, strength: Math.round(10 * sign * strength) / 10 });
-    }
-    store.set({ edits: [...others, ...made] });
-  }
-
-  /** What the edits say about steering, in the fields. @param {Edit[]} edits */
-  #showSteering(edits) {
-    const steers = edits.filter((edit) => edit.kind === "steer_token");
-    if (steers.length === 0 || this.#words.length === 0 || this.contains(document.activeElement)) return;
-    const [first, second] = steers;
-    this.#strength.value = String(Math.abs(first.strength ?? 1));
-    this.#towards.value = (this.#words[first.token ?? -1] ?? "").trim();
-    if (second) this.#away.value = (this.#words[second.token ?? -1] ?? "").trim();
-    put(this.#strengthSays, format(Number(this.#strength.value), 1));
   }
 }
 
