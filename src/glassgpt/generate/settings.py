@@ -36,8 +36,8 @@ class Filter(NamedTuple):
     off: float  # what the samplers compute with for a sequence without it, in a batch with others
 
 
-# The one table of filters, in the order in which they are applied. A field of `Settings` and a row here make a
-# filter known to the command line, the server, task definitions, lm-evaluation-harness and beam search;
+# The one table of filters, in the order in which they are applied. A field of `Settings` and a row here make
+# a filter known to the command line, the server, task definitions, lm-evaluation-harness and beam search;
 # sampling.py and native/cpp/sampling.cpp compute it (docs/generation.md: adding a filter).
 FILTERS = {
     # Off is infinity, not 1: a running sum may reach the total before the last tiny probability is added.

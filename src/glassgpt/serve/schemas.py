@@ -125,8 +125,8 @@ else:  # a field for each filter: null, or a number in its range
         "FilterFields",
         __base__=Schema,
         **{
-            name: (Annotated[float, Field(**{"gt" if row.above else "ge": row.low}, le=row.high)] | None, None)
-            for name, row in FILTERS.items()
+            name: (Annotated[float, Field(**{"gt" if f.above else "ge": f.low}, le=f.high)] | None, None)
+            for name, f in FILTERS.items()
         },
     )
 
