@@ -192,9 +192,7 @@ class Settings:
                 f"as it has beams. Write beams {self.samples} or more."
             )
         drawing = [
-            name
-            for name in (*FILTERS, "best_of", "prompt_logprobs")
-            if getattr(self, name) is not None
+            name for name in (*FILTERS, "best_of", "prompt_logprobs") if getattr(self, name) is not None
         ]
         drawing += [
             name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])
