@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
+    from glassgpt.inspect.weights import ModelWeights
     from glassgpt.model import GPT2, NumpyGPT2
     from glassgpt.tasks.definition import Task
     from glassgpt.weights import Checkpoint
@@ -254,7 +255,18 @@ class GPT:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
         from glassgpt.inspect.trace import Trace
 
+        if is_batch(text) and len(text):
+            raise SettingError(
+                f"trace takes one text, not a list of {len(text)}. Trace each: [gpt.trace(text) for text in texts]"
+            )
         return Trace.from_tokens(self, self._ids(text))
+
+    @cached_property
+    def weights(self) -> ModelWeights:
+        """The weights by TransformerLens' names (`W_Q[layer, head]`, ...), as numpy arrays."""
+        from glassgpt.inspect.weights import ModelWeights
+
+        return ModelWeights(self.model)
 
     def intervene(
         self, text: Prompt | Trace, edits: Edit | Sequence[Edit] = (), position: int = -1

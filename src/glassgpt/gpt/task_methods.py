@@ -30,20 +30,40 @@ def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) ->
 
 
 @overload
-def summarize(self: GPT, text: str, **decoding: Any) -> str: ...
+def summarize(
+    self: GPT, text: str, sentences: int | None = None, *, abstract: bool | None = None, **decoding: Any
+) -> str: ...
 
 
 @overload
-def summarize(self: GPT, text: Sequence[str], **decoding: Any) -> list[str]: ...
+def summarize(
+    self: GPT,
+    text: Sequence[str],
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Any,
+) -> list[str]: ...
 
 
-def summarize(self: GPT, text: str | Sequence[str], **decoding: Any) -> str | list[str]:
-    """Summarize a text, or a list of texts: `load("summarize").summarize(text)`. A model that was not
-    made for it is given a `TL;DR:`. Of a long text only a part is seen: `tasks.summarize` says which."""
+def summarize(
+    self: GPT,
+    text: str | Sequence[str],
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Any,
+) -> str | list[str]:
+    """Summarize a text, or a list of texts, by `sentences` (3) of its own, chosen by the model's scores.
+
+    With `abstract=True` the model writes: by its own task, or zero-shot after `TL;DR:`; `decoding` are fields
+    of `Settings`. A small model invents facts. That is the default of a model tuned for summaries only.
+    `tasks.summarize` also says which sentences they are, or which part of a long text was seen.
+    """
     from glassgpt.tasks.summarize import summarize
 
-    made = [one.text for one in summarize(self, _as_texts(text), **decoding)]
-    return made[0] if isinstance(text, str) else made
+    made = summarize(self, _as_texts(text), sentences=sentences, abstract=abstract, **decoding)
+    return made[0].text if isinstance(text, str) else [one.text for one in made]
 
 
 @overload

@@ -21,6 +21,7 @@ from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import dims_of, list_steps, shape_of, split_name
 
 CACHE_BYTES = 256 * 2**20
+MIDDLES_BYTES = 64 * 2**20  # of the stream between attention and MLP, which the first pass keeps if it may
 LOGITS_BYTES = 32 * 2**20  # of logits: a token's loss, the lens and the next token need the same
 # Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
 # whether they were computed alone or with all others; large enough for the matrix product, small enough for
@@ -93,14 +94,19 @@ class Activations:
         return self._residuals
 
     def _steps_to_keep(self) -> list[str]:
-        """The steps inside blocks that the first pass keeps, if they are small: all, or the patterns."""
+        """The steps inside blocks that the first pass keeps, if they are small: all, the patterns, or the
+        stream between attention and MLP."""
         if self.tap is not None:
             return []  # of an edited pass, only the outcome is of interest
         steps = [name for name in list_steps(self.config) if split_name(name)[0] is not None]
         for kept in (steps, [name for name in steps if name.endswith("attn.weights")]):
-            if sum(4 * prod(shape_of(self.config, name, len(self.ids))) for name in kept) <= self.keep_bytes:
+            if self._bytes_of(kept) <= self.keep_bytes:
                 return kept
-        return []
+        middles = [name for name in steps if name.endswith("resid_mid")]  # as large as the stream itself
+        return middles if self._bytes_of(middles) <= MIDDLES_BYTES else []
+
+    def _bytes_of(self, steps: Sequence[str]) -> int:
+        return sum(4 * prod(shape_of(self.config, name, len(self.ids))) for name in steps)
 
     @synchronized
     def read(self, names: Sequence[str]) -> dict[str, AnyArray]:

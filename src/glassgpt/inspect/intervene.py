@@ -54,7 +54,8 @@ class Intervention(Displayable):
     def __repr__(self) -> str:
         top = self.top_changes(1)
         change = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
-        return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{change})"
+        edits = f"{len(self.edits)} edit{'' if len(self.edits) == 1 else 's'}"
+        return f"Intervention({edits}, KL {self.kl:.4g} nats{change})"
 
     def figure(self) -> Figure:
         from glassgpt.inspect.plots import plot_intervention
@@ -112,7 +113,12 @@ def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -
     """See `GPT.intervene`."""
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
-    context = EditContext(make_forward(gpt.model), before.tokens, lambda source: as_trace(gpt, source))
+    context = EditContext(
+        make_forward(gpt.model),
+        before.tokens,
+        lambda source: as_trace(gpt, source),
+        lambda token: encode_token(gpt, "token", token) if isinstance(token, str) else token,
+    )
     tap, steps = compose(parsed, context)
     after = Trace.from_tokens(gpt, before.tokens, tap)
     after.reuse_residuals(before, first_changed_layer(steps, gpt.config.n_layer))
@@ -147,6 +153,16 @@ def parse_edits(edits: Any) -> list[Edit]:
 
 def as_trace(gpt: GPT, source: Prompt | Trace) -> Trace:
     return source if isinstance(source, Trace) else gpt.trace(source)
+
+
+def encode_token(gpt: GPT, what: str, text: str) -> int:
+    """The id of a text that is one token."""
+    ids = gpt.encode(text)
+    if len(ids) != 1:
+        raise SettingError(
+            f"{what} {text!r} is {len(ids)} tokens. Pass one token (most start with a space) or its id."
+        )
+    return ids[0]
 
 
 def unmodified_trace(gpt: GPT, text: Prompt | Trace) -> Trace:
