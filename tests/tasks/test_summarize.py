@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -123,8 +124,8 @@ def test_headings_tables_and_code_are_not_quoted(gpt: package.GPT) -> None:
     ("text", "joined"),
     [
         (
-            "the heating in our second floor offices\nfailed today, so please all work at home\nfor now.\n\nBye",
-            "the heating in our second floor offices failed today, so please all work at home for now.\n\nBye",
+            "heating in our second floor offices has\nfailed today, so please all work at home\nnow.\n\nBye",
+            "heating in our second floor offices has failed today, so please all work at home now.\n\nBye",
         ),
         ("A title\nThe first sentence of a text that is far longer.", None),
         ("- an item of a list that is as long as it gets\n- another one of them", None),
@@ -157,7 +158,7 @@ def test_what_a_model_writes_is_streamed_without_repetition(
     gpt: package.GPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = ["The sea ", "was calm. ", "It is said ", "that the sea ", "was calm. It is said that it was."]
-    monkeypatch.setattr("glassgpt.tasks.summarize.stream_task", lambda *args: iter(pieces))
+    monkeypatch.setattr(import_module("glassgpt.tasks.summarize"), "stream_task", lambda *args: iter(pieces))
     task = summary_task(gpt, zero_shot=True)
     written = list(stream_summary(gpt, task, Prompt([1], 1, 1), task.settings()))
     assert "".join(written) == without_repetition("".join(pieces)) == "The sea was calm."

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from glassgpt.errors import SettingError
 from glassgpt.ranges import SEEDS, check_number, check_whole
@@ -232,6 +232,41 @@ class Settings:
                 if name in given and given[name] not in NOT_DRAWING[name]:
                     raise _no_sampling_error(name, given[name], made.beams)
         return made
+
+
+class SettingsDict(TypedDict, total=False):
+    """The fields of `Settings` as keyword arguments, as a caller may write them: for type checkers."""
+
+    max_new_tokens: int
+    min_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    no_repeat_ngram: int | None
+    logit_bias: Mapping[int, float]
+    banned_words: str | Sequence[str]
+    required_words: str | Sequence[str]
+    required_bias: float
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    ignore_eot: bool
+    seed: int | None
+    schema: Any
+    regex: str | None
+    grammar: str | None
+    choice: str | Sequence[str]
+    speculate: str
+    samples: int
+    best_of: int | None
+    beams: int | None
+    length_penalty: float
+    logprobs: int | None
+    prompt_logprobs: int | None
 
 
 NOT_DRAWING: dict[str, tuple[float | None, ...]] = {"temperature": (0, 1), "top_k": (None, 1)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from glassgpt.errors import SettingError
+from glassgpt.generate.settings import SettingsDict
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -13,14 +14,16 @@ if TYPE_CHECKING:
 
 
 @overload
-def translate(self: GPT, text: str, to: str, **decoding: Any) -> str: ...
+def translate(self: GPT, text: str, to: str, **decoding: Unpack[SettingsDict]) -> str: ...
 
 
 @overload
-def translate(self: GPT, text: Sequence[str], to: str, **decoding: Any) -> list[str]: ...
+def translate(self: GPT, text: Sequence[str], to: str, **decoding: Unpack[SettingsDict]) -> list[str]: ...
 
 
-def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
+def translate(
+    self: GPT, text: str | Sequence[str], to: str, **decoding: Unpack[SettingsDict]
+) -> str | list[str]:
     """Translate a text, or a list of texts, sentence by sentence: `load("en-fr").translate("Hi.",
     to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
     from glassgpt.tasks.translate import translate
@@ -31,7 +34,12 @@ def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) ->
 
 @overload
 def summarize(
-    self: GPT, text: str, sentences: int | None = None, *, abstract: bool | None = None, **decoding: Any
+    self: GPT,
+    text: str,
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Unpack[SettingsDict],
 ) -> str: ...
 
 
@@ -42,7 +50,7 @@ def summarize(
     sentences: int | None = None,
     *,
     abstract: bool | None = None,
-    **decoding: Any,
+    **decoding: Unpack[SettingsDict],
 ) -> list[str]: ...
 
 
@@ -52,7 +60,7 @@ def summarize(
     sentences: int | None = None,
     *,
     abstract: bool | None = None,
-    **decoding: Any,
+    **decoding: Unpack[SettingsDict],
 ) -> str | list[str]:
     """Summarize a text, or a list of texts, by `sentences` (3) of its own, chosen by the model's scores.
 
@@ -67,23 +75,25 @@ def summarize(
 
 
 @overload
-def classify(self: GPT, text: str, labels: Sequence[str] | None = None, **options: Any) -> Label: ...
+def classify(
+    self: GPT, text: str, labels: Sequence[str] | None = None, format: str | None = None
+) -> Label: ...
 
 
 @overload
 def classify(
-    self: GPT, text: Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    self: GPT, text: Sequence[str], labels: Sequence[str] | None = None, format: str | None = None
 ) -> list[Label]: ...
 
 
 def classify(
-    self: GPT, text: str | Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    self: GPT, text: str | Sequence[str], labels: Sequence[str] | None = None, format: str | None = None
 ) -> Label | list[Label]:
     """The label of a text, or of each of a list, with probabilities: by the head of a tuned model, or
     zero-shot among `labels`."""
     from glassgpt.tasks.classify import classify
 
-    made = classify(self, _as_texts(text), labels=labels, **options)
+    made = classify(self, _as_texts(text), labels=labels, format=format)
     return made[0] if isinstance(text, str) else made
 
 

@@ -32,8 +32,8 @@ class Readable(Protocol):
 
 
 class Layers:
-    """An array per layer: `trace.ln_1[4]` is (T, C), `trace.ln_1[4, -1]` is its last position, `trace.ln_1[:]`
-    is (n_layer, T, C)."""
+    """An array per layer: `trace.ln_1[4]` is (T, C), `trace.ln_1[4, -1]` is its last position and
+    `trace.ln_1[:]` is (n_layer, T, C)."""
 
     what = "layer"
 
