@@ -235,3 +235,26 @@ def test_another_target_reuses_the_forward_pass(gpt: GPT, monkeypatch: pytest.Mo
     assert len(passes) == 2 + 4
     kept.clear_cache()
     assert kept.gradient_pass is None
+
+
+def test_two_targets_are_the_difference_of_their_logits(gpt: GPT) -> None:
+    trace = gpt.trace(IDS)
+    logits = trace.logits_at(-1)
+    for method in ("input_x_gradient", "integrated_gradients", "direct_logit_attribution"):
+        one, other, both = (gpt.attribute(trace, target, method) for target in (33, 50, (33, 50)))
+        assert (both.target, both.foil) == (33, 50)
+        # two float32 logits of some units
+        assert both.logit == pytest.approx(logits[33] - logits[50], abs=1e-4)
+        if isinstance(both, DirectLogitAttribution):
+            assert isinstance(one, DirectLogitAttribution)
+            assert isinstance(other, DirectLogitAttribution)
+            assert both.total == pytest.approx(both.logit, abs=2e-4)
+            np.testing.assert_array_equal(both.heads, one.heads - other.heads)
+        elif method == "integrated_gradients":
+            assert both.baseline is not None
+            assert both.scores.sum() == pytest.approx(both.logit - both.baseline, rel=0.01, abs=1e-2)
+            assert both.convergence_delta is not None
+    assert "33" in repr(both)
+    for target, method in (((33, 50), "attention_rollout"), ((33,), "input_x_gradient")):
+        with pytest.raises(SettingError, match="a difference is of two tokens"):
+            gpt.attribute(trace, target, method)  # type: ignore[arg-type]

@@ -311,3 +311,46 @@ def test_the_json_of_an_edit_is_its_dataclass(kind: str) -> None:
     assert type(made) is edit
     for name, value in values.items():
         assert getattr(made, name) == (tuple(value) if name.endswith("positions") else value)
+
+
+def test_a_token_to_steer_to_may_be_a_text(shipped: GPT) -> None:
+    (token,) = shipped.encode(" sea")
+    text = "The old house stood at the"
+    by_text, by_id = (shipped.intervene(text, SteerToken(1, one, 2.0)) for one in (" sea", token))
+    np.testing.assert_array_equal(by_text.logits, by_id.logits)
+    with pytest.raises(SettingError, match=r"token ' seaside resort' is . tokens. Pass one token"):
+        shipped.intervene(text, SteerToken(1, " seaside resort"))
+
+
+def test_resid_pre_is_edited_as_the_step_before(gpt: GPT) -> None:
+    a, b, vector = some_ids(8), some_ids(8, seed=1), np.ones(32, np.float32)
+    for layer, same in ((0, "embedding"), (2, "h.1.resid_post")):
+        for edit in (lambda step: Patch(step, b, positions=(3,)), lambda step: Steer(step, vector)):
+            one, other = (gpt.intervene(a, edit(step)) for step in (f"h.{layer}.resid_pre", same))
+            np.testing.assert_array_equal(one.logits, other.logits)
+            assert one.kl > 0
+
+
+def test_one_edit_is_singular(gpt: GPT) -> None:
+    assert repr(gpt.intervene(some_ids(4), AblateHead(0, 0))).startswith("Intervention(1 edit, ")
+    assert repr(gpt.intervene(some_ids(4), [])).startswith("Intervention(0 edits, ")
+
+
+def test_path_patching_changes_one_path(gpt: GPT) -> None:
+    """The recipe of docs/inspect.md: what head 0.1 writes for another, read by the queries of head 2.3."""
+    clean, corrupted = gpt.trace(some_ids(8)), gpt.trace(some_ids(8, seed=1))
+    frozen: list[Edit] = [
+        Patch(f"h.{layer}.attn.z", clean, head)
+        for layer in range(3) for head in range(4) if (layer, head) != (0, 1)
+    ]  # fmt: skip
+    frozen += [Patch(f"h.{layer}.mlp.proj", clean) for layer in range(3)]
+    sent = gpt.intervene(clean, [*frozen, Patch("h.0.attn.z", corrupted, 1)]).after
+    done = gpt.intervene(clean, Patch("h.2.attn.q", sent, 3))
+    w, layer_norm = gpt.weights, gpt.backend.model.h[2].ln_1
+    direct = (corrupted.attn.z[0, 1] - clean.attn.z[0, 1]) @ w.W_O[0, 1]  # (T, C): what the head adds
+    stream = torch.from_numpy(clean.resid_pre[2] + direct)
+    expected = layer_norm(stream).numpy() @ w.W_Q[2, 3] + w.b_Q[2, 3]
+    # sums of 32 products in float32, through one LayerNorm
+    np.testing.assert_allclose(done.after.attn.q[2, 3], expected, atol=1e-4)
+    np.testing.assert_array_equal(done.after.attn.q[2, 2], clean.attn.q[2, 2])
+    assert done.kl > 0

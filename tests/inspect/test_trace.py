@@ -14,7 +14,7 @@ import torch
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import AblateHead, activations
+from glassgpt.inspect import AblateHead, activations, indexing
 from glassgpt.inspect.arrays import largest
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.inspect.trace import Trace
@@ -212,7 +212,9 @@ def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.Mo
         (lambda t: t.residual[4], "residual 4 is out of range. Use 0 to 3"),
         (lambda t: t.mlp.fc[True], "layer True is not an integer"),
         (lambda t: t.attention["x", 0], "layer 'x' is not an integer"),
-        (lambda t: t.attention[:, 0], "read one layer at a time"),
+        (lambda t: t.attention[2:1], "these are no layers. There are 0 to 2"),
+        (lambda t: t.attention[:, 9], "head 9 is out of range"),
+        (lambda t: t["h.3.resid_pre"], "layer 3 is out of range"),
         (lambda t: t["h.9.ln_1"], "layer 9"),
         (lambda t: t["h.0.attn.Q"], "'h.0.attn.Q' is not a step"),
         (lambda t: t.logits_at(6), "position 6 is out of range. Use 0 to 5"),
@@ -223,6 +225,44 @@ def test_index_mistakes(gpt: GPT, ask: Callable[[Trace], object], says: str) -> 
         ask(gpt.trace(some_ids(6)))
     assert isinstance(caught.value, IndexError)
     assert "\n" not in str(caught.value)
+
+
+def test_slices_stack_layers_within_a_limit(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = gpt.trace(some_ids(6))
+    assert trace.residual[:].shape == (4, 6, 32)
+    np.testing.assert_array_equal(trace.residual[:], np.stack(list(trace.residual)))
+    some = np.stack([trace.attention[0, 1], trace.attention[2, 1]])
+    np.testing.assert_array_equal(trace.attention[::2, 1], some)
+    np.testing.assert_array_equal(trace.mlp.gelu[1:, -1], trace.mlp.gelu[:][1:, -1])
+    monkeypatch.setattr(indexing, "SLICE_BYTES", 3 * 6 * 6 * 4 * 4 - 1)
+    with pytest.raises(StepIndexError, match=r"3 layers of attn.weights take .* fewer than 3 together"):
+        trace.attention[:]
+    assert trace.attention[:2].shape == (2, 4, 6, 6)
+
+
+def test_resid_pre_is_what_enters_a_block(gpt: GPT) -> None:
+    trace = gpt.trace(some_ids(6))
+    np.testing.assert_array_equal(trace.resid_pre[:], trace.residual[:-1])
+    np.testing.assert_array_equal(trace["h.0.resid_pre"], trace["embedding"])
+    np.testing.assert_array_equal(trace["h.2.resid_pre"], trace["h.1.resid_post"])
+    assert set(trace.read("h.2.resid_pre", "h.1.resid_post")) == {"h.2.resid_pre", "h.1.resid_post"}
+
+
+def test_the_stream_within_blocks_runs_no_block_again(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = some_ids(6)
+    with monkeypatch.context() as patch:
+        patch.setattr(activations, "MIDDLES_BYTES", 0)
+        expected = gpt.trace(ids).resid_mid[:]
+    trace = gpt.trace(ids)
+    trace.norms  # noqa: B018
+    monkeypatch.setattr(type(gpt.backend.model.h[0]), "forward", None)
+    np.testing.assert_array_equal(trace.resid_mid[:], expected)
+
+
+def test_a_trace_is_of_one_text(gpt: GPT) -> None:
+    for texts in (["a", "b"], [[1, 2], [3]]):
+        with pytest.raises(SettingError, match=r"one text, not a list of 2. Trace each: \[gpt.trace"):
+            gpt.trace(texts)  # type: ignore[arg-type]
 
 
 def test_other_mistakes(gpt: GPT) -> None:

@@ -172,18 +172,21 @@ def test_an_empty_text_or_a_seed_for_nothing_is_an_error(glassgpt: Run, tmp_path
     file.write_text(" \n", "utf-8")
     assert glassgpt("summarize", file, "--model", SHIPPED).is_one_line_error("a.txt is empty")
     file.write_text("The sea was calm.", "utf-8")
-    assert glassgpt("summarize", file, "--seed", "1").is_one_line_error("--seed 1 would change nothing")
+    assert glassgpt("summarize", file, "--abstract", "--seed", "1").is_one_line_error(
+        "--seed 1 would change nothing"
+    )
 
 
 @pytest.mark.slow
 def test_a_summary_says_what_it_saw(glassgpt: Run, tmp_path: Path) -> None:
     file = tmp_path / "long.txt"
     file.write_text("The sea was calm that day.\n" * 300, "utf-8")
-    made = glassgpt("summarize", file, "--model", SHIPPED, "--seed", "1", "--max-new-tokens", "8")
+    words = ("summarize", file, "--model", SHIPPED, "--zero-shot", "--seed", "1", "--max-new-tokens", "8")
+    made = glassgpt(*words)
     assert made.code == 0
     assert made.out.strip()
     assert "tokens; the summary is of the first" in made.err
-    again = glassgpt("summarize", file, "--model", SHIPPED, "--seed", "1", "--max-new-tokens", "8", "--json")
+    again = glassgpt(*words, "--json")
     values = json.loads(again.out)
     assert values["text"] == made.out.strip()
     assert values["kept_tokens"] < values["source_tokens"]
@@ -204,10 +207,10 @@ def test_a_streamed_summary_is_the_whole_one(name: str) -> None:
 @pytest.mark.slow
 def test_beams_take_the_place_of_a_zero_shot_summary_s_sampling(glassgpt: Run, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The sea was calm that day.\n", "utf-8")
-    options = {"beams": 2, "max_new_tokens": 4}
+    options = {"abstract": True, "beams": 2, "max_new_tokens": 4}
     made = package.load("tiny").summarize("The sea was calm that day.", **options)
-    words = ("summarize", tmp_path / "a.txt", "--model", "tiny", "--beams", "2", "--max-new-tokens", "4")
-    assert glassgpt(*words).out.split() == made.split()
+    words = ("summarize", tmp_path / "a.txt", "--model", "tiny", "--abstract", "--beams", "2")
+    assert glassgpt(*words, "--max-new-tokens", "4").out.split() == made.split()
     with pytest.raises(SettingError, match="top_k 2 has no meaning with beams"):
         package.load("tiny").summarize("The sea.", top_k=2, **options)
 

@@ -73,13 +73,13 @@ def test_the_adapter(glassgpt: Run, tmp_path: Path) -> None:
     assert recipe.read_text("utf-8") == card
     file = tmp_path / "article.txt"
     file.write_text(TEXT, "utf-8")
-    made = glassgpt("summarize", file, "--max-new-tokens", "30", "--json")
+    made = glassgpt("summarize", file, "--abstract", "--max-new-tokens", "30", "--json")
     assert made.code == 0
     values = json.loads(made.out)
     assert values["text"].strip()
     assert values["kept_tokens"] == values["source_tokens"]
     file.write_text(TEXT * 20, "utf-8")
-    long = glassgpt("summarize", file, "--max-new-tokens", "5")
+    long = glassgpt("summarize", file, "--abstract", "--max-new-tokens", "5")
     assert "tokens; the summary is of the first" in long.err
 
 

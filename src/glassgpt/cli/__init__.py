@@ -76,6 +76,7 @@ COMMANDS = {
         "summarize a text",
         (
             "glassgpt summarize article.txt",
+            "glassgpt summarize article.txt --sentences 5 --json",
             "glassgpt summarize article.txt --zero-shot --model gpt2-xl --seed 1",
             "glassgpt summarize emails.jsonl --model subject-tuned --json",
         ),

@@ -26,7 +26,7 @@ from glassgpt.evaluate.windows import Group, continuation_windows
 from glassgpt.files import expand_user
 from glassgpt.generate.engine import Engine
 from glassgpt.generate.prompt import end_of_text
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import FILTERS, Settings
 from glassgpt.gpt import GPT, load
 from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Advance, Progress, no_progress
@@ -53,9 +53,7 @@ TOP_K = 50  # when sampling: the default of transformers, and so of `hf`
 # Generation arguments of a task, by their names in `hf`, and our names for them.
 GENERATION_ARGUMENTS = {
     "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
+    **{name: name for name in FILTERS},
     "repetition_penalty": "repetition_penalty",
     "no_repeat_ngram_size": "no_repeat_ngram",
 }

@@ -23,7 +23,7 @@ import numpy as np
 
 from glassgpt.backend import Array, Backend, array_namespace
 from glassgpt.generate.constraints import unpack_masks
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import FILTERS, Settings
 
 NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
 
@@ -46,9 +46,7 @@ class SamplingParams(NamedTuple):
     width: int  # how many of the best tokens any row may draw from
     temperature: Array
     top_k: Array
-    typical_p: Array | None
-    top_p: Array | None
-    min_p: Array | None
+    filters: tuple[Array | None, ...]  # in the order of `settings.FILTERS`
     alternatives: int | None  # the most that any row wants reported; None if no row wants log-probabilities
 
 
@@ -65,8 +63,9 @@ def stack_params(
     def column(values: Sequence[float], dtype: type = np.float64) -> Array:
         return array(np.array(values, dtype)[:, None])
 
-    def filter_column(name: str, off: float) -> Array | None:
+    def filter_column(name: str) -> Array | None:
         values = [None if s.greedy else getattr(s, name) for s in settings]
+        off = FILTERS[name].off
         return None if all(v is None for v in values) else column([off if v is None else v for v in values])
 
     k = [1 if s.greedy else vocab_size if s.top_k is None else min(s.top_k, vocab_size) for s in settings]
@@ -76,10 +75,7 @@ def stack_params(
         width=max(k),
         temperature=column([1.0 if s.greedy else s.temperature for s in settings]),
         top_k=column(k, np.int64),
-        # Infinity, not 1: a running sum may reach the total before the last tiny probability is added.
-        typical_p=filter_column("typical_p", np.inf),
-        top_p=filter_column("top_p", np.inf),
-        min_p=filter_column("min_p", 0.0),
+        filters=tuple(map(filter_column, FILTERS)),
         alternatives=min(max(wanted), vocab_size) if wanted else None,
     )
 
@@ -170,7 +166,7 @@ def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
     xp = array_namespace(scores)
     vocab_size = scores.shape[1]
     full, widths = None, [params.width]
-    if isinstance(scores, np.ndarray) and params.width == vocab_size and params.typical_p is None:
+    if isinstance(scores, np.ndarray) and params.width == vocab_size and not ranks_all(params):
         # Rows without top-k seldom draw a token far down, and sorting is what costs most on a CPU (2 ms for
         # V = 50,257): look at the few best first, and at more only where these do not decide the draw.
         full, widths = _total_weight(scores, params), _widths(params, vocab_size)
@@ -180,6 +176,12 @@ def _draw_each(scores: Array, params: SamplingParams, uniform: Array) -> Array:
         if width == widths[-1] or bool(certain.all()):
             break
     return _take(xp, ids, rank[:, None])[:, 0]
+
+
+def ranks_all(params: SamplingParams) -> bool:
+    """Whether a filter has to see every token: typical tokens are not the most probable ones."""
+    typical_p, *_ = params.filters
+    return typical_p is not None
 
 
 def _total_weight(scores: np.ndarray, params: SamplingParams) -> np.ndarray:
@@ -205,6 +207,7 @@ def _draw_rank(
     `full` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
     """
     xp = array_namespace(values)
+    typical_p, top_p, min_p = params.filters
     values = xp.astype(values, xp.float64)
     rank = xp.arange(values.shape[1], device=values.device)[None, :]
     keep = (rank < params.top_k) & (values > -xp.inf)
@@ -212,20 +215,20 @@ def _draw_rank(
     scaled = (values - values[:, :1]) / params.temperature  # (B, K)
     weight = xp.where(keep, xp.exp(scaled), 0.0)
     cut = xp.zeros_like(params.top_k) > 0  # (B, 1): whether a filter took away what follows after K
-    if params.typical_p is not None:
-        keep = keep & _keep_typical(scaled, weight, keep, params.typical_p)
+    if typical_p is not None:
+        keep = keep & _keep_typical(scaled, weight, keep, typical_p)
         weight = xp.where(keep, weight, 0.0)
-    if params.top_p is not None:
+    if top_p is not None:
         before, total = _cumulative(weight)
         if full is not None:
             total = xp.where(xp.isnan(full), total, full)
-        keep = keep & (before < params.top_p * total)  # the token that crosses the threshold stays
+        keep = keep & (before < top_p * total)  # the token that crosses the threshold stays
         weight = xp.where(keep, weight, 0.0)
-        cut = cut | (params.top_p < xp.inf)
-    if params.min_p is not None:
-        keep = keep & (weight >= params.min_p * xp.max(weight, axis=-1, keepdims=True))
+        cut = cut | (top_p < xp.inf)
+    if min_p is not None:
+        keep = keep & (weight >= min_p * xp.max(weight, axis=-1, keepdims=True))
         weight = xp.where(keep, weight, 0.0)
-        cut = cut | (params.min_p > 0)
+        cut = cut | (min_p > 0)
     up_to = xp.cumulative_sum(weight, axis=-1)
     total = up_to[:, -1:]
     if full is not None:

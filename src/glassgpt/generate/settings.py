@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from glassgpt.errors import SettingError
 from glassgpt.ranges import SEEDS, check_number, check_whole
@@ -23,6 +23,29 @@ MAX_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 t
 MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finished
 MAX_BEAMS = 1024  # all of them are computed together
 MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
+
+
+class Filter(NamedTuple):
+    """A setting that limits which tokens may be drawn: a number from `low` to `high`, or None for off."""
+
+    low: float
+    high: float
+    above: bool  # `low` itself is out of range
+    usual: str  # for the error message
+    neutral: float  # keeps every token: what a client of the server sends to switch it off
+    off: float  # what the samplers compute with for a sequence without it, in a batch with others
+
+
+# The one table of filters, in the order in which they are applied. A field of `Settings` and a row here make
+# a filter known to the command line, the server, task definitions, lm-evaluation-harness and beam search;
+# sampling.py and native/cpp/sampling.cpp compute it (docs/generation.md: adding a filter).
+FILTERS = {
+    # Off is infinity, not 1: a running sum may reach the total before the last tiny probability is added.
+    "typical_p": Filter(0, 1, True, "0.95 is usual", neutral=1, off=math.inf),
+    "top_p": Filter(0, 1, True, "0.9 is usual", neutral=1, off=math.inf),
+    "min_p": Filter(0, 1, False, "0.05 is usual", neutral=0, off=0.0),
+}
+DRAWING = ("temperature", "top_k", *FILTERS)  # all settings of a draw
 
 SPECULATE = ("auto", "lookup", "draft", "off")
 
@@ -105,12 +128,10 @@ class Settings:
         check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
         if self.top_k is not None:
             check_whole("top_k", self.top_k, 1, MAX_TOP_K, "None (on the command line: none) switches it off")
-        if self.top_p is not None:
-            check_number("top_p", self.top_p, 0, 1, "0.9 is usual, None switches it off", above=True)
-        if self.typical_p is not None:
-            check_number("typical_p", self.typical_p, 0, 1, "0.95 is usual, None switches it off", above=True)
-        if self.min_p is not None:
-            check_number("min_p", self.min_p, 0, 1, "0.05 is usual, None switches it off")
+        for name, (low, high, above, usual, _, _) in FILTERS.items():
+            value = getattr(self, name)
+            if value is not None:
+                check_number(name, value, low, high, f"{usual}, None switches it off", above=above)
 
     def _check_penalties(self) -> None:
         most, repetition = MAX_LOGIT_BIAS, self.repetition_penalty
@@ -171,9 +192,7 @@ class Settings:
                 f"as it has beams. Write beams {self.samples} or more."
             )
         drawing = [
-            name
-            for name in ("top_p", "min_p", "typical_p", "best_of", "prompt_logprobs")
-            if getattr(self, name) is not None
+            name for name in (*FILTERS, "best_of", "prompt_logprobs") if getattr(self, name) is not None
         ]
         drawing += [
             name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])
@@ -213,6 +232,41 @@ class Settings:
                 if name in given and given[name] not in NOT_DRAWING[name]:
                     raise _no_sampling_error(name, given[name], made.beams)
         return made
+
+
+class SettingsDict(TypedDict, total=False):
+    """The fields of `Settings` as keyword arguments, as a caller may write them: for type checkers."""
+
+    max_new_tokens: int
+    min_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    no_repeat_ngram: int | None
+    logit_bias: Mapping[int, float]
+    banned_words: str | Sequence[str]
+    required_words: str | Sequence[str]
+    required_bias: float
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    ignore_eot: bool
+    seed: int | None
+    schema: Any
+    regex: str | None
+    grammar: str | None
+    choice: str | Sequence[str]
+    speculate: str
+    samples: int
+    best_of: int | None
+    beams: int | None
+    length_penalty: float
+    logprobs: int | None
+    prompt_logprobs: int | None
 
 
 NOT_DRAWING: dict[str, tuple[float | None, ...]] = {"temperature": (0, 1), "top_k": (None, 1)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from glassgpt.generate.engine_pool import EnginePool
 from glassgpt.generate.fair_lock import FairLock
 from glassgpt.generate.generation import Generation, Interrupted
 from glassgpt.generate.prompt import check_prompt
-from glassgpt.generate.settings import MAX_TOP_K, Settings
+from glassgpt.generate.settings import MAX_TOP_K, Settings, SettingsDict
 from glassgpt.generate.source import Rule, Source
 from glassgpt.generate.speculation import check_draft
 from glassgpt.generate.stream import TextStream
@@ -30,10 +30,17 @@ if TYPE_CHECKING:
     from glassgpt.generate.fair_queue import QueueLimits
     from glassgpt.generate.fill import Filled
     from glassgpt.generate.service import Service
-    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
+    from glassgpt.inspect.attribute import (
+        DirectLogitAttribution,
+        DirectMethod,
+        Target,
+        TokenAttribution,
+        TokenMethod,
+    )
     from glassgpt.inspect.edits import Edit
     from glassgpt.inspect.intervene import Intervention
     from glassgpt.inspect.trace import Trace
+    from glassgpt.inspect.weights import ModelWeights
     from glassgpt.model import GPT2, NumpyGPT2
     from glassgpt.tasks.definition import Task
     from glassgpt.weights import Checkpoint
@@ -161,7 +168,7 @@ class GPT:
         *,
         settings: Settings | None = None,
         rule: Rule | None = None,
-        **changes: Any,
+        **changes: Unpack[SettingsDict],
     ) -> Generation: ...
 
     @overload
@@ -171,7 +178,7 @@ class GPT:
         *,
         settings: Settings | None = None,
         rule: Rule | None = None,
-        **changes: Any,
+        **changes: Unpack[SettingsDict],
     ) -> list[Generation]: ...
 
     def generate(
@@ -180,7 +187,7 @@ class GPT:
         *,
         settings: Settings | None = None,
         rule: Rule | None = None,
-        **changes: Any,
+        **changes: Unpack[SettingsDict],
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
 
@@ -196,7 +203,11 @@ class GPT:
         return self._generate(as_list(prompt), settings, rule)
 
     def stream(
-        self, prompt: Prompt | None = None, *, settings: Settings | None = None, **changes: Any
+        self,
+        prompt: Prompt | None = None,
+        *,
+        settings: Settings | None = None,
+        **changes: Unpack[SettingsDict],
     ) -> TextStream:
         """The same, as an iterator of pieces of text; afterwards its `.generation` holds the whole."""
         settings = _settings(settings, changes)
@@ -254,7 +265,19 @@ class GPT:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
         from glassgpt.inspect.trace import Trace
 
+        if is_batch(text) and len(text):
+            raise SettingError(
+                f"trace takes one text, not a list of {len(text)}. "
+                "Trace each: [gpt.trace(text) for text in texts]"
+            )
         return Trace.from_tokens(self, self._ids(text))
+
+    @cached_property
+    def weights(self) -> ModelWeights:
+        """The weights by TransformerLens' names (`W_Q[layer, head]`, ...), as numpy arrays."""
+        from glassgpt.inspect.weights import ModelWeights
+
+        return ModelWeights(self.model)
 
     def intervene(
         self, text: Prompt | Trace, edits: Edit | Sequence[Edit] = (), position: int = -1
@@ -268,14 +291,39 @@ class GPT:
 
         return intervene(self, text, edits, position)
 
+    @overload
     def attribute(
         self,
         text: Prompt | Trace,
-        target: str | int | None = None,
+        target: Target = None,
+        method: TokenMethod = "integrated_gradients",
+        position: int = -1,
+    ) -> TokenAttribution: ...
+
+    @overload
+    def attribute(
+        self, text: Prompt | Trace, target: Target = None, *, method: DirectMethod, position: int = -1
+    ) -> DirectLogitAttribution: ...
+
+    @overload
+    def attribute(
+        self, text: Prompt | Trace, target: Target, method: DirectMethod, position: int = -1
+    ) -> DirectLogitAttribution: ...
+
+    @overload
+    def attribute(
+        self, text: Prompt | Trace, target: Target, method: str, position: int = -1
+    ) -> TokenAttribution | DirectLogitAttribution: ...
+
+    def attribute(
+        self,
+        text: Prompt | Trace,
+        target: Target = None,
         method: str = "integrated_gradients",
         position: int = -1,
     ) -> TokenAttribution | DirectLogitAttribution:
-        """What the logit of `target` as the next token comes from; by default, of the most likely token.
+        """What the logit of `target` as the next token comes from; by default, of the most likely token. Two
+        targets, `(" Mary", " John")`, are the difference of their logits.
 
         To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
         `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
@@ -319,7 +367,7 @@ class GPT:
         return self.tokenizer
 
 
-def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
+def _settings(settings: Settings | None, changes: SettingsDict) -> Settings:
     if settings is None:
         return Settings.of(**changes)
     Settings.of(**changes)  # what is given here

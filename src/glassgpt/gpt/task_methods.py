@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from glassgpt.errors import SettingError
+from glassgpt.generate.settings import SettingsDict
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -13,14 +14,16 @@ if TYPE_CHECKING:
 
 
 @overload
-def translate(self: GPT, text: str, to: str, **decoding: Any) -> str: ...
+def translate(self: GPT, text: str, to: str, **decoding: Unpack[SettingsDict]) -> str: ...
 
 
 @overload
-def translate(self: GPT, text: Sequence[str], to: str, **decoding: Any) -> list[str]: ...
+def translate(self: GPT, text: Sequence[str], to: str, **decoding: Unpack[SettingsDict]) -> list[str]: ...
 
 
-def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) -> str | list[str]:
+def translate(
+    self: GPT, text: str | Sequence[str], to: str, **decoding: Unpack[SettingsDict]
+) -> str | list[str]:
     """Translate a text, or a list of texts, sentence by sentence: `load("en-fr").translate("Hi.",
     to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
     from glassgpt.tasks.translate import translate
@@ -30,40 +33,67 @@ def translate(self: GPT, text: str | Sequence[str], to: str, **decoding: Any) ->
 
 
 @overload
-def summarize(self: GPT, text: str, **decoding: Any) -> str: ...
+def summarize(
+    self: GPT,
+    text: str,
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Unpack[SettingsDict],
+) -> str: ...
 
 
 @overload
-def summarize(self: GPT, text: Sequence[str], **decoding: Any) -> list[str]: ...
+def summarize(
+    self: GPT,
+    text: Sequence[str],
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Unpack[SettingsDict],
+) -> list[str]: ...
 
 
-def summarize(self: GPT, text: str | Sequence[str], **decoding: Any) -> str | list[str]:
-    """Summarize a text, or a list of texts: `load("summarize").summarize(text)`. A model that was not
-    made for it is given a `TL;DR:`. Of a long text only a part is seen: `tasks.summarize` says which."""
+def summarize(
+    self: GPT,
+    text: str | Sequence[str],
+    sentences: int | None = None,
+    *,
+    abstract: bool | None = None,
+    **decoding: Unpack[SettingsDict],
+) -> str | list[str]:
+    """Summarize a text, or a list of texts, by `sentences` (3) of its own, chosen by the model's scores.
+
+    With `abstract=True` the model writes: by its own task, or zero-shot after `TL;DR:`; `decoding` are fields
+    of `Settings`. A small model invents facts. That is the default of a model tuned for summaries only.
+    `tasks.summarize` also says which sentences they are, or which part of a long text was seen.
+    """
     from glassgpt.tasks.summarize import summarize
 
-    made = [one.text for one in summarize(self, _as_texts(text), **decoding)]
-    return made[0] if isinstance(text, str) else made
-
-
-@overload
-def classify(self: GPT, text: str, labels: Sequence[str] | None = None, **options: Any) -> Label: ...
+    made = summarize(self, _as_texts(text), sentences=sentences, abstract=abstract, **decoding)
+    return made[0].text if isinstance(text, str) else [one.text for one in made]
 
 
 @overload
 def classify(
-    self: GPT, text: Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    self: GPT, text: str, labels: Sequence[str] | None = None, format: str | None = None
+) -> Label: ...
+
+
+@overload
+def classify(
+    self: GPT, text: Sequence[str], labels: Sequence[str] | None = None, format: str | None = None
 ) -> list[Label]: ...
 
 
 def classify(
-    self: GPT, text: str | Sequence[str], labels: Sequence[str] | None = None, **options: Any
+    self: GPT, text: str | Sequence[str], labels: Sequence[str] | None = None, format: str | None = None
 ) -> Label | list[Label]:
     """The label of a text, or of each of a list, with probabilities: by the head of a tuned model, or
     zero-shot among `labels`."""
     from glassgpt.tasks.classify import classify
 
-    made = classify(self, _as_texts(text), labels=labels, **options)
+    made = classify(self, _as_texts(text), labels=labels, format=format)
     return made[0] if isinstance(text, str) else made
 
 

@@ -21,6 +21,7 @@ from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import dims_of, list_steps, shape_of, split_name
 
 CACHE_BYTES = 256 * 2**20
+MIDDLES_BYTES = 64 * 2**20  # of the stream between attention and MLP, which the first pass keeps if it may
 LOGITS_BYTES = 32 * 2**20  # of logits: a token's loss, the lens and the next token need the same
 # Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
 # whether they were computed alone or with all others; large enough for the matrix product, small enough for
@@ -67,6 +68,7 @@ class Activations:
         self.incremental = False  # computed token by token: equal up to rounding, not bit by bit
         self._cached: OrderedDict[str, AnyArray] = OrderedDict()  # least recently used first
         self._residuals: AnyArray | None = None
+        self._middles: dict[str, AnyArray] = {}
         self._logits: list[tuple[int, AnyArray]] = []  # from a position on, (n, V) each; the oldest first
 
     @property
@@ -81,8 +83,10 @@ class Activations:
             captured: dict[str, AnyArray] = {}
             if self.first_residuals is None or not self.forward.runs_blocks_alone:
                 kept = self._steps_to_keep()
-                self.forward.hidden(self.ids, self._capture([*names, *kept], captured))
+                middles = self._middles_to_keep()
+                self.forward.hidden(self.ids, self._capture([*names, *kept, *middles], captured))
                 self._residuals = stack([captured[name] for name in names])
+                self._middles = {name: captured[name] for name in middles}
                 self._store({name: captured[name] for name in kept})
             else:
                 tap = self._capture(names, captured)
@@ -98,9 +102,17 @@ class Activations:
             return []  # of an edited pass, only the outcome is of interest
         steps = [name for name in list_steps(self.config) if split_name(name)[0] is not None]
         for kept in (steps, [name for name in steps if name.endswith("attn.weights")]):
-            if sum(4 * prod(shape_of(self.config, name, len(self.ids))) for name in kept) <= self.keep_bytes:
+            if self._bytes_of(kept) <= self.keep_bytes:
                 return kept
         return []
+
+    def _middles_to_keep(self) -> list[str]:
+        """The stream between attention and MLP, which is as large as the stream itself, of a short text."""
+        steps = [f"h.{i}.resid_mid" for i in range(self.config.n_layer)]
+        return steps if self.tap is None and self._bytes_of(steps) <= MIDDLES_BYTES else []
+
+    def _bytes_of(self, steps: Sequence[str]) -> int:
+        return sum(4 * prod(shape_of(self.config, name, len(self.ids))) for name in steps)
 
     @synchronized
     def read(self, names: Sequence[str]) -> dict[str, AnyArray]:
@@ -136,6 +148,8 @@ class Activations:
         found: dict[str, AnyArray] = {}
         if f"h.{layer}.resid_post" in names:
             found[f"h.{layer}.resid_post"] = self.residuals()[layer + 1]
+        self.residuals()  # keeps the middles, perhaps
+        found |= {name: self._middles[name] for name in names if name in self._middles}
         rest = [name for name in names if name not in found]
         if rest and self.forward.runs_blocks_alone:
             self.forward.block(layer, self.residuals()[layer], self._capture(rest, found))
@@ -242,7 +256,7 @@ class Activations:
     def _store(self, found: dict[str, AnyArray]) -> None:
         """Cache what was read, within the limit; views of the residual stream cost no memory of their own."""
         for name, values in found.items():
-            if name not in ("embedding",) and not name.endswith("resid_post"):
+            if name != "embedding" and not name.endswith("resid_post") and name not in self._middles:
                 # Its own memory: q, k and v are slices of one tensor three times as large.
                 self._cached[name] = contiguous(values)
         while self._cached and self.cached_bytes > CACHE_BYTES:
@@ -251,6 +265,7 @@ class Activations:
     @synchronized
     def clear_cache(self) -> None:
         self._cached.clear()
+        self._middles.clear()
         self._logits.clear()
 
     @property

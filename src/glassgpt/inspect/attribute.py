@@ -7,10 +7,11 @@ into what the embedding, each head and each MLP wrote to it (nostalgebraist 2020
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,13 +22,19 @@ from glassgpt.inspect.arrays import AnyArray, to_float64
 from glassgpt.inspect.display import Displayable
 from glassgpt.inspect.forward import make_forward
 from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.intervene import unmodified_trace
+from glassgpt.inspect.intervene import encode_token, unmodified_trace
 from glassgpt.inspect.taps import check_index
 from glassgpt.inspect.trace import Trace
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
     from glassgpt.inspect.svg import Figure
+
+
+# A token, as text or id; two, for the difference of their logits; or None, for the most likely token.
+Target = str | int | tuple[str | int, str | int] | None
+TokenMethod = Literal["input_x_gradient", "integrated_gradients", "attention_rollout"]
+DirectMethod = Literal["direct_logit_attribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +51,7 @@ class TokenAttribution(Displayable):
     baseline: float | None = None  # the logit with all token embeddings zero
     convergence_delta: float | None = None  # |sum of scores - (logit - baseline)| / |logit - baseline|
     n_steps: int | None = None  # gradients computed
+    foil: int | None = None  # scores, logit and baseline are the target's less those of this token
 
     def figure(self) -> Figure:
         from glassgpt.inspect.plots import plot_token_attribution
@@ -51,9 +59,9 @@ class TokenAttribution(Displayable):
         return plot_token_attribution(self)
 
     def __repr__(self) -> str:
-        text = self.trace.vocabulary.text(self.target)
+        text = _name(self)
         delta = "" if self.convergence_delta is None else f", convergence delta {self.convergence_delta:.2%}"
-        return f"TokenAttribution({self.method!r}, {text!r}, {len(self.scores)} tokens{delta})"
+        return f"TokenAttribution({self.method!r}, {text}, {len(self.scores)} tokens{delta})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,7 @@ class DirectLogitAttribution(Displayable):
     attn_bias: Array  # (n_layer,): the bias of attention's output projection, which belongs to no head
     ln_f_bias: float
     logit: float  # as the model computed it
+    foil: int | None = None  # every number is the target's less that of this token
 
     method = "direct_logit_attribution"
 
@@ -94,14 +103,18 @@ class DirectLogitAttribution(Displayable):
         return plot_direct_logit_attribution(self)
 
     def __repr__(self) -> str:
-        text = self.trace.vocabulary.text(self.target)
-        return f"DirectLogitAttribution({text!r}, total {self.total:.4f}, logit {self.logit:.4f})"
+        return f"DirectLogitAttribution({_name(self)}, total {self.total:.4f}, logit {self.logit:.4f})"
+
+
+def _name(found: TokenAttribution | DirectLogitAttribution) -> str:
+    text = found.trace.vocabulary.text
+    return repr(text(found.target)) + ("" if found.foil is None else f" - {text(found.foil)!r}")
 
 
 def attribute(
     gpt: GPT,
     text: Prompt | Trace,
-    target: str | int | None = None,
+    target: Target = None,
     method: str = "integrated_gradients",
     position: int = -1,
 ) -> TokenAttribution | DirectLogitAttribution:
@@ -110,8 +123,37 @@ def attribute(
         raise SettingError(f"method {method!r} is not one of {', '.join(METHODS)}.")
     trace = unmodified_trace(gpt, text)
     position = check_index("position", position, len(trace))
-    token = resolve_target(gpt, trace, target, position)
-    return METHODS[method](gpt, trace, token, position)
+    if not isinstance(target, tuple):
+        return METHODS[method](gpt, trace, resolve_target(gpt, trace, target, position), position)
+    if method == "attention_rollout" or len(target) != 2:
+        raise SettingError(
+            f"target {target!r}: a difference is of two tokens, and attention_rollout depends on none."
+        )
+    token, foil = (resolve_target(gpt, trace, one, position) for one in target)
+    return subtract(*(METHODS[method](gpt, trace, one, position) for one in (token, foil)))
+
+
+def subtract(
+    one: TokenAttribution | DirectLogitAttribution, other: TokenAttribution | DirectLogitAttribution
+) -> TokenAttribution | DirectLogitAttribution:
+    """The attribution of the difference of two logits: every method here is linear in the logit."""
+    if isinstance(one, DirectLogitAttribution):
+        assert isinstance(other, DirectLogitAttribution)
+        parts = ("wte", "wpe", "heads", "mlps", "attn_bias", "ln_f_bias", "logit")
+        less = {name: getattr(one, name) - getattr(other, name) for name in parts}
+        return dataclasses.replace(one, **less, foil=other.target)
+    assert isinstance(other, TokenAttribution)
+    made = dataclasses.replace(
+        one, scores=one.scores - other.scores, logit=one.logit - other.logit, foil=other.target
+    )
+    if one.baseline is None or other.baseline is None or one.n_steps is None or other.n_steps is None:
+        return made
+    baseline = one.baseline - other.baseline
+    explained = made.logit - baseline
+    error = abs(float(made.scores.sum(dtype=np.float64)) - explained)
+    delta = error / abs(explained) if explained else error
+    n_steps = one.n_steps + other.n_steps
+    return dataclasses.replace(made, baseline=baseline, convergence_delta=delta, n_steps=n_steps)
 
 
 def tokens_seen(trace: Trace, position: int) -> list[int]:
@@ -124,12 +166,7 @@ def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: i
     if target is None:
         return int(trace.p_at(position).argmax())
     if isinstance(target, str):
-        ids = gpt.encode(target)
-        if len(ids) != 1:
-            raise SettingError(
-                f"target {target!r} is {len(ids)} tokens. Pass one token (most start with a space) or its id."
-            )
-        return ids[0]
+        return encode_token(gpt, "target", target)
     if (
         isinstance(target, bool)
         or not isinstance(target, int | np.integer)

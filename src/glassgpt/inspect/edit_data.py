@@ -44,6 +44,8 @@ def edit_fields(edit: type[Edit]) -> dict[str, EditField]:
     for each in dataclasses.fields(edit):  # type: ignore[arg-type]  # every concrete edit is a dataclass
         if each.metadata.get("python_only"):
             continue
+        if "json_type" in each.metadata:
+            hints[each.name] = each.metadata["json_type"]
         types = [kind for kind in get_args(hints[each.name]) if kind is not type(None)]
         optional = type(None) in get_args(hints[each.name])
         required = each.default is dataclasses.MISSING

@@ -19,7 +19,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
 from glassgpt.inspect.forward import Forward, Tap
-from glassgpt.inspect.taps import check_index, dims_of
+from glassgpt.inspect.taps import check_index, dims_of, resolve_name
 from glassgpt.inspect.trace import Trace
 
 How = Literal["zero", "mean"]
@@ -35,6 +35,7 @@ class EditContext:
     forward: Forward
     tokens: Sequence[int]
     trace: Callable[[Any], Trace]  # of a text, of token ids, or of a trace
+    token_id: Callable[[str | int], int]  # of a token given as text
 
     @property
     def config(self) -> Config:
@@ -207,7 +208,8 @@ class Patch(Edit):
 
     def bind(self, context: EditContext) -> dict[str, Hook]:
         source = context.trace(self.source)
-        index = StepSlice(self.step, self.head, positions=self.positions).index(
+        step = resolve_name(context.config, self.step)
+        index = StepSlice(step, self.head, positions=self.positions).index(
             context.config, len(context.tokens)
         )
         positions = self.positions if self.source_positions is None else self.source_positions
@@ -220,8 +222,8 @@ class Patch(Edit):
                 f"the text has {len(context.tokens)} tokens, but the source of the patch has {len(source)}. "
                 "Use texts of the same length, or pass positions."
             )
-        there = StepSlice(self.step, self.head, positions=positions).index(context.config, len(source))
-        value = source.tensors([self.step])[self.step][None][there]
+        there = StepSlice(step, self.head, positions=positions).index(context.config, len(source))
+        value = source.tensors([step])[step][None][there]
 
         def hook(x: AnyArray) -> AnyArray:
             shape = x[index].shape
@@ -232,7 +234,7 @@ class Patch(Edit):
                 )
             return replace_part(x, index, like(value, x))
 
-        return {self.step: hook}
+        return {step: hook}
 
     def describe(self) -> str:
         head = "" if self.head is None else f" head {self.head}"
@@ -250,7 +252,8 @@ class Steer(Edit):
     positions: tuple[int, ...] | None = None
 
     def bind(self, context: EditContext) -> dict[str, Hook]:
-        index = StepSlice(self.step, positions=self.positions).index(context.config, len(context.tokens))
+        step = resolve_name(context.config, self.step)
+        index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
         vector = np.asarray(self.vector, dtype=np.float32)
         width = {"C": context.config.n_embd, "M": context.config.d_mlp}.get(
             dims_of(context.config, self.step)[-1]
@@ -261,7 +264,7 @@ class Steer(Edit):
                 f"Use {context.config.n_embd} values at a step such as h.0.resid_post."
             )
         added = check_finite("strength", self.strength) * vector
-        return {self.step: lambda x: replace_part(x, index, x[index] + like(added, x))}
+        return {step: lambda x: replace_part(x, index, x[index] + like(added, x))}
 
     def describe(self) -> str:
         return f"{self.step} + {self.strength:g} × vector"
@@ -277,13 +280,13 @@ class SteerToken(Edit):
     kind = "steer_token"
 
     layer: int
-    token: int
+    token: int | str = field(metadata={"json_type": int})  # an id, or the text of one token: " sea"
     strength: float = 1.0
     positions: tuple[int, ...] | None = None
 
     def bind(self, context: EditContext) -> dict[str, Hook]:
         layer = check_index("layer", self.layer, context.config.n_layer)
-        token = check_index("token id", self.token, context.config.vocab_size)
+        token = check_index("token id", context.token_id(self.token), context.config.vocab_size)
         strength = check_finite("strength", self.strength)
         step = f"h.{layer}.resid_post"
         index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
@@ -297,7 +300,7 @@ class SteerToken(Edit):
         return {step: hook}
 
     def describe(self) -> str:
-        return f"h.{self.layer}.resid_post + {self.strength:g} × token {self.token}"
+        return f"h.{self.layer}.resid_post + {self.strength:g} × token {self.token!r}"
 
 
 def check_finite(what: str, value: object) -> float:

@@ -10,12 +10,13 @@ import numpy as np
 from glassgpt.config import Config
 from glassgpt.errors import StepIndexError
 from glassgpt.inspect.display import Displayable
-from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, check_index
+from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, RESID_PRE, check_index
 
 if TYPE_CHECKING:
     from glassgpt.inspect.svg import Figure
 
 Array = np.ndarray
+SLICE_BYTES = 2**30  # of several layers in one array
 # The dimensions of every step that a block of some model has.
 DIMS = BLOCK_STEPS | {step: dims for own in ATTENTION_STEPS.values() for step, dims in own.items()}
 
@@ -31,7 +32,8 @@ class Readable(Protocol):
 
 
 class Layers:
-    """An array per layer: `trace.ln_1[4]` is (T, C), `trace.ln_1[4, -1]` is its last position."""
+    """An array per layer: `trace.ln_1[4]` is (T, C), `trace.ln_1[4, -1]` is its last position and
+    `trace.ln_1[:]` is (n_layer, T, C)."""
 
     what = "layer"
 
@@ -49,12 +51,21 @@ class Layers:
     def __getitem__(self, index: Any) -> Array:
         layer, *rest = index if isinstance(index, tuple) else (index,)
         if isinstance(layer, slice):
-            raise StepIndexError(
-                f"layers {layer!r}: read one layer at a time, to limit memory. "
-                f"Use a layer from 0 to {self.n_layers - 1}."
-            )
+            return self._stack(range(self.n_layers)[layer], rest)
         found = self._read(check_index(self.what, layer, self.n_layers))
         return self._index(found, rest)
+
+    def _stack(self, layers: range, rest: list[Any]) -> Array:
+        """Several layers in one array, (layers, ...): within a limit, since each may be (H, T, T)."""
+        if not layers:
+            raise StepIndexError(f"these are no layers. There are 0 to {self.n_layers - 1}.")
+        first = self._index(self._read(layers[0]), rest)
+        if first.nbytes * len(layers) > SLICE_BYTES:
+            raise StepIndexError(
+                f"{len(layers)} layers of {self.step} take {first.nbytes * len(layers) / 2**30:.1f} GiB. "
+                f"Read one at a time, or fewer than {SLICE_BYTES // first.nbytes + 1} together."
+            )
+        return np.stack([first, *(self._index(self._read(layer), rest) for layer in layers[1:])])
 
     def _read(self, layer: int) -> Array:
         name = f"h.{layer}.{self.step}"
@@ -111,7 +122,7 @@ class BlockStep(Generic[L]):
     """A descriptor: an attribute of a trace, or of its `attn` or `mlp`, for one step of the blocks."""
 
     def __init__(self, index: type[L], step: str) -> None:
-        assert step in DIMS
+        assert step in DIMS or step == RESID_PRE
         self.index = index
         self.step = step
 

@@ -113,7 +113,12 @@ def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -
     """See `GPT.intervene`."""
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
-    context = EditContext(make_forward(gpt.model), before.tokens, lambda source: as_trace(gpt, source))
+    context = EditContext(
+        make_forward(gpt.model),
+        before.tokens,
+        lambda source: as_trace(gpt, source),
+        lambda token: encode_token(gpt, "token", token) if isinstance(token, str) else token,
+    )
     tap, steps = compose(parsed, context)
     after = Trace.from_tokens(gpt, before.tokens, tap)
     after.reuse_residuals(before, first_changed_layer(steps, gpt.config.n_layer))
@@ -148,6 +153,16 @@ def parse_edits(edits: Any) -> list[Edit]:
 
 def as_trace(gpt: GPT, source: Prompt | Trace) -> Trace:
     return source if isinstance(source, Trace) else gpt.trace(source)
+
+
+def encode_token(gpt: GPT, what: str, text: str) -> int:
+    """The id of a text that is one token."""
+    ids = gpt.encode(text)
+    if len(ids) != 1:
+        raise SettingError(
+            f"{what} {text!r} is {len(ids)} tokens. Pass one token (most start with a space) or its id."
+        )
+    return ids[0]
 
 
 def unmodified_trace(gpt: GPT, text: Prompt | Trace) -> Trace:

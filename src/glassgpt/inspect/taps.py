@@ -38,6 +38,7 @@ ATTENTION_STEPS = {
     "memory": {"attn.relative": "HTT"},
     "compressed": {"attn.k_slots": "HSD", "attn.v_slots": "HSD"},
 }
+RESID_PRE = "resid_pre"  # what enters a block: another name for what left the one before, or the embedding
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 
@@ -48,6 +49,15 @@ def split_name(name: str) -> tuple[int | None, str]:
     if len(parts) == 3 and parts[0] == "h" and parts[1].isascii() and parts[1].isdigit():
         return int(parts[1]), parts[2]
     return None, name
+
+
+def resolve_name(config: Config, name: str) -> str:
+    """The step that a name stands for: `h.3.resid_pre` is `h.2.resid_post`, others are their own."""
+    layer, step = split_name(name)
+    if step != RESID_PRE or layer is None:
+        return name
+    layer = check_index("layer", layer, config.n_layer)
+    return "embedding" if layer == 0 else f"h.{layer - 1}.resid_post"
 
 
 def block_steps(config: Config, layer: int) -> dict[str, str]:
@@ -62,7 +72,7 @@ def block_steps(config: Config, layer: int) -> dict[str, str]:
 
 def dims_of(config: Config, name: str) -> str:
     """The dimensions of a step, such as "HTD". Raises StepIndexError if this model has no such step."""
-    layer, step = split_name(name)
+    layer, step = split_name(resolve_name(config, name))
     if layer is not None:
         check_index("layer", layer, config.n_layer)
     steps = block_steps(config, 0 if layer is None else layer)

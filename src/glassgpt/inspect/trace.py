@@ -36,7 +36,7 @@ from glassgpt.inspect.indexing import (
     ResidualStream,
 )
 from glassgpt.inspect.lens import Lens, TokenLoss, TopK, Vocabulary, compute_token_loss, concat_top_k
-from glassgpt.inspect.taps import check_index, dims_of
+from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -113,9 +113,13 @@ class Trace(Displayable):
 
     def read(self, *names: str) -> dict[str, Array]:
         """Several steps in one call: a block is run once for all of its steps."""
-        missing = [name for name in names if name not in self._saved]
-        found = {name: to_numpy(values) for name, values in self.tensors(missing).items()} if missing else {}
-        return {name: found[name] if name in found else np.asarray(self._saved[name]) for name in names}
+        steps = {name: resolve_name(self.config, name) for name in names}
+        missing = [step for step in steps.values() if step not in self._saved]
+        found = {step: to_numpy(values) for step, values in self.tensors(missing).items()} if missing else {}
+        return {
+            name: found[step] if step in found else np.asarray(self._saved[step])
+            for name, step in steps.items()
+        }
 
     def tensors(self, names: Sequence[str]) -> dict[str, AnyArray]:
         """The same as the model has them: its kind of array, in its dtype and on its device."""
@@ -131,6 +135,7 @@ class Trace(Displayable):
 
     # By layer and head, by the names of inspect/taps.py.
 
+    resid_pre = BlockStep(Layers, RESID_PRE)  # [layer] -> (T, C): what enters the block
     ln_1 = BlockStep(Layers, "ln_1")  # [layer] -> (T, C): the input of attention
     ln_2 = BlockStep(Layers, "ln_2")  # [layer] -> (T, C): the input of the MLP
     resid_mid = BlockStep(Layers, "resid_mid")  # [layer] -> (T, C): between attention and MLP

@@ -8,6 +8,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Generator, Sequence
+from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,12 +184,12 @@ class NativeBackend(HostArrays):
         tokens = np.empty(count, np.int64)
         report = np.empty((count, 1 if alternatives < 0 else 2 + 2 * alternatives))
         uniform = np.ascontiguousarray(uniform)
-        filters = (params.typical_p, params.top_p, params.min_p)
+        filters = (c_void_p * len(params.filters))(*map(_at, params.filters))
         library = self.weights.library
         library.check_result(
             library.draw(
                 self.weights.handle, count, vocab_size, logits.ctypes.data, logits.strides[0] // 4,
-                *map(_at, (uniform, params.temperature, params.top_k, *filters)),
+                *map(_at, (uniform, params.temperature, params.top_k)), len(filters), filters,
                 0 if edits is None else edits.ids.shape[1],
                 *map(_at, (None, None, None) if edits is None else edits),
                 _at(allowed), 0 if allowed is None else allowed.shape[1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glassgpt.errors import UserError
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import FILTERS, Settings
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
@@ -116,9 +116,7 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
             min_new_tokens=0 if body.min_tokens is None else body.min_tokens,
             temperature=1.0 if body.temperature is None else body.temperature,
             top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
-            top_p=unless(body.top_p, 1),
-            min_p=unless(body.min_p, 0),
-            typical_p=unless(body.typical_p, 1),
+            **{name: unless(getattr(body, name), row.neutral) for name, row in FILTERS.items()},
             repetition_penalty=unless(body.repetition_penalty, 1),
             presence_penalty=unless(body.presence_penalty, 0),
             frequency_penalty=unless(body.frequency_penalty, 0),

@@ -6,7 +6,7 @@ name: nothing that a client sends is silently ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -15,8 +15,11 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     model_validator,
 )
+
+from glassgpt.generate.settings import FILTERS
 
 MAX_PROMPTS = 2048
 MAX_PROMPT_CHARACTERS = 1_000_000
@@ -115,8 +118,21 @@ class JsonSchemaFormat(Schema):
 ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
 
 
-class CompletionRequest(Schema):
-    """OpenAI's fields, then those that vLLM added."""
+if TYPE_CHECKING:
+    FilterFields = Schema
+else:  # a field for each filter: null, or a number in its range
+    FilterFields = create_model(
+        "FilterFields",
+        __base__=Schema,
+        **{
+            name: (Annotated[float, Field(**{"gt" if f.above else "ge": f.low}, le=f.high)] | None, None)
+            for name, f in FILTERS.items()
+        },
+    )
+
+
+class CompletionRequest(FilterFields):
+    """The filters, OpenAI's other fields, then those that vLLM added."""
 
     model: Name | None = Field(None, description="One of GET /v1/models; by default the first.")
     prompt: Prompt | None = Field(None, description="By default the beginning of a document.")
@@ -124,7 +140,6 @@ class CompletionRequest(Schema):
         None, description="16 by default. With 0, echo and logprobs the prompt is scored."
     )
     temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(None, description="0 is greedy.")
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
     stop: Stop | None = None
@@ -142,8 +157,6 @@ class CompletionRequest(Schema):
     top_k: Annotated[int, Field(ge=-1, le=MAX_TOKEN_ID)] | None = Field(
         None, description="-1 or 0 switches it off."
     )
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.001, le=1000)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_BIASES)] | None = None
     ignore_eos: bool | None = None

@@ -29,7 +29,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.files import expand_user
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.settings import DRAWING, Settings
 from glassgpt.ranges import check_number, check_whole
 
 DEFINITIONS = Path(__file__).with_name("definitions")
@@ -37,7 +37,6 @@ FILE = "task.toml"  # in a model's folder
 KEEP = ("start", "end", "both")
 MAX_FILE = 1 << 16
 SOURCE, TARGET = "{source}", "{target}"
-SAMPLING = {"temperature", "top_k", "top_p", "min_p", "typical_p"}
 _KINDS = {
     "name": str, "format": str, "source": str, "target": str, "tokens": list, "labels": list, "keep": str,
     "max_target_tokens": int, "sentences": int, "lm_weight": float, "decoding": dict, "directions": dict,
@@ -118,7 +117,7 @@ class Task:
         """How to decode: what is given, else what the definition says, else the most probable token."""
         made = {"temperature": 0.0, "max_new_tokens": self.max_target_tokens, **self.decoding, **changes}
         if made.get("beams") is not None:  # a search draws nothing
-            left_out = {"temperature"} if "beams" in self.decoding else SAMPLING
+            left_out = {"temperature"} if "beams" in self.decoding else DRAWING
             made = {k: v for k, v in made.items() if k not in left_out or k in changes}
         return Settings.of(**made)
 

@@ -31,6 +31,8 @@ class Output:
     seed: int | None = None
     notes: list[str] = field(default_factory=list)
 
+    mode = "abstract"
+
     @property
     def was_cut(self) -> bool:
         return self.kept_tokens < self.source_tokens

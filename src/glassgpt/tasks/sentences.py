@@ -1,4 +1,5 @@
-"""Cutting text into sentences, for summaries of three sentences and for translators of one."""
+"""Cutting text into sentences, for summaries of three sentences and for translators of one; joining lines
+that belong together, and ending a text where it begins to repeat itself."""
 
 from __future__ import annotations
 
@@ -47,3 +48,69 @@ def complete_sentences(pieces: Iterable[str]) -> Iterator[str]:
 
 def first_sentences(text: str, count: int) -> str:
     return " ".join(split_sentences(text)[:count])
+
+
+# The beginning of a line that continues no other: a heading, a list item, a quotation, a row of a table.
+_ITEM = re.compile(r"\s*(?:[-*+•>|#]|\d+[.)]\s|```)")
+_FENCED = re.compile(r"^ *(```|~~~).*?^ *\1.*?$", re.M | re.S)
+MIN_MARGIN = 40  # characters: shorter lines were ended by their author, not by an editor's margin
+
+
+def unwrap(text: str) -> str:
+    """Join the lines of paragraphs that were wrapped at a margin, as in emails and READMEs.
+
+    A line that ends within a sentence continues in the next one if that one's first word had no room on it.
+    Markdown's blocks of code are left out.
+    """
+    return "\n\n".join(map(_unwrap_paragraph, re.split(r"\n\s*\n", _FENCED.sub("", text))))
+
+
+def _unwrap_paragraph(paragraph: str) -> str:
+    lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+    margin = max(map(len, lines), default=0)
+    joined: list[str] = []
+    for before, line in zip(["", *lines], lines, strict=False):
+        full = len(before) + 1 + len(line.split()[0]) > margin >= MIN_MARGIN
+        if full and before[-1:] not in ("", *".!?:…|") and not _ITEM.match(line):
+            joined[-1] += f" {line}"
+        else:
+            joined.append(line)
+    return "\n".join(joined)
+
+
+PHRASE = 4  # words: so many do not come twice in a short text, unless the model is caught in a loop
+
+
+def without_repetition(text: str) -> str:
+    """A text up to the sentence in which it begins to repeat itself; of the first sentence, what precedes it.
+
+    Repetition is a phrase of four words that were there before, a phrase of two or three twice in a row, or a
+    word three times.
+    """
+    kept: list[str] = []
+    seen: set[tuple[str, ...]] = set()
+    for sentence in split_sentences(text):
+        end = repetition_start(sentence, seen)
+        if end is not None:
+            start = sentence[:end].rstrip(" ,;:-–—(")
+            return " ".join(kept) if kept else f"{start} …" if start else ""
+        kept.append(sentence)
+    return " ".join(kept)
+
+
+def repetition_start(sentence: str, seen: set[tuple[str, ...]]) -> int | None:
+    """Where a sentence begins to repeat itself or phrases `seen` before, which gets its own; None if it does
+    not."""
+    found = list(re.finditer(r"\w+(?:['’]\w+)?", sentence))
+    words = [one[0].casefold() for one in found]
+    for end in range(1, len(words) + 1):
+        phrase = tuple(words[max(0, end - PHRASE) : end])
+        if len(phrase) == PHRASE and phrase in seen:
+            return found[end - PHRASE].start()
+        for size, times in ((1, 3), (2, 2), (3, 2)):
+            some = words[max(0, end - size * times) : end]
+            if len(some) == size * times and some == some[:size] * times:
+                return found[end - size * (times - 1)].start()
+        if len(phrase) == PHRASE:
+            seen.add(phrase)
+    return None

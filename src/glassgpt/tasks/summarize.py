@@ -1,36 +1,87 @@
-"""Summaries: by a model that was tuned for it, or zero-shot, by writing `TL;DR:` after the text."""
+"""Summaries: sentences of the text (extract.py), or what a model writes after it.
+
+A model writes where it was tuned for summaries, or zero-shot after `TL;DR:`. A small one invents what it
+does not know, so that extracts are the default of a model without a task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.errors import SettingError
+from glassgpt.progress import Progress, no_progress
 from glassgpt.tasks.definition import Task, load_task
 from glassgpt.tasks.encode import Prompt
-from glassgpt.tasks.generate import Output, run_task
+from glassgpt.tasks.extract import SENTENCES, Extract, extract
+from glassgpt.tasks.generate import Output, run_task, stream_task
+from glassgpt.tasks.sentences import complete_sentences, repetition_start, without_repetition
 
 if TYPE_CHECKING:
+    from glassgpt.generate.settings import Settings
     from glassgpt.gpt import GPT
 
 ZERO_SHOT = "tldr"
 
 
-def summary_task(gpt: GPT, zero_shot: bool = False) -> Task:
+def summary_task(gpt: GPT, zero_shot: bool = False, sentences: int | None = None) -> Task:
     """The model's own task; that of the GPT-2 paper for a model without one, or if it is asked for."""
-    if zero_shot or gpt.task is None:
-        return load_task(ZERO_SHOT)
-    if gpt.task.classifies or len(gpt.task.directions) > 1:
+    check_summarizes(gpt, zero_shot)
+    task = load_task(ZERO_SHOT) if zero_shot or gpt.task is None else gpt.task
+    return task if sentences is None else dataclasses.replace(task, sentences=sentences)
+
+
+def check_summarizes(gpt: GPT, zero_shot: bool = False) -> None:
+    """A model that was tuned for something else has another vocabulary or another head."""
+    task = gpt.task
+    if task is not None and not zero_shot and (task.classifies or len(task.directions) > 1):
         raise SettingError(
-            f"{gpt.name} was made for the task {gpt.task.name}, which writes no summaries. "
-            "Use --model summarize, or any model without a task."
+            f"{gpt.name} was made for the task {task.name}, which writes no summaries. "
+            "Use --model default, or any model without a task."
         )
-    return gpt.task
 
 
-def summarize(gpt: GPT, texts: Sequence[str], *, zero_shot: bool = False, **decoding: Any) -> list[Output]:
-    """A summary of each text. Of a long text the model sees a part: see `Output.kept_tokens`."""
-    return run_task(gpt, summary_task(gpt, zero_shot), texts, **decoding)
+def summarize(
+    gpt: GPT,
+    texts: Sequence[str],
+    *,
+    sentences: int | None = None,
+    abstract: bool | None = None,
+    zero_shot: bool = False,
+    progress: Progress = no_progress,
+    **decoding: Any,
+) -> list[Output] | list[Extract]:
+    """A summary of each text: `sentences` (3) of its own, or with `abstract` what the model writes.
+
+    By default a model writes if it was tuned for it. Of a long text a model that writes sees a part: see
+    `Output.kept_tokens`.
+    """
+    if abstract is None:
+        abstract = zero_shot or gpt.task is not None
+    if abstract:
+        task = summary_task(gpt, zero_shot, sentences)
+        made = run_task(gpt, task, texts, **decoding)
+        return [dataclasses.replace(one, text=without_repetition(one.text)) for one in made]
+    check_summarizes(gpt)
+    given = [*decoding, *(["zero_shot"] if zero_shot else [])]
+    if given:
+        raise SettingError(f"{given[0]} is for summaries that a model writes. Add abstract=True.")
+    count = SENTENCES if sentences is None else sentences
+    return [extract(gpt, text, count, progress) for text in texts]
+
+
+def stream_summary(gpt: GPT, task: Task, prompt: Prompt, settings: Settings) -> Iterator[str]:
+    """What a model writes, sentence by sentence, up to the one in which it begins to repeat itself."""
+    unlimited = dataclasses.replace(task, sentences=None)
+    seen: set[tuple[str, ...]] = set()
+    found = complete_sentences(stream_task(gpt, unlimited, prompt, settings))
+    for number, sentence in enumerate(islice(found, task.sentences)):
+        if repetition_start(sentence, seen) is not None:
+            yield without_repetition(sentence) if number == 0 else ""
+            return
+        yield f" {sentence}" if number else sentence
 
 
 def describe_cut(task: Task, seen: Output | Prompt) -> str | None:

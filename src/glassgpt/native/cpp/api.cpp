@@ -292,19 +292,17 @@ API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
     });
 }
 
-// Arrays have an element, or a row, for each row of the logits; typical_p, top_p, min_p, edit_ids and allowed may be null.
+// Arrays have an element, or a row, for each row of the logits; filters[f] (one that is off), edit_ids and allowed may be null.
 API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, int64_t ld, const double* uniform,
-                      const double* temperature, const int64_t* top_k, const double* typical_p, const double* top_p,
-                      const double* min_p, int n_edits, const int64_t* edit_ids, const float* edit_scale,
-                      const float* edit_shift, const uint32_t* allowed, int64_t ld_allowed, int alternatives, int64_t* tokens,
-                      double* report) {
+                      const double* temperature, const int64_t* top_k, int n_filters, const double* const* filters,
+                      int n_edits, const int64_t* edit_ids, const float* edit_scale, const float* edit_shift,
+                      const uint32_t* allowed, int64_t ld_allowed, int alternatives, int64_t* tokens, double* report) {
     return guarded([&] {
         const Call h(handle);
         std::vector<Draws::Row> rows;
         for (int i = 0; i < n; i++)
-            rows.push_back({temperature[i], typical_p ? typical_p[i] : INFINITY, top_p ? top_p[i] : INFINITY,
-                            min_p ? min_p[i] : 0.0, uniform[i], int(top_k[i])});
-        h->engine.draw({n, vocab_size, logits, ld, rows.data(), n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
+            rows.push_back({temperature[i], uniform[i], int(top_k[i])});
+        h->engine.draw({n, vocab_size, logits, ld, rows.data(), n_filters, filters, n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
                        alternatives, tokens, report});
     });
 }

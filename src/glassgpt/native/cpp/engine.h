@@ -150,14 +150,16 @@ struct Step {
 // Rows of logits of which each gives a token (sampling.cpp). The settings are those of generate/sampling.py.
 struct Draws {
     struct Row {
-        double temperature, typical_p, top_p, min_p;  // infinity, infinity and 0 where a filter is off
-        double uniform;                               // in [0, 1)
-        int top_k;                                    // 1 to vocab_size
+        double temperature;
+        double uniform;  // in [0, 1)
+        int top_k;       // 1 to vocab_size
     };
     int n, vocab_size;
     const float* logits;  // [row][ld]
     int64_t ld;
     const Row* rows;
+    int n_filters;
+    const double* const* filters;  // [filter][row], in the order of FILTERS in generate/settings.py; null where one is off
     int n_edits;              // changes of single logits in each row: l -> (l > 0 ? l / scale : l * scale) + shift
     const int64_t* edit_ids;  // [row][n_edits]
     const float *edit_scale, *edit_shift;

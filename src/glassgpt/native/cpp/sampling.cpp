@@ -99,6 +99,17 @@ void rank_tokens(const float* scores, int n, int width, Scratch& s) {
 
 // ---- drawing ----
 
+// The filters of a row, in the order of FILTERS in generate/settings.py.
+struct Filters {
+    static constexpr int N = 3;
+    double typical_p = INFINITY, top_p = INFINITY, min_p = 0;  // these are off
+    Filters(const Draws& d, int64_t row) {
+        double* const values[N] = {&typical_p, &top_p, &min_p};
+        for (int i = 0; i < N; i++)
+            if (d.filters[i]) *values[i] = d.filters[i][row];
+    }
+};
+
 // Sets the weight of tokens to 0 unless their -log p is among the nearest to the entropy that together hold `mass`.
 void keep_typical(double mass, Scratch& s) {
     const int n = int(s.weight.size());
@@ -126,7 +137,7 @@ struct Drawn {
 };
 
 // `full` is the weight of all tokens, or NaN where s.keys holds all that may be drawn.
-Drawn draw_ranked(const float* scores, const Draws::Row& row, double full, Scratch& s) {
+Drawn draw_ranked(const float* scores, const Draws::Row& row, const Filters& filters, double full, Scratch& s) {
     const size_t n = s.keys.size();
     const bool open = !std::isnan(full);
     s.scaled.resize(n);
@@ -138,18 +149,18 @@ Drawn draw_ranked(const float* scores, const Draws::Row& row, double full, Scrat
     }
     size_t kept = n;  // ranks from here on have no weight
     bool cut = false;
-    if (row.typical_p < INFINITY) keep_typical(row.typical_p, s);
-    if (row.top_p < INFINITY) {
+    if (filters.typical_p < INFINITY) keep_typical(filters.typical_p, s);
+    if (filters.top_p < INFINITY) {
         double total = full, before = 0;
         if (!open) {
             total = 0;
             for (double weight : s.weight) total += weight;
         }
-        for (kept = 0; kept < n && (kept == 0 || before < row.top_p * total); kept++) before += s.weight[kept];
+        for (kept = 0; kept < n && (kept == 0 || before < filters.top_p * total); kept++) before += s.weight[kept];
         cut = true;
     }
-    if (row.min_p > 0) {
-        const double least = row.min_p * *std::max_element(s.weight.begin(), s.weight.begin() + int64_t(kept));
+    if (filters.min_p > 0) {
+        const double least = filters.min_p * *std::max_element(s.weight.begin(), s.weight.begin() + int64_t(kept));
         for (size_t i = 0; i < kept; i++) s.weight[i] = s.weight[i] >= least ? s.weight[i] : 0;
         cut = true;
     }
@@ -169,26 +180,27 @@ Drawn draw_ranked(const float* scores, const Draws::Row& row, double full, Scrat
     return {id_of(s.keys[drawn]), !open || (cut ? !last_is_kept : reached)};
 }
 
-int draw_row(const Kernels& kernels, const float* scores, int n, float best, const Draws::Row& row, Scratch& s) {
+int draw_row(const Kernels& kernels, const float* scores, int n, float best, const Draws::Row& row, const Filters& filters,
+             Scratch& s) {
     if (row.top_k == 1) {
         for (size_t block = 0;; block++)
             if (s.maxima[block] == best)
                 return int(std::find(scores + block * BLOCK, scores + n, best) - scores);
     }
-    if (row.top_k < n || row.typical_p < INFINITY) {
+    if (row.top_k < n || filters.typical_p < INFINITY) {
         rank_tokens(scores, n, row.top_k, s);
-        return draw_ranked(scores, row, NAN, s).id;
+        return draw_ranked(scores, row, filters, NAN, s).id;
     }
     // Without top-k a draw seldom falls far down: the few best first, more only where these do not decide it.
     const double full = kernels.weight_sum(scores, n, best, row.temperature);
     for (int width : {n / 128, n / 12}) {
         if (width < 32) continue;
         rank_tokens(scores, n, width, s);
-        const Drawn drawn = draw_ranked(scores, row, full, s);
+        const Drawn drawn = draw_ranked(scores, row, filters, full, s);
         if (drawn.certain) return drawn.id;
     }
     rank_tokens(scores, n, n, s);
-    return draw_ranked(scores, row, NAN, s).id;
+    return draw_ranked(scores, row, filters, NAN, s).id;
 }
 
 // ---- reporting ----
@@ -234,6 +246,7 @@ const float* edited(const Draws& d, int i, const float* logits, Scratch& s) {
 void check(const Draws& d) {
     if (d.n < 0 || d.vocab_size < 1 || d.ld < d.vocab_size || d.n_edits < 0 || d.alternatives > d.vocab_size)
         throw Error("draw: a size is wrong");
+    if (d.n_filters != Filters::N) throw Error("draw: the caller has other filters; compile the engine again");
     if (d.allowed && d.ld_allowed < (d.vocab_size + 31) / 32) throw Error("draw: a mask is too short");
     for (int64_t e = 0; e < int64_t(d.n) * d.n_edits; e++)
         if (d.edit_ids[e] < 0 || d.edit_ids[e] >= d.vocab_size) throw Error("draw: a changed token is not in the vocabulary");
@@ -254,7 +267,7 @@ void Engine::draw(const Draws& d) {
         const float* scores = edited(d, int(i), logits, s);
         const float best = find_maxima(scores, d.vocab_size, s);
         const bool healthy = std::isfinite(best);
-        const int token = healthy ? draw_row(*kernels, scores, d.vocab_size, best, d.rows[i], s) : 0;
+        const int token = healthy ? draw_row(*kernels, scores, d.vocab_size, best, d.rows[i], Filters(d, i), s) : 0;
         double* report = d.report + i * d.ld_report();
         d.tokens[i] = token;
         report[0] = healthy ? token : -1;
