@@ -153,13 +153,15 @@ class Engine:
         rule: Callable[[], TokenRule] | None = None,
         first_sample: int = 0,
         constraint: Constraint | None = None,
+        cache_scope: str = "",
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
         An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
         makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
         from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
-        parts. `constraint` is what `compile` made of the settings; by default it is made here.
+        parts. `constraint` is what `compile` made of the settings; by default it is made here. Requests with
+        the same `cache_scope` share the beginnings of their prompts in the prefix cache.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -181,6 +183,7 @@ class Engine:
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
             constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
+            cache_scope=cache_scope,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
@@ -195,6 +198,10 @@ class Engine:
     def compile(self, settings: Settings) -> Constraint | None:
         """What the texts must follow; None if the settings say nothing. Any thread may ask; it takes time."""
         return self._grammars.compile(settings)
+
+    def is_compiled(self, settings: Settings) -> bool:
+        """Whether `compile` takes no time for these settings."""
+        return self._grammars.is_known(settings)
 
     def _speculator(self, sample: Sample) -> Speculator | None:
         """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
@@ -376,7 +383,7 @@ class Engine:
                 group.append(self._waiting.popleft())
             ids = request.prompt[-self._prompt_length(first) :]
             for sample in group:
-                sample.row = self._rows.take(ids)
+                sample.row = self._rows.take(ids, request.cache_scope)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
             source = next((s for s in self._running if s.request is request and s.holds_prompt), None)

@@ -31,6 +31,7 @@ class Request:
     logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
+    cache_scope: str = ""  # requests of one scope share beginnings in the prefix cache
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
     rule: Callable[[], TokenRule] | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
