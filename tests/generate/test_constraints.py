@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate import Engine, Settings
+from glassgpt.generate import Engine, Settings, grammar_checker
 from glassgpt.generate import constraints as constraints_module
+from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
 from tests.conftest import SHIPPED
 from tests.generate.random_schemas import random_schema
@@ -278,3 +280,149 @@ class TestCommand:
         wrong.write_text('{"type": "strin"}')
         assert main(["generate", "x", "--model", SHIPPED, "--json-schema", str(wrong)]) == 2
         assert "Invalid type: strin" in capsys.readouterr().err
+
+
+def chain(length):
+    """A grammar whose rules form a chain."""
+    return "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(length)) + f'r{length}: "z"'
+
+
+def references(length):
+    """A JSON schema whose definitions form a chain."""
+    links = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)}
+    return {"$defs": {**links, f"d{length}": {"const": "z"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return small(ByteTokenizer())
+
+
+class TestHostileGrammars:
+    """What would take the process down, or minutes, is refused; what people write is not."""
+
+    @pytest.mark.parametrize(
+        ("settings", "reason"),
+        [
+            ({"grammar": chain(3000)}, "nested too deeply"),
+            ({"schema": references(3000)}, "nested too deeply"),
+            ({"regex": "a?" * 20_000}, "too complex"),
+            pytest.param(*({"regex": "[a-u]?" * 8000}, "too complex"), marks=pytest.mark.slow),
+            pytest.param(
+                *({"regex": "((((a{50}){50}){50}){50}){50}"}, "too complex"), marks=pytest.mark.slow
+            ),
+            ({"regex": "(" * 50_000 + "a" + ")" * 50_000}, "nested"),
+            ({"grammar": "root ::= " + "(" * 3000 + '"a"' + ")" * 3000}, "recursion"),
+            ({"regex": "a" * 200_001}, "200,001 characters"),
+        ],
+        ids=["rules", "references", "optional", "classes", "repeats", "parentheses", "gbnf", "length"],
+    )
+    def test_are_refused_by_name(self, engine, settings, reason):
+        for _ in range(2):  # the second time from memory
+            with pytest.raises(SettingError, match=reason) as caught:
+                engine.compile(Settings(**settings))
+            assert "\n" not in str(caught.value)
+            assert len(str(caught.value)) < 300
+
+    def test_a_chain_that_is_long_but_harmless_is_followed(self, engine):
+        assert texts(engine, Settings(grammar=chain(300), max_new_tokens=20))[0].text == "z"
+        assert texts(engine, Settings(schema=references(300), max_new_tokens=20))[0].text == '"z"'
+
+    def test_a_child_that_died_is_started_again(self, engine):
+        engine.compile(Settings(regex="[ab]{2}"))
+        checker = engine._grammars._checker
+        checker._child.kill()
+        checker._child.wait()
+        assert engine.compile(Settings(regex="[ab]{3}")) is not None
+
+    def test_engines_of_one_vocabulary_share_a_child_and_it_ends_with_them(self):
+        one, two = small(CharTokenizer(list("abc"))), small(CharTokenizer(list("abc")))
+        for each in (one, two):
+            each.compile(Settings(regex="a+b"))
+        assert one._grammars._checker is two._grammars._checker
+        child = one._grammars._checker._child
+        assert child.poll() is None
+        one._grammars._checker = two._grammars._checker = None
+        assert child.poll() is not None
+
+    def test_without_a_constraint_nothing_is_started(self):
+        engine = small(ByteTokenizer())
+        texts(engine, Settings(max_new_tokens=2))
+        assert engine._grammars._checker is None
+        assert engine._mask_workers._started is False
+
+    def test_the_queue_is_bounded(self, engine):
+        engine.compile(Settings(regex="[ab]{2}"))
+        checker = engine._grammars._checker
+        with checker._turn, ThreadPoolExecutor(grammar_checker.MAX_WAITING) as pool:
+            waiting = [pool.submit(checker.check, "regex", f"x{i}") for i in range(pool._max_workers)]
+            while checker._waiting < grammar_checker.MAX_WAITING:
+                pass
+            with pytest.raises(QueueFullError, match="16 grammars wait"):
+                checker.check("regex", "y")
+            checker._turn.release()
+            assert all(future.result() for future in waiting)
+            checker._turn.acquire()
+
+
+class TestSlowMasks:
+    """A mask that takes long delays its own text only."""
+
+    @pytest.mark.parametrize("rows", [2, 3])
+    def test_others_go_on(self, device, rows, monkeypatch):
+        engine = small(ByteTokenizer(), rows=rows, device=device)
+        settings = Settings(regex="[ab]{6}", seed=0, max_new_tokens=20)
+        expected = texts(small(ByteTokenizer(), device=device), settings)[0]
+        constraint, may_go = engine.compile(settings), threading.Event()
+        compute = constraints_module.Constraint.compute
+
+        def wait_and_compute(self):
+            if self._lexer is constraint._lexer:
+                assert may_go.wait(60)
+            compute(self)
+
+        monkeypatch.setattr(constraints_module.Constraint, "compute", wait_and_compute)
+        late = engine.add([1], settings, constraint=constraint)
+        others = [engine.add([2], Settings(seed=i, max_new_tokens=8)) for i in range(2)]
+        others.append(engine.add([2], Settings(regex="[cd]{5}", seed=1, max_new_tokens=20)))
+        events = []
+        while len(finished(events)) < len(others):
+            events += engine.step()
+        assert {number for number, _ in finished(events)} == set(others)
+        may_go.set()
+        while engine.busy:
+            events += engine.step()
+        assert finished(events)[late, 0].tokens == expected.tokens
+
+    def test_tokens_wait_while_another_sequence_has_the_lexer(self, monkeypatch):
+        monkeypatch.setattr(constraints_module, "PUSH_GRACE", 0)
+        engine = small(ByteTokenizer())
+        constraint = engine.compile(Settings(regex="ab"))
+        with constraint._lexer.lock:
+            constraint.push(ord("a"))
+            constraint.push(ord("b"))
+            assert not constraint.complete
+        mask = constraint.mask()
+        assert constraint.complete
+        assert not mask[: 256 // 32].any()
+
+    def test_a_mask_that_takes_too_long_fails_its_request(self, monkeypatch):
+        monkeypatch.setattr(constraints_module, "MAX_MASK_SECONDS", -1)
+        engine = small(ByteTokenizer())
+        number = engine.add([1], Settings(regex="[ab]{6}", max_new_tokens=20))
+        other = engine.add([1], Settings(max_new_tokens=5))
+        events = run(engine)
+        errors = [event for event in events if event.error is not None]
+        assert [event.request for event in errors] == [number]
+        assert "too complex" in str(errors[0].error)
+        assert len(finished(events)[other, 0].tokens) == 5
+
+    def test_a_lexer_that_hit_a_limit_is_not_used_again(self, engine):
+        constraint = engine.compile(Settings(regex="x{50}" + "[a-u]?" * 1500))
+        for _ in range(60):
+            if constraint.error is not None or not constraint.mask().any():
+                break
+            constraint.push(ord("x"))
+        assert constraint.error is not None
+        again = engine.compile(Settings(regex="x{50}" + "[a-u]?" * 1500))
+        assert again.mask().any()

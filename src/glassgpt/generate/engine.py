@@ -35,6 +35,7 @@ from glassgpt.generate.constraints import Constraint, GrammarCompiler
 from glassgpt.generate.exact_scores import ExactScores
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.logits_processors import TokenRule, WordBiases
+from glassgpt.generate.mask_workers import MaskWorkers
 from glassgpt.generate.pipeline import Drawn, SamplingPipeline
 from glassgpt.generate.prefill import Prefill, PromptReader
 from glassgpt.generate.prefix_cache import PrefixCache
@@ -56,6 +57,8 @@ from glassgpt.ranges import check_whole
 
 CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
 CHUNKS_PER_STEP = 4
+MASK_GRACE = 0.005  # seconds that a step waits for masks that are not ready: most take less than one
+MASK_WAIT = 0.05  # that it waits where there is nothing else to do
 
 
 @dataclass
@@ -101,6 +104,8 @@ class Engine:
         self._on_host = isinstance(backend.array(np.zeros(1)), np.ndarray)
         ends = stop_tokens(Settings(), backend, tokenizer)
         self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
+        # In a cache for one sequence nobody waits for a slow mask but the one who asked for it.
+        self._mask_workers = None if backend.rows == 1 else MaskWorkers()
         self.stats = Stats()
         self._last_request = 0
         self._step = 0
@@ -150,13 +155,15 @@ class Engine:
         rule: Callable[[], TokenRule] | None = None,
         first_sample: int = 0,
         constraint: Constraint | None = None,
+        cache_scope: str = "",
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
         An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
         makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
         from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
-        parts. `constraint` is what `compile` made of the settings; by default it is made here.
+        parts. `constraint` is what `compile` made of the settings; by default it is made here. Requests with
+        the same `cache_scope` share the beginnings of their prompts in the prefix cache.
         """
         settings = Settings() if settings is None else settings
         if settings.beams is not None:
@@ -178,12 +185,14 @@ class Engine:
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
             constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
+            cache_scope=cache_scope,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
         request.samples = samples
         for sample in samples:
             sample.speculator = self._speculator(sample)
+            self._begin_mask(sample)
         self._waiting.extend(samples)
         self.stats.requests += 1
         return request.number
@@ -191,6 +200,10 @@ class Engine:
     def compile(self, settings: Settings) -> Constraint | None:
         """What the texts must follow; None if the settings say nothing. Any thread may ask; it takes time."""
         return self._grammars.compile(settings)
+
+    def is_compiled(self, settings: Settings) -> bool:
+        """Whether `compile` takes no time for these settings."""
+        return self._grammars.is_known(settings)
 
     def _speculator(self, sample: Sample) -> Speculator | None:
         """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
@@ -248,6 +261,47 @@ class Engine:
         self._reads = bool(self._reader) and not (self._reads and any(s.unfinished for s in self._running))
         return self._reads
 
+    def _begin_mask(self, sample: Sample) -> None:
+        """Have another thread compute which tokens may come next, while the model computes."""
+        constraint = sample.logits_processor.constraint
+        if constraint is not None and self._mask_workers is not None:
+            constraint.begin(self._mask_workers)
+
+    def _draw(self, samples: list[Sample], logits: Array) -> bool:
+        """Draw the next token where the mask is ready; other samples keep their logits. Whether any was."""
+        self._wait_for_masks(samples, MASK_GRACE)
+        keep = []
+        for i, sample in enumerate(samples):
+            if sample.mask_ready:
+                keep.append(i)
+            else:  # a copy: a backend may write the next step's logits to the same place
+                sample.held_logits = array_namespace(logits).asarray(logits[i], copy=True)
+        if len(keep) < len(samples):
+            samples = [samples[i] for i in keep]
+            logits = logits[self.backend.array(np.array(keep, np.int64))] if keep else None
+        if samples:
+            self._pipeline.draw(self._step, samples, logits)
+        return bool(samples)
+
+    def _wait_for_masks(self, samples: list[Sample], timeout: float | None, count: int | None = None) -> None:
+        """Wait until the masks of all of these samples are ready, or of so many."""
+        pending = [s.logits_processor.constraint for s in samples if not s.mask_ready]
+        if pending and self._mask_workers is not None:
+            self._mask_workers.wait([c for c in pending if c is not None], timeout, count)
+
+    def _draw_held(self) -> bool:
+        """Draw for samples whose mask has become ready; whether there was any."""
+        held = [s for s in self._running if s.held_logits is not None and not s.finished]
+        ready = [s for s in held if s.mask_ready]
+        if ready:
+            logits = [s.held_logits for s in ready]
+            for sample in ready:
+                sample.held_logits = None
+            self._pipeline.draw(self._step, ready, array_namespace(logits[0]).stack(logits))
+        elif len(held) == len(self._running) and not self._reader:
+            self._wait_for_masks(held, MASK_WAIT, count=1)
+        return bool(ready)
+
     def _decode(self) -> bool:
         """One more token for every running sequence, or several that were guessed; whether there was any."""
         guesses = self._guess()
@@ -255,8 +309,9 @@ class Engine:
             verify(guesses, self.backend, self._draw_guessed)
             self.stats.drafted_tokens += sum(len(guess.tokens) for guess in guesses)
             self.stats.accepted_tokens += sum(guess.right for guess in guesses)
-        due = [s for s in self._running if s.unfinished and s.step < self._step]
-        return self._decode_one(due) if due else bool(guesses)
+        drawn = self._draw_held() or bool(guesses)
+        due = [s for s in self._running if s.due and s.step < self._step]
+        return self._decode_one(due) or drawn if due else drawn
 
     def _decode_one(self, due: list[Sample]) -> bool:
         """One more token for some sequences; whether one was drawn."""
@@ -270,20 +325,19 @@ class Engine:
             left = [i for i, sample in enumerate(due) if not sample.finished]
             if len(left) < len(due):
                 due, logits = [due[i] for i in left], logits[self.backend.array(np.array(left, np.int64))]
-        if due:
-            self._pipeline.draw(self._step, due, logits)
-        return bool(due)
+        return self._draw(due, logits) if due else False
 
     def _guess(self) -> list[Guess]:
         """Guesses at what comes next in the sequences where that seems worth its while."""
         if not any(sample.speculator for sample in self._running):
             return []
         self._collect(self._step)  # a guess continues what the host has read
-        due = [sample for sample in self._running if sample.unfinished]
+        due = [sample for sample in self._running if sample.due]
         return guess_ahead(due, self.backend.context, self._draft)
 
     def _draw_guessed(self, samples: list[Sample], logits: Array) -> None:
         """One more token of texts that were guessed ahead, read at once: the next guess depends on it."""
+        self._wait_for_masks(samples, None)
         self._pipeline.draw(self._step, samples, logits)
         for sample in samples:
             sample.length += 1
@@ -291,7 +345,7 @@ class Engine:
 
     def _slide_full(self) -> None:
         """Make room in the rows that are full."""
-        full = [s for s in self._running if s.unfinished and s.length == self.backend.context]
+        full = [s for s in self._running if s.due and s.length == self.backend.context]
         if full:
             self._collect(self._step)
         for sample in full:
@@ -331,7 +385,7 @@ class Engine:
                 group.append(self._waiting.popleft())
             ids = request.prompt[-self._prompt_length(first) :]
             for sample in group:
-                sample.row = self._rows.take(ids)
+                sample.row = self._rows.take(ids, request.cache_scope)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
             source = next((s for s in self._running if s.request is request and s.holds_prompt), None)
@@ -391,13 +445,18 @@ class Engine:
                     self._finish(sample, "length")
         if drawing:
             samples, firsts = zip(*drawing, strict=True)
-            self._pipeline.draw(self._step, list(samples), array_namespace(firsts[0]).stack(firsts))
+            self._draw(list(samples), array_namespace(firsts[0]).stack(firsts))
 
     def _collect(self, up_to: int) -> None:
         """Process the tokens of all steps until `up_to`, waiting for the device if need be."""
+        samples: dict[Sample, None] = {}
         for drawn in self._pipeline.read(up_to):
             for sample, values in drawn if self._exact is None else self._scored_exactly(drawn, self._exact):
                 self._append_token(sample, values)
+                samples[sample] = None
+        for sample in samples:  # when all are appended: a mask that is computed keeps its grammar busy
+            if not sample.finished:
+                self._begin_mask(sample)
 
     def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
         """The same reports, with log-probabilities that are not rounded for speed."""
@@ -415,6 +474,9 @@ class Engine:
     def _append_token(self, sample: Sample, values: list[float]) -> None:
         request = sample.request
         token = int(values[0])
+        if token == NOTHING and sample.constraint_complete:  # it was not known when the last token came
+            self._finish(sample, "stop")
+            return
         if token == NOTHING:
             self._finish(sample, "error", error=sample.no_token_error())
             return

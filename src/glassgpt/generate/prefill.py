@@ -123,7 +123,7 @@ class PromptReader:
         """Copy what another row holds of a text, beyond what its own does."""
         if prefill.scores is not None:  # all of its logits are wanted
             return
-        row, length = self._rows.find(prefill.ids)
+        row, length = self._rows.find(prefill.ids, prefill.request.cache_scope)
         if length <= prefill.done:
             return
         if row != prefill.row:

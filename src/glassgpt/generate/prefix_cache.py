@@ -6,6 +6,9 @@ of those copies that beginning instead of reading it again. This takes no memory
 Only whole chunks are shared. A prompt is always read in the same chunks, cut at multiples of the chunk size,
 and the keys and values of a chunk depend on its tokens and those before it alone: so a copied beginning has,
 bit for bit, the numbers that reading it would give, and no text depends on what the cache happens to hold.
+
+What is shared is noticed by its speed. So each text has a scope (in the server: its client), and only texts
+of one scope share.
 """
 
 from __future__ import annotations
@@ -21,38 +24,44 @@ class PrefixCache:
         self.enabled = enabled
         self.free = set(range(rows))
         self._held: list[list[int]] = [[] for _ in range(rows)]  # whole chunks, from position 0 on
+        self._scopes = [""] * rows  # whose these are
         self._used = [0] * rows  # when a row was taken last
         self._clock = 0
 
-    def take(self, ids: Sequence[int]) -> int:
+    def take(self, ids: Sequence[int], scope: str = "") -> int:
         """A free row for a text: at best one with its beginning, otherwise the one least worth keeping."""
         lowest = min(self.free) // ROWS_TOGETHER
         candidates = [row for row in self.free if row // ROWS_TOGETHER == lowest]
-        row = min(candidates, key=lambda row: (*self._loss(row, ids), self._used[row], row))
+        row = min(candidates, key=lambda row: (*self._loss(row, ids, scope), self._used[row], row))
+        if self._scopes[row] != scope:
+            self._scopes[row], self._held[row] = scope, []
         self.free.remove(row)
         self._clock += 1
         self._used[row] = self._clock
         return row
 
-    def _loss(self, row: int, ids: Sequence[int]) -> tuple[bool, int]:
+    def _loss(self, row: int, ids: Sequence[int], scope: str) -> tuple[bool, int]:
         """Whether something would be lost by writing this text there, and minus what could be kept."""
         held = self._held[row]
-        common = self._common(held, ids)
+        common = self._common(held, ids) if self._scopes[row] == scope else 0
         elsewhere = any(
             len(other) >= len(held) and other[: len(held)] == held
             for i, other in enumerate(self._held)
-            if i != row
+            if i != row and self._scopes[i] == self._scopes[row]
         )
         return common < len(held) and not elsewhere, -common
 
     def release(self, row: int) -> None:
         self.free.add(row)
 
-    def find(self, ids: Sequence[int]) -> tuple[int, int]:
+    def find(self, ids: Sequence[int], scope: str = "") -> tuple[int, int]:
         """The row with the longest beginning of a text, and its length; the last token is left to be read."""
         if not self.enabled:
             return -1, 0
-        lengths = [self._common(held, ids[:-1]) for held in self._held]
+        lengths = [
+            self._common(held, ids[:-1]) if owner == scope else 0
+            for held, owner in zip(self._held, self._scopes, strict=True)
+        ]
         length = max(lengths)
         return lengths.index(length), length
 

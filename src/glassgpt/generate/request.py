@@ -31,6 +31,7 @@ class Request:
     logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
+    cache_scope: str = ""  # requests of one scope share beginnings in the prefix cache
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
     rule: Callable[[], TokenRule] | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
@@ -53,6 +54,7 @@ class Sample:
         self.slid = False
         self.offset = 0  # where in the history position 0 of the row is
         self.speculator: Speculator | None = None
+        self.held_logits: Array | None = None  # of the next token, where its mask was not ready
         self.finished = False
         self.started = 0.0
         self.first_token = 0.0
@@ -78,6 +80,16 @@ class Sample:
     def unfinished(self) -> bool:
         """More tokens are to be drawn."""
         return not self.finished and self.drawn < self.limit
+
+    @property
+    def due(self) -> bool:
+        """The model may compute its next logits: it does not wait for a mask."""
+        return self.unfinished and self.held_logits is None
+
+    @property
+    def mask_ready(self) -> bool:
+        constraint = self.logits_processor.constraint
+        return constraint is None or constraint.ready
 
     @property
     def text(self) -> str:
@@ -112,10 +124,10 @@ class Sample:
             self.alternatives.append(alternatives)
         self.logits_processor.push(token)
         text, self._stopped = self._out.push(token)
-        return text, self._stopped or self._constraint_complete
+        return text, self._stopped or self.constraint_complete
 
     @property
-    def _constraint_complete(self) -> bool:
+    def constraint_complete(self) -> bool:
         constraint = self.logits_processor.constraint
         return constraint is not None and constraint.complete
 

@@ -53,6 +53,7 @@ class Job:
     settings: Settings
     deliver: Callable[[list[Update]], None]  # called by the service's thread: it must not block
     client: str = ""  # clients take turns
+    cache_scope: str = ""  # as the engine's
     submitted: float = 0.0  # on time.monotonic's clock
     started: float | None = None  # when it got its first row
     admitted: int = 0  # samples that the engine has got
@@ -245,7 +246,12 @@ class Service:
             settings = dataclasses.replace(settings, prompt_logprobs=None)  # the first samples had them
         try:
             number = self.engine.add(
-                job.prompt, settings, job.rule, first_sample=job.admitted, constraint=job.constraint
+                job.prompt,
+                settings,
+                job.rule,
+                first_sample=job.admitted,
+                constraint=job.constraint,
+                cache_scope=job.cache_scope,
             )
         except UserError as error:
             job.admitted = job.samples

@@ -3,4 +3,5 @@
 In the order a request meets it: `connection_limits` (how many connections, and for how long), `middleware`
 (Host and Origin checks, body size, security headers), `errors` (one shape for every error), `worker` (the
 model computes for one request at a time), `responses` (JSON and events), `static_files` (a page's files).
+`server` runs an app in a command.
 """

@@ -21,6 +21,8 @@ from glassgpt.http.responses import json_response
 log = logging.getLogger("glassgpt.http")
 
 
+UNKNOWN_FIELD = "unknown_field"  # pydantic's name for an error of ours, with the field as `name`
+
 # (status, message, field, code) -> the body of an error.
 ErrorFormat = Callable[[int, str, str | None, str | None], Any]
 
@@ -116,6 +118,12 @@ def explain(problems: Sequence[Any]) -> tuple[str, str | None]:
             "The body is not a JSON object. Send one, with the header Content-Type: application/json.",
             None,
         )
+    if first["type"] == UNKNOWN_FIELD:
+        name = ".".join([*location, first["ctx"]["name"]])
+        return f"{name} {first['msg']}", name
+    if first["type"] == "extra_forbidden":
+        name = ".".join(location)[:100]
+        return f"{name} is not a field of this request. Correct its name, or leave it out.", name
     field = ".".join(location) if location else None
     reason = str(first["msg"]).removeprefix("Value error, ")
     return f"{field if field is not None else 'The body'}: {reason[:1].lower()}{reason[1:][:300]}", field

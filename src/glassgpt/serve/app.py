@@ -13,10 +13,11 @@ from starlette.middleware.cors import CORSMiddleware
 import glassgpt
 from glassgpt.http.errors import add_error_handlers, openai_error
 from glassgpt.http.middleware import SecurityMiddleware
-from glassgpt.serve import page, routes
+from glassgpt.serve import docs_page, page, routes
 from glassgpt.serve.auth import ApiKeyMiddleware
 from glassgpt.serve.models import ModelPool
 from glassgpt.serve.overload import OverloadMiddleware
+from glassgpt.serve.request_log import HEADER, RequestLogMiddleware
 from glassgpt.serve.settings import ServerSettings
 from glassgpt.serve.state import ServerState
 
@@ -49,6 +50,7 @@ def make_app(
     add_error_handlers(app, openai_error, validation_status=400)
     app.include_router(routes.router)
     app.include_router(page.router)
+    app.include_router(docs_page.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     # The last one added is the first that a request meets.
     app.add_middleware(OverloadMiddleware, state=state)
@@ -62,7 +64,7 @@ def make_app(
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own
-            expose_headers=["retry-after"],
+            expose_headers=["retry-after", HEADER],
         )
     app.add_middleware(
         SecurityMiddleware,
@@ -74,6 +76,8 @@ def make_app(
         wrong_host_status=403,
         error_format=openai_error,
     )
+    paths = frozenset(getattr(route, "path", "") for route in app.routes)
+    app.add_middleware(RequestLogMiddleware, metrics=state.metrics, paths=paths, write=settings.log != "none")
     return app
 
 

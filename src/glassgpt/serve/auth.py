@@ -1,4 +1,7 @@
-"""The API key: `Authorization: Bearer KEY`, or in a browser any user name with the key as the password."""
+"""The API key: `Authorization: Bearer KEY`, or in a browser any user name with the key as the password.
+
+Several keys, separated by commas, are several clients: none learns what another sent from the prefix cache.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glassgpt.http.errors import error_response, openai_error
 
-OPEN_PATHS = ("/health",)  # a load balancer has no key
+OPEN_PATHS = ("/health", "/ready")  # a load balancer and a readiness probe have no key
+KEY = "glassgpt.key"  # where in the scope it stands whose key a request has
 
 
 class ApiKeyMiddleware:
-    """ASGI middleware. The comparison takes as long for a wrong key as for the right one."""
+    """ASGI middleware. The comparison takes as long for a wrong key as for a right one."""
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self.app = app
-        self._digest = hashlib.sha256(api_key.encode()).digest()
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in split_keys(api_key)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allows(Headers(scope=scope)):
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self.app(scope, receive, send)
+            return
+        key = self._find_key(Headers(scope=scope))
+        if key is not None:
+            scope[KEY] = key
             await self.app(scope, receive, send)
             return
         message = "The API key is missing or wrong. Send it as: Authorization: Bearer KEY"
@@ -31,12 +40,20 @@ class ApiKeyMiddleware:
         response = error_response(401, message, None, headers, code="invalid_api_key", format=openai_error)
         await response(scope, receive, send)
 
-    def _allows(self, headers: Headers) -> bool:
+    def _find_key(self, headers: Headers) -> str | None:
+        """Which key a request has, by its number; None for a wrong one."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = password(given) if scheme.lower() == "basic" else given.strip()
-        # Equal digests mean equal keys, and have one length whatever was sent.
-        correct = hmac.compare_digest(hashlib.sha256(key.encode("utf-8", "replace")).digest(), self._digest)
-        return correct and scheme.lower() in ("bearer", "basic")
+        # Equal digests mean equal keys, and have one length whatever was sent. All are compared.
+        digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
+        equal = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not any(equal) or scheme.lower() not in ("bearer", "basic"):
+            return None
+        return f"key-{equal.index(True)}"
+
+
+def split_keys(api_key: str) -> list[str]:
+    return [key.strip() for key in api_key.split(",") if key.strip()]
 
 
 def password(given: str) -> str:

@@ -11,16 +11,18 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-from starlette.types import Receive
+from starlette.requests import Request
 
 from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
 from glassgpt.generate.service import Job, Update
 from glassgpt.http.errors import ApiError
+from glassgpt.serve.auth import KEY
 from glassgpt.serve.choice_stream import ChoiceStream
 from glassgpt.serve.logprobs import TokenOffsets, make_logprobs, make_prompt_logprobs
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.request import make_settings, read_prompts
+from glassgpt.serve.request_log import DETAILS
 from glassgpt.serve.schemas import CompletionRequest
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class Completion:
     """One request for completions, from its jobs to its choices. Use it with `async with`."""
 
     def __init__(
-        self, state: ServerState, body: CompletionRequest, model: LoadedModel, client: str, receive: Receive
+        self, state: ServerState, body: CompletionRequest, model: LoadedModel, request: Request
     ) -> None:
         self.state = state
         self.body = body
@@ -75,6 +77,9 @@ class Completion:
         self.id = f"cmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.n = 1 if body.n is None else body.n
+        self.client = "" if request.client is None else request.client.host
+        key = request.scope.get(KEY)
+        self.log_details: dict[str, Any] = request.scope.get(DETAILS, {})
         self.prompts = read_prompts(body, model)
         self.inbox: asyncio.Queue[Update | Ended] = asyncio.Queue()
         self.jobs = [
@@ -82,7 +87,8 @@ class Completion:
                 ids,
                 make_settings(body, model, len(ids)),
                 state.delivery,
-                client=client,
+                client=self.client,
+                cache_scope=self.client if key is None else key,
                 inbox=self.inbox,
                 index=index,
             )
@@ -92,38 +98,75 @@ class Completion:
         self.generated = 0
         self.cached = [0] * len(self.jobs)
         self._left = sum(job.samples for job in self.jobs)
-        self._receive = receive
+        self._receive = request.receive
         self._watch: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._outcome = "error"
 
     async def __aenter__(self) -> Completion:
-        await self._compile()
-        try:
-            self.model.service.submit(self.jobs)
-        except QueueFullError as full:
-            raise self.state.refuse(self.model.name, full) from None
         loop = asyncio.get_running_loop()
         self._watch = loop.create_task(self._watch_client())
         self._timer = loop.call_later(self.state.settings.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
+        try:
+            await self._compile()
+            self.model.service.submit(self.jobs)
+        except QueueFullError as full:
+            self._stop_watching()
+            raise self.state.refuse(self.model.name, full) from None
+        except BaseException:
+            self._stop_watching()
+            raise
         self.state.begin(self)
         return self
 
     async def _compile(self) -> None:
-        """Compile grammars in a thread, one at a time: neither the event loop nor the engine waits for it."""
-        if any(job.settings.constraint is not None for job in self.jobs):
-            await anyio.to_thread.run_sync(
-                self.model.service.compile, self.jobs, limiter=self.state.compiling
+        """Compile new grammars in a thread: neither the event loop nor the engine waits for it.
+
+        A client has few at a time. One that disconnects, or whose time is over, waits no longer.
+        """
+        if all(self.model.service.engine.is_compiled(job.settings) for job in self.jobs):
+            return
+        with self.state.compiling(self.client):
+            compiling = asyncio.ensure_future(
+                anyio.to_thread.run_sync(
+                    self.model.service.compile,
+                    self.jobs,
+                    abandon_on_cancel=True,
+                    limiter=self.state.compilers,
+                )
             )
+            ended = asyncio.ensure_future(self.inbox.get())
+            try:
+                await asyncio.wait({compiling, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if compiling.done():
+                    compiling.result()
+                else:
+                    update = ended.result()
+                    assert isinstance(update, Ended)
+                    raise self._end(update)
+            finally:
+                compiling.cancel()
+                ended.cancel()
 
     async def __aexit__(self, *error: object) -> None:
         if self._left:
             self.model.service.cancel(self.jobs)
+        self._stop_watching()
+        self.state.end(self, "ok" if not self._left else self._outcome)
+
+    def _stop_watching(self) -> None:
         assert self._watch is not None
         assert self._timer is not None
         self._watch.cancel()
         self._timer.cancel()
-        self.state.end(self, "ok" if not self._left else self._outcome)
+
+    def _end(self, ended: Ended) -> Exception:
+        """What to raise when nobody waits any more."""
+        self._outcome = ended.value
+        if ended is Ended.DISCONNECTED:
+            return ClientDisconnected()
+        seconds = self.state.settings.timeout
+        return ApiError(408, f"The request took longer than {seconds:g} seconds.", code="timeout")
 
     async def _watch_client(self) -> None:
         """Free the rows as soon as the client is gone, whatever the request waits for just now."""
@@ -138,11 +181,7 @@ class Completion:
         while self._left:
             update = await self.inbox.get()
             if isinstance(update, Ended):
-                self._outcome = update.value
-                if update is Ended.DISCONNECTED:
-                    raise ClientDisconnected
-                seconds = self.state.settings.timeout
-                raise ApiError(408, f"The request took longer than {seconds:g} seconds.", code="timeout")
+                raise self._end(update)
             job, event = update.job, update.event
             assert isinstance(job, CompletionJob)
             if update.error is not None:

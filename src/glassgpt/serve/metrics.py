@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,6 +22,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 class Metrics:
     def __init__(self, pool: ModelPool) -> None:
+        disable_created_metrics()  # a time beside each number, which nobody asked for
         self.registry = CollectorRegistry()
 
         def histogram(name: str, help: str) -> Histogram:
@@ -27,6 +34,12 @@ class Metrics:
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts")
         self.generated_tokens = counter("generated_tokens", "Tokens generated")
         self.requests = counter("requests", "Requests by how they ended", "outcome")
+        self.responses = Counter(
+            "glassgpt_http_responses",
+            "Responses by path and status",
+            ["path", "status"],
+            registry=self.registry,
+        )
         self.first_token = histogram("time_to_first_token_seconds", "From arrival to the first token")
         self.inter_token = histogram("inter_token_latency_seconds", "Between two tokens of a text")
         self.queue_time = histogram("queue_time_seconds", "From arrival to the first free row")

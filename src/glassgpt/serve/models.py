@@ -26,6 +26,7 @@ from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress
 from glassgpt.serve.logprobs import TokenTexts
+from glassgpt.serve.weight_files import WeightFiles
 
 CPU_BATCH_SIZE, GPU_BATCH_SIZE = 16, 64  # sequences computed together, unless it is said
 
@@ -48,6 +49,8 @@ def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[
     found: dict[str, ModelSpec] = {}
     for given in names:
         alias, separator, source = given.partition("=")
+        if separator and not (alias.strip() and source.strip()):
+            raise SettingError(f"--model {given!r} lacks a part. Write NAME=MODEL, or just MODEL.")
         name = alias if separator and source else given
         if name in found:
             raise SettingError(
@@ -70,12 +73,14 @@ class LoadedModel:
     service: Service
     texts: TokenTexts
     fingerprint: str
+    files: WeightFiles
     users: int = 0  # requests that have it now
 
     @classmethod
     def load(
         cls, spec: ModelSpec, loader: Loader, max_batch_size: int | None, queue: QueueLimits
     ) -> LoadedModel:
+        files = WeightFiles(spec.path)
         gpt = loader(spec.path)
         rows = choose_batch_size(gpt) if max_batch_size is None else max_batch_size
         engine = Engine(gpt.backend.with_rows(rows), gpt.tokenizer)
@@ -85,6 +90,7 @@ class LoadedModel:
             Service(engine, queue, gpt.lock),
             TokenTexts(gpt.tokenizer, engine.vocab_size),
             f"fp_{gpt.backend.fingerprint()[:12]}",
+            files,
         )
 
     @property
@@ -101,6 +107,16 @@ class LoadedModel:
         config = self.gpt.config
         row = 2 * config.n_layer * self.context * config.n_embd * 4
         return config.n_parameters * 4 + self.service.rows * row
+
+    def check_files(self) -> None:
+        """Raise if the weights were written over since they were loaded."""
+        changed = self.files.find_changed()
+        if changed is not None:
+            raise ApiError(
+                503, f"The file {changed.name} of the model {self.name} was changed while it was served. "
+                "Restart the server. Next time, write a new file and rename it.",
+                "model", code="weights_changed",
+            )  # fmt: skip
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text. The name of the end-of-text token alone stands for that token."""
@@ -173,6 +189,7 @@ class ModelPool:
                 "model", code="model_not_found",
             )  # fmt: skip
         model = await self._get(name)
+        model.check_files()
         model.users += 1
         try:
             yield model
@@ -220,6 +237,11 @@ class ModelPool:
                 f"{model.name} takes {model.memory / 1e9:.1f} GB with its cache, more than the "
                 f"{self.max_memory / 1e9:.1f} GB of --max-model-memory. Raise it, or lower --max-batch-size."
             )
+
+    def check_files(self) -> None:
+        """Raise if the weights of a model were written over since they were loaded."""
+        for model in self.loaded.values():
+            model.check_files()
 
     @property
     def memory(self) -> int:

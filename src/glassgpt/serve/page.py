@@ -38,8 +38,8 @@ PAGE = """<!doctype html>
 <body>
 <h1>GlassGPT {version}</h1>
 <p>Completions for the clients of OpenAI's API, at <code>/v1</code>. See also
-<a href="/v1/models">models</a>, <a href="/metrics">metrics</a>, <a href="/health">health</a> and
-<a href="/openapi.json">the OpenAPI document</a>.</p>
+<a href="/docs">the endpoints</a>, <a href="/v1/models">models</a>, <a href="/metrics">metrics</a> and
+<a href="/health">health</a>.</p>
 <h2>Models</h2>
 <ul>{models}</ul>
 <h2>Latest requests</h2>
@@ -58,7 +58,7 @@ async def get_page(state: StateDep) -> Response:
         refresh='<meta http-equiv="refresh" content="5">\n' if state.settings.explorer else "",
         requests=list_requests(state),
     )
-    return Response(page, media_type="text/html; charset=utf-8")
+    return Response(page, media_type="text/html; charset=utf-8", headers={"cache-control": "no-store"})
 
 
 def describe_model(state: ServerState, name: str) -> str:
@@ -107,7 +107,8 @@ async def open_request(id: str, state: StateDep, prompt: int = 0, sample: int = 
     if (prompt, sample) not in request.choices():
         raise ApiError(404, f"The request has no text for prompt {prompt}, sample {sample} (yet).", "sample")
     ids = json.dumps(request.ids(prompt, sample), separators=(",", ":"))
-    return RedirectResponse(f"{explorer_path(state, request.model)}#ids={quote(ids)}", 303)
+    target = f"{explorer_path(state, request.model)}#ids={quote(ids)}"
+    return RedirectResponse(target, 303, headers={"cache-control": "no-store"})
 
 
 def explorer_path(state: ServerState, model: str) -> str:

@@ -76,8 +76,8 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         model = await stack.enter_async_context(state.pool.use(body.model))
         completion = await read_request(state, body, model, request)
         check_size(completion)
-        await stack.enter_async_context(completion)
         try:
+            await stack.enter_async_context(completion)
             if not body.stream:
                 return json_response(await completion.respond())
             chunks = completion.chunks()
@@ -93,8 +93,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
 async def read_request(
     state: ServerState, body: CompletionRequest, model: LoadedModel, request: Request
 ) -> Completion:
-    client = "" if request.client is None else request.client.host
-    arguments = (state, body, model, client, request.receive)
+    arguments = (state, body, model, request)
     if prompt_characters(body.prompt) < LONG_PROMPT:
         return Completion(*arguments)
     state.delivery  # noqa: B018  # made here, on the event loop
@@ -213,6 +212,7 @@ async def get_health(state: StateDep) -> Response:
 async def get_ready(state: StateDep) -> Response:
     """200 while new requests are accepted: not while a model is loaded, nor while the server shuts down."""
     state.check_available()
+    state.pool.check_files()
     return json_response({"status": "ok"})
 
 

@@ -6,6 +6,7 @@ name: nothing that a client sends is silently ignored.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -18,8 +19,10 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from glassgpt.generate.settings import FILTERS
+from glassgpt.http.errors import UNKNOWN_FIELD
 
 MAX_PROMPTS = 2048
 MAX_PROMPT_CHARACTERS = 1_000_000
@@ -81,13 +84,19 @@ class Schema(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def keep_one_unknown(cls, given: Any) -> Any:
-        """One unknown field is enough to refuse a body: an error for each of 300,000 takes seconds."""
-        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+    def refuse_unknown(cls, given: Any) -> Any:
+        """One unknown field is enough to refuse a body, and to say what it could have been."""
+        if not isinstance(given, dict):
             return given
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = [name if field.alias is None else field.alias for name, field in cls.model_fields.items()]
         unknown = next((name for name in given if name not in known), None)
-        return {name: value for name, value in given.items() if name in known or name == unknown}
+        if unknown is None:
+            return given
+        unknown = str(unknown)[:100]
+        close = get_close_matches(unknown, known, n=1)
+        advice = f"Did you mean {close[0]}?" if close else "Leave it out, or see the fields at /docs."
+        message = f"is not a field of this request. {advice}"
+        raise PydanticCustomError(UNKNOWN_FIELD, "{message}", {"name": unknown, "message": message})
 
 
 class StreamOptions(Schema):

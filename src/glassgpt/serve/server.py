@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-import uvicorn
 from fastapi import FastAPI
 
 from glassgpt.http.connection_limits import ConnectionLimits, make_uvicorn_config
 from glassgpt.http.errors import openai_error
+from glassgpt.http.server import QuietServer
 from glassgpt.serve.state import ServerState
 
 LIMITS = ConnectionLimits(max_connections=1000, max_per_client=600)
@@ -22,13 +22,19 @@ LIMITS = ConnectionLimits(max_connections=1000, max_per_client=600)
 SWITCH_INTERVAL = 0.0005
 
 
-class Server(uvicorn.Server):
-    """uvicorn, with a first signal that lets admitted requests finish while new ones get 503."""
+class Server(QuietServer):
+    """A server with a first signal that lets admitted requests finish while new ones get 503."""
 
-    def __init__(self, app: FastAPI, drain_timeout: float = 30, limits: ConnectionLimits = LIMITS) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        drain_timeout: float = 30,
+        limits: ConnectionLimits = LIMITS,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
         config = make_uvicorn_config(app, limits, openai_error)
         config.timeout_graceful_shutdown = 5  # for responses that are computed, but not read yet
-        super().__init__(config)
+        super().__init__(config, on_start)
         self.state: ServerState = app.state.server
         self.drain_timeout = drain_timeout
         self._signals = 0
@@ -42,7 +48,6 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called for SIGINT and SIGTERM."""
-        self._captured_signals.append(sig)
         self._signals += 1
         if self._signals > 1 or self._loop is None:
             self.force_exit = True
@@ -75,21 +80,15 @@ def run(
 ) -> None:
     """Serve until a signal. Raises the error of a model that could not be loaded."""
 
-    class Announced(Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            on_start()
-
-    server = Announced(app, drain_timeout, limits)
+    server = Server(app, drain_timeout, limits, on_start)
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn raises the signal again when it has shut down
+        server.run_until_signal(listener)
+    except KeyboardInterrupt:  # the signal that ended it
         pass
     finally:
         sys.setswitchinterval(before)
-        listener.close()
         server.state.pool.close()  # a thread that computes while Python ends would crash it
     if server.state.failed is not None:
         raise server.state.failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.fair_queue import QueueLimits
@@ -36,7 +37,26 @@ class ServerSettings:
         check_number("keep_minutes", self.keep_minutes, 0, 10**6, "10 is usual")
         if self.log not in LOGS:
             raise SettingError(f"log {self.log!r} is not one of {', '.join(LOGS)}.")
-        if self.api_key is not None and (not self.api_key.strip() or not self.api_key.isascii()):
+        for origin in self.cors_origins:
+            if not is_origin(origin):
+                raise SettingError(
+                    f"--cors-origin {origin!r} is not an origin such as https://example.org. Give one for "
+                    "each page that may send requests."
+                )
+        if self.api_key is not None and not (self.api_key.strip(" ,") and self.api_key.isascii()):
             raise SettingError(
                 "the API key is empty or not ASCII; clients could not send it. Choose another."
             )
+
+
+def is_origin(text: str) -> bool:
+    """Whether a browser could send it: a scheme and a host, without a path."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return (
+        bool(parts.scheme and parts.hostname)
+        and "*" not in text
+        and text == f"{parts.scheme}://{parts.netloc}"
+    )

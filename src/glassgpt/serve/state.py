@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -13,6 +13,7 @@ import anyio
 from fastapi import Depends, Request
 
 from glassgpt.generate.fair_queue import QueueFullError
+from glassgpt.generate.grammar_checker import MAX_WAITING
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.completions import Completion, Delivery
 from glassgpt.serve.metrics import Metrics
@@ -20,8 +21,7 @@ from glassgpt.serve.models import ModelPool
 from glassgpt.serve.recent import RecentRequests
 from glassgpt.serve.settings import ServerSettings
 
-log = logging.getLogger("glassgpt.serve")
-
+MAX_COMPILING = 4  # grammars of one client that are compiled or wait for it
 TITLE_TOKENS = 20  # of a prompt, in the list of requests
 
 
@@ -35,7 +35,8 @@ class ServerState:
         self.draining = False
         self.failed: BaseException | None = None  # why a model could not be loaded
         self.on_failure: Callable[[], None] = lambda: None
-        self.compiling = anyio.CapacityLimiter(1)  # threads that compile grammars
+        self.compilers = anyio.CapacityLimiter(MAX_WAITING + 1)  # threads that wait for grammars
+        self._compiling: Counter[str] = Counter()  # grammars by client
         self._idle = asyncio.Event()
         self._idle.set()
         self._delivery: Delivery | None = None
@@ -68,6 +69,21 @@ class ServerState:
         return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
     @contextmanager
+    def compiling(self, client: str) -> Iterator[None]:
+        """Let a client have a grammar compiled, unless it has enough of them waiting."""
+        if self._compiling[client] >= MAX_COMPILING:
+            raise QueueFullError(
+                f"{MAX_COMPILING} grammars of yours wait to be compiled. Try again in a moment."
+            )
+        self._compiling[client] += 1
+        try:
+            yield
+        finally:
+            self._compiling[client] -= 1
+            if not self._compiling[client]:
+                del self._compiling[client]
+
+    @contextmanager
     def admit(self) -> Iterator[None]:
         """Admit a request: the server does not end before it is finished."""
         self.check_available()
@@ -95,18 +111,20 @@ class ServerState:
         if job.started is not None:
             self.metrics.queue_time.labels(name).observe(job.started - job.submitted)
         self.recent.end(completion.id, outcome)
-        if self.settings.log != "none":
-            self._log(completion, outcome, now - job.submitted)
+        self._note(completion, outcome)
 
-    def _log(self, completion: Completion, outcome: str, seconds: float) -> None:
-        """One line for a request; its prompts only where they were asked for."""
-        tokens = sum(len(ids) for _, ids in completion.prompts)
-        line = f"{completion.id} {completion.model.name} {outcome} {tokens}+{completion.generated} tokens "
-        line += f"{seconds:.3f} s"
+    def _note(self, completion: Completion, outcome: str) -> None:
+        """What the log says of a request beside its path and status; prompts only where asked for."""
+        details = completion.log_details
+        details |= {
+            "completion_id": completion.id,
+            "model": completion.model.name,
+            "outcome": outcome,
+            "prompt_tokens": sum(len(ids) for _, ids in completion.prompts),
+            "completion_tokens": completion.generated,
+        }
         if self.settings.log == "prompts":
-            texts = [completion.model.texts.decode(ids) for _, ids in completion.prompts]
-            line += f" {texts!r}"
-        log.info(line)
+            details["prompts"] = [completion.model.texts.decode(ids) for _, ids in completion.prompts]
 
     async def wait_until_idle(self) -> None:
         await self._idle.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -71,24 +72,16 @@ def command(
 
 def serve(config: uvicorn.Config, listener: socket.socket, url: str, open_browser: bool) -> None:
     """Serve until Ctrl-C. The URL is printed once the page can be opened."""
-    import uvicorn
+    from glassgpt.http.server import QuietServer
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if not self.should_exit:
-                print(url, flush=True)
-                terminal.note("the Explorer is running at this URL; press Ctrl-C to stop")
-                if open_browser:
-                    open_in_browser(url)
+    def announce() -> None:
+        print(url, flush=True)
+        terminal.note("the Explorer is running at this URL; press Ctrl-C to stop")
+        if open_browser:
+            open_in_browser(url)
 
-    server = Server(config)
-    try:
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn shuts down first, then raises the signal again
-        pass
-    finally:
-        listener.close()
+    with suppress(KeyboardInterrupt):  # the signal that ended it
+        QuietServer(config, announce).run_until_signal(listener)
 
 
 def open_in_browser(url: str) -> None:

@@ -12,8 +12,8 @@ from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.options import flag
-from glassgpt.errors import SettingError
 from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.ranges import check_number
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -39,7 +39,8 @@ def command(
     api_key: Annotated[
         str | None,
         flag(
-            "clients must send it; prefer the variable GLASSGPT_API_KEY, which other users cannot see",
+            "clients must send it; KEY,KEY for several; prefer the variable GLASSGPT_API_KEY, which other "
+            "users cannot see",
             "KEY",
             default="none",
         ),
@@ -75,7 +76,9 @@ def command(
         flag("the Explorer at /explorer/, for the latest requests with their text", default=""),
     ] = False,
     keep_minutes: Annotated[float, flag("how long the Explorer can open a request", "N")] = 10,
-    log: Annotated[str, flag("none, requests (one line each), prompts (with their text)", "WHAT")] = "none",
+    log: Annotated[
+        str, flag("none, requests (a line of JSON each), prompts (with their text)", "WHAT")
+    ] = "none",
     device: Device = None,
     dtype: Dtype = None,
 ) -> int:
@@ -88,12 +91,9 @@ def command(
         from glassgpt.serve.models import ModelPool, find_models
         from glassgpt.serve.server import run
         from glassgpt.serve.settings import ServerSettings
-    if max_model_memory is not None and max_model_memory <= 0:
-        raise SettingError(
-            f"--max-model-memory {max_model_memory} is not above 0. Give gigabytes, or omit it."
-        )
-    if drain_timeout < 0:
-        raise SettingError(f"--drain-timeout {drain_timeout} is below 0. 30 is usual.")
+    if max_model_memory is not None:
+        check_number("--max-model-memory", max_model_memory, 0, 10**6, "gigabytes", above=True)
+    check_number("--drain-timeout", drain_timeout, 0, 10**6, "seconds; 30 is usual")
     settings = ServerSettings(
         host=host,
         api_key=os.environ.get("GLASSGPT_API_KEY") if api_key is None else api_key,
@@ -138,7 +138,7 @@ def warn_if_open(settings: ServerSettings) -> None:
     if not is_loopback(settings.host) and settings.api_key is None:
         terminal.note(
             f"warning: with --host {settings.host} and no API key anyone who can reach this machine can use "
-            "the model"
+            "the model" + (", and read the prompts that others sent" if settings.explorer else "")
         )
 
 
@@ -146,7 +146,6 @@ def log_to_stderr() -> None:
     logger = logging.getLogger("glassgpt.serve")
     logger.setLevel(logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(handler)
 
 
