@@ -242,7 +242,7 @@ def find_command_lines() -> list[tuple[str, str]]:
     lines += [(f"music {name} --help", line) for name, (_, e) in MUSIC.items() for line in e.examples]
     before = r"(?:\$ )?(?:eval \"\$\()?(?:torchrun .* -m )?"
     after = r"(?:\s#.*|\s[<>|].*|\)\".*)?"
-    found = [(name, re.fullmatch(f"{before}glassgpt (?!-)(.*?){after}", line)) for name, line in lines]
+    found = [(name, re.fullmatch(rf"{before}glassgpt (?!-)(\S.*?){after}", line)) for name, line in lines]
     return [(name, command[1]) for name, command in found if command is not None]
 
 

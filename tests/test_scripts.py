@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -21,7 +22,7 @@ DRAWN = {
     "task_pictures.py": "tasks_roles.svg",
 }
 PRINTED = {"licences.py": "glassgpt[all]", "parallel_estimate.py": "GPUs"}
-OTHERS = {"conf.py", "inspect_pictures.py", "readme_outputs.py", "screenshots.py"}
+OTHERS = {"conf.py", "inspect_pictures.py", "notebook.py", "readme_outputs.py", "screenshots.py"}
 INSPECTED = ("trace", "attention", "intervene", "integrated", "direct")
 
 
@@ -96,6 +97,26 @@ def test_the_figures_of_inspect(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {f"inspect_{name}.svg" for name in INSPECTED}
     for path in tmp_path.iterdir():
         assert labels(path.read_text("utf-8")) == labels((ROOT / "docs" / path.name).read_text("utf-8"))
+
+
+def stored_outputs(path: Path) -> list[list[str]]:
+    """The kinds of output of each code cell."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return [sorted(cell["outputs"][-1]["data"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_has_stored_figures() -> None:
+    figure = ["image/svg+xml", "text/plain"]
+    found = stored_outputs(ROOT / "examples" / "look_inside.ipynb")
+    assert found == [figure, figure, ["text/plain"], *[figure] * 5]
+
+
+@pytest.mark.slow
+def test_the_notebook_is_executed_and_stored(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient", reason="nbclient is not installed: make test installs it")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed: make test installs it")
+    run("notebook.py", "-o", tmp_path / "made.ipynb")
+    assert stored_outputs(tmp_path / "made.ipynb") == stored_outputs(ROOT / "examples" / "look_inside.ipynb")
 
 
 @pytest.mark.slow

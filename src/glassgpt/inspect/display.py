@@ -18,6 +18,10 @@ class Displayable:
     def _repr_html_(self) -> str:
         return self.figure().to_fragment()
 
+    def _repr_svg_(self) -> str:
+        """For viewers of stored notebooks that do not show HTML, such as GitHub's."""
+        return self.to_svg()
+
     def to_svg(self, path: str | Path | None = None) -> str:
         """The figure as SVG, also written to `path` if given."""
         return _save_text(self.figure().to_svg(), path)

@@ -1,4 +1,4 @@
-"""`glassgpt info MODEL`: a model's parameters and the memory they take. Without MODEL, the models there are."""
+"""`glassgpt info MODEL`: a model's parameters and the memory they take; without MODEL, the list of models."""
 
 from __future__ import annotations
 
