@@ -54,7 +54,8 @@ class Intervention(Displayable):
     def __repr__(self) -> str:
         top = self.top_changes(1)
         change = f", {top[0].text!r} {top[0].before:.1%} -> {top[0].after:.1%}" if top else ""
-        return f"Intervention({len(self.edits)} edits, KL {self.kl:.4g} nats{change})"
+        edits = "1 edit" if len(self.edits) == 1 else f"{len(self.edits)} edits"
+        return f"Intervention({edits}, KL {self.kl:.4g} nats{change})"
 
     def figure(self) -> Figure:
         from glassgpt.inspect.plots import plot_intervention

@@ -4,7 +4,8 @@ A row is cut into blocks of 32 or 256 numbers. In a block of the older types (Q4
     x = d * q        or        x = d * q + m
 with one scale d (and minimum m). The "K" types have blocks of 256, cut again into groups of 16 or 32, each
 with a scale and perhaps a minimum of its own, themselves integers times the block's d and dmin.
-Everything can be read; only Q8_0, whose error is a 254th of a block's largest number, is written.
+Everything can be read. Q8_0, whose error is a 254th of a block's largest number, and Q4_0, whose error is an
+8th to a 16th of it, are written.
 """
 
 from __future__ import annotations
@@ -70,6 +71,21 @@ def quantize_q8_0(numbers: Floats) -> Bytes:
     scaled = blocks * inverse[:, None]
     with np.errstate(invalid="ignore"):
         out["q"] = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
+    return out.view(np.uint8)
+
+
+def quantize_q4_0(numbers: Floats) -> Bytes:
+    """Rows of a multiple of 32 values -> Q4_0 bytes, as ggml makes them: the value that is furthest from zero
+    becomes -8, whatever its sign, and the others multiples of an eighth of it, up to 7."""
+    blocks = numbers.reshape(-1, 32)  # (blocks, 32)
+    furthest = np.abs(blocks).argmax(axis=1)  # (blocks,)
+    scale = blocks[np.arange(len(blocks)), furthest] / np.float32(-8)
+    out = np.empty(len(blocks), Q4_0.layout)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # the caller checks for infinite ones
+        inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+        out["d"] = scale
+        q = np.clip(np.trunc(blocks * inverse[:, None] + np.float32(8.5)), 0, 15).astype(np.uint8)
+    out["q"] = q[:, :16] | q[:, 16:] << 4
     return out.view(np.uint8)
 
 
@@ -174,6 +190,7 @@ def _layout(*fields: tuple[str, str] | tuple[str, str, int]) -> np.dtype[Any]:
 F32 = GGMLType("F32", 0, 1, np.dtype("<f4"))
 F16 = GGMLType("F16", 1, 1, np.dtype("<f2"))
 BF16 = GGMLType("BF16", 30, 1, np.dtype(ml_dtypes.bfloat16))
+Q4_0 = GGMLType("Q4_0", 2, 32, _layout(("d", "<f2"), ("q", "u1", 16)), _q4_0)
 Q8_0 = GGMLType("Q8_0", 8, 32, _layout(("d", "<f2"), ("q", "i1", 32)), _q8_0)
 
 _D, _M = ("d", "<f2"), ("m", "<f2")
@@ -183,7 +200,7 @@ TYPES: dict[int, GGMLType] = {
         F32,
         F16,
         BF16,
-        GGMLType("Q4_0", 2, 32, _layout(_D, ("q", "u1", 16)), _q4_0),
+        Q4_0,
         GGMLType("Q4_1", 3, 32, _layout(_D, _M, ("q", "u1", 16)), _q4_1),
         GGMLType("Q5_0", 6, 32, _layout(_D, ("h", "<u4"), ("q", "u1", 16)), _q5_0),
         GGMLType("Q5_1", 7, 32, _layout(_D, _M, ("h", "<u4"), ("q", "u1", 16)), _q5_1),

@@ -24,10 +24,10 @@ def command(
     device: Device = None,
     dtype: Dtype = None,
     transformers: Annotated[
-        bool, flag("also measure transformers with the same weights in float32, in turns", default="")
+        bool, flag("also measure transformers with the same weights in float32, alternately", default="")
     ] = False,
     llama_cpp: Annotated[
-        bool, flag("also measure llama.cpp with the same weights in Q8_0, in turns", default="")
+        bool, flag("also measure llama.cpp with the same weights in Q8_0, alternately", default="")
     ] = False,
     json: Annotated[bool, flag("print a JSON object", default="")] = False,
 ) -> int:

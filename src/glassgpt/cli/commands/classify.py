@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(
     text: Annotated[
         Positional[str | None],
-        flag("the text to classify; - reads stdin, a text a line", "[TEXT]", default=""),
+        flag("the text to classify; - reads stdin, one text per line", "[TEXT]", default=""),
     ] = None,
     *,
     file: File = None,
@@ -37,7 +37,7 @@ def command(
         str, flag("a model that was tuned to classify; any model with --labels", "MODEL")
     ] = "default",
     labels: Annotated[
-        str | None, flag("zero-shot: the labels to choose from, with commas between", "A,B,...", default="")
+        str | None, flag("zero-shot: comma-separated labels to choose from", "A,B,...", default="")
     ] = None,
     format: Annotated[
         str | None,

@@ -28,7 +28,7 @@ class Options(Settings):
     """How to choose the next token, how often, and when to stop."""
 
     schema: Any = dataclasses.field(default=None, init=False)  # --json-schema
-    grammar: str | None = None  # write text of the grammar in this file, Lark or GBNF
+    grammar: str | None = None  # constrain the text to the grammar in this file (Lark or GBNF)
 
 
 MAX_GRAMMAR_BYTES = 2**24
