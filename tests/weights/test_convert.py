@@ -132,8 +132,12 @@ def test_unknown_format(small: Checkpoint, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "dtype", "words"),
     [
-        ("m", "foo", "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0."),
-        ("m.gguf", "foo", "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0."),
+        ("m", "foo", "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0, q4_k."),
+        (
+            "m.gguf",
+            "foo",
+            "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0, q4_k.",
+        ),
         ("m", "q4_0", "hf files do not hold q4_0; gguf files do."),
         ("m.safetensors", "int4", "hf files do not hold int4; packed and gguf files do."),
     ],

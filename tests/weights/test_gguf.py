@@ -24,7 +24,16 @@ from glassgpt.errors import ConfigError, FileFormatError, SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.weights import gguf, gguf_file
 from glassgpt.weights.checkpoint import Checkpoint
-from glassgpt.weights.ggml_types import Q4_0, Q8_0, TYPES, GGMLType, quantize_q4_0, quantize_q8_0
+from glassgpt.weights.ggml_types import (
+    Q4_0,
+    Q4_K,
+    Q8_0,
+    TYPES,
+    GGMLType,
+    quantize_q4_0,
+    quantize_q4_k,
+    quantize_q8_0,
+)
 from tests.weights.bounded import refused
 from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
 
@@ -131,6 +140,25 @@ def test_q4_0_is_quantized_as_the_gguf_package_does(seed: int, scale: float):
     assert (np.abs(read.reshape(12, 32) - numbers.reshape(12, 32)) <= largest * 0.1251 + 8 * 2**-25).all()
 
 
+@pytest.mark.parametrize("scale", [0.02, 1.0, 1e3])
+def test_q4_k_is_read_by_the_gguf_package_and_finer_than_q4_0(scale: float):
+    numbers = np.random.default_rng(7).standard_t(5, (6, 512)).astype(np.float32) * np.float32(scale)
+    numbers[1] = 0
+    numbers[2] = np.abs(numbers[2])
+    numbers[3] = -np.abs(numbers[3])
+    numbers[4, :300] = 0
+    found = quantize_q4_k(numbers)
+    assert found.nbytes == numbers.size * 144 // 256
+    read = reference.quants.dequantize(found.reshape(6, -1), reference.GGMLQuantizationType.Q4_K)
+    np.testing.assert_array_equal(Q4_K.read(found, numbers.shape), read)
+    assert (read[1] == 0).all()
+    coarse = Q4_0.read(quantize_q4_0(numbers), numbers.shape)
+    errors = [
+        float(np.square(one[rows] - numbers[rows]).mean()) for rows in (0, 2, 3, 5) for one in (read, coarse)
+    ]
+    assert all(fine < 0.75 * other for fine, other in zip(errors[::2], errors[1::2], strict=True)), errors
+
+
 def test_a_4_bit_file_is_small_and_read_back(tmp_path: Path, tokenizer: Tokenizer):
     before = dataclasses.replace(random_checkpoint(n_embd=64, n_layer=4), tokenizer=tokenizer)
     sizes = {}
@@ -144,6 +172,13 @@ def test_a_4_bit_file_is_small_and_read_back(tmp_path: Path, tokenizer: Tokenize
     assert file.fields["general.file_type"].contents() == 2
     kinds = {tensor.name: tensor.tensor_type.name for tensor in file.tensors}
     assert (kinds["token_embd.weight"], kinds["blk.1.ffn_up.weight"]) == ("Q8_0", "Q4_0")
+    wide = dataclasses.replace(random_checkpoint(n_embd=256, n_layer=1, n_inner=64), tokenizer=tokenizer)
+    gguf.save(wide, tmp_path / "k.gguf", "q4_k")
+    file = reference.GGUFReader(tmp_path / "k.gguf")
+    assert file.fields["general.file_type"].contents() == 14
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in file.tensors}
+    assert (kinds["token_embd.weight"], kinds["blk.0.ffn_up.weight"]) == ("Q8_0", "Q4_K")
+    assert kinds["blk.0.ffn_down.weight"] == "Q4_0"  # rows of 64
     after = gguf.load(tmp_path / "q4_0.gguf")
     for name, array in before.tensors.items():
         assert np.abs(after.tensors[name] - array).max() <= 0.126 * np.abs(array).max()
@@ -372,7 +407,7 @@ def run_llama_cpp(file: Path, prompt: str, n_tokens: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0", "q4_0", "q4_k"])
 def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
     """llama.cpp and transformers agree on the exported model."""
     config = Config(vocab_size=301, n_positions=128, n_embd=96, n_layer=3, n_head=4)

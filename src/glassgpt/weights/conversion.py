@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
 # The dtypes that only some formats hold.
-QUANTIZED = {"int8": ("packed", "gguf"), "int4": ("packed", "gguf"), "q8_0": ("gguf",), "q4_0": ("gguf",)}
+QUANTIZED = {"int8": ("packed", "gguf"), "int4": ("packed", "gguf"), "q8_0": ("gguf",), "q4_0": ("gguf",),
+             "q4_k": ("gguf",)}  # fmt: skip
 _BLOCK = 1 << 22  # values compared at a time, which bounds the memory
 
 

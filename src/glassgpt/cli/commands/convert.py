@@ -31,7 +31,7 @@ def command(
     dtype: Annotated[
         str | None,
         flag(
-            "float32, float16, bfloat16; int8 or int4 (packed, gguf); q8_0 or q4_0 (gguf)",
+            "float32, float16, bfloat16; int8 or int4 (packed, gguf); q8_0, q4_0 or q4_k (gguf)",
             "NAME",
             default="that of SRC",
         ),
