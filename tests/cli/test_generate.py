@@ -130,7 +130,7 @@ def test_a_sliding_window_is_noted(glassgpt, tiny):
 WRONG_ARGUMENTS = {
     "empty prompt": ([""], ["prompt is empty", "leave it out"]),
     "temperature": (["Hi", "--temperature", "-1"], ["temperature", "-1"]),
-    "k = 0": (["Hi", "--top-k", "0"], ["top_k", "0"]),
+    "k = -3": (["Hi", "--top-k", "-3"], ["top_k is -3; write a whole number", "0 or none switches it off"]),
     "not a number": (["Hi", "--top-k", "many"], ["--top-k", "'many'", "whole number"]),
     "not a float": (["Hi", "--temperature", "warm"], ["--temperature", "'warm'", "not a number"]),
     "no value": (["Hi", "--top-k"], ["--top-k", "needs a value"]),

@@ -38,7 +38,7 @@ FOR_TYRO = [
     "generate --top-k",
     "generate --top-k -1",
     "generate --top-k x",
-    "generate --top-k 0",
+    "generate --top-p 0",
     "generate --seed 1 --seed 2",
     "generate --logit-bias 5 2.5",
     "generate --max_new_tokens 5",

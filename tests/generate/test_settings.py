@@ -17,11 +17,16 @@ def test_the_defaults_are_allowed():
     assert settings.candidates == 1
 
 
+@pytest.mark.parametrize("off", [0, -1, None])
+def test_top_k_is_switched_off_in_one_way_everywhere(off):
+    assert Settings(top_k=off).top_k is None
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         *[("temperature", value) for value in (-1, -1e-9, math.nan, math.inf, "hot", None, True)],
-        *[("top_k", value) for value in (0, -3, 2.5, True, "all")],
+        *[("top_k", value) for value in (-3, 2.5, True, False, "all")],
         *[("top_p", value) for value in (0, 0.0, 1.0001, -0.5, math.nan)],
         *[("typical_p", value) for value in (0, 1.5, math.nan)],
         *[("min_p", value) for value in (-0.1, 1.1, math.nan)],

@@ -62,6 +62,7 @@ def test_no_edits_change_nothing(gpt: GPT, size: int) -> None:
 @pytest.mark.parametrize("step", ["embedding", "wte", *(f"h.{i}.resid_post" for i in range(3)), "ln_f"])
 def test_a_whole_patch_reproduces_the_other_prompt(gpt: GPT, step: str) -> None:
     done = gpt.intervene(A, Patch(step, B))
+    assert repr(done).startswith("Intervention(1 edit, KL ")
     np.testing.assert_array_equal(done.after.logits, gpt.trace(B).logits)  # bit for bit
     assert done.kl > 0.01
 

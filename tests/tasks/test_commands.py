@@ -141,7 +141,9 @@ def test_mistakes_are_one_line(
 
 
 def test_a_model_for_another_task_is_refused(glassgpt: Run, translator: Path, classifier: Path) -> None:
-    assert glassgpt("translate", "Hi", "--to", "fr", "--model", SHIPPED).is_one_line_error("is no translator")
+    assert glassgpt("translate", "Hi", "--to", "fr", "--model", SHIPPED).is_one_line_error(
+        "is not a translator"
+    )
     with pytest.raises(SettingError, match="writes no summaries"):
         package.load(translator).summarize("Some text.")
     with pytest.raises(SettingError, match="text 2 is empty"):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.finetune import choose_prompt
+from glassgpt.train.finetune_run import time_for_training
 from glassgpt.train.preflight import choose_output
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
@@ -80,6 +82,19 @@ def test_a_model_learns_a_diary(
     assert learned <= 2.0 if more else learned == 100.0
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in out.iterdir()}
     assert list(tmp_path.iterdir()) == [out]
+    rates = (
+        r"learning rate \S+;"
+        if more
+        else r"learning rates 2.0e-03 \(Muon, matrices\) and \S+ \(AdamW, the rest\)"
+    )
+    assert re.search(rates, said.err)
+    assert f"report: {out / 'report.html'}" in said.err
+    page = (out / "report.html").read_text()
+    assert page.count("Day 8.") == 2
+    assert "<svg" in page
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+    assert "val_loss" in records[-1]
     assert main(["generate", "Day 9.", "--model", str(out), "--max-new-tokens", "8", "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("Day 9.")
     assert main(["tune", str(diary), "--out", str(out), *QUICK]) == 2
@@ -99,6 +114,14 @@ def test_a_gpu_writes_samples_before_and_after(
     before, after = perplexities(said.out)
     assert after < before
     assert said.out.count("Day 8.") >= 2
+
+
+def test_the_time_limit_is_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was spent before, a step, and two more measurements like the first are taken off it."""
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    plan = SimpleNamespace(seconds=lambda steps: 7.0 * steps)
+    assert time_for_training(600, 1000 - 90, 1000 - 20, plan) == 600 - 90 - 2 * 20 - 7  # type: ignore[arg-type]
+    assert time_for_training(100, 1000 - 90, 1000 - 20, plan) == 50  # type: ignore[arg-type]
 
 
 def test_a_dry_run_writes_nothing(

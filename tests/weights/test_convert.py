@@ -6,6 +6,7 @@ import errno
 import functools
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,28 @@ def test_no_name_is_not_the_folder_we_are_in(
 def test_unknown_format(small: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="format 'tf' is not one of hf, gguf"):
         save_checkpoint(small, tmp_path / "m", format="tf")
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "words"),
+    [
+        ("m", "foo", "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0, q4_k."),
+        (
+            "m.gguf",
+            "foo",
+            "dtype 'foo' is not one of float32, float16, bfloat16, int8, int4, q8_0, q4_0, q4_k.",
+        ),
+        ("m", "q4_0", "hf files do not hold q4_0; gguf files do."),
+        ("m.safetensors", "int4", "hf files do not hold int4; packed and gguf files do."),
+    ],
+)
+def test_a_dtype_that_a_format_does_not_have(
+    small: Checkpoint, tmp_path: Path, target: str, dtype: str, words: str
+) -> None:
+    save_checkpoint(small, tmp_path / "source")
+    with pytest.raises(SettingError, match=re.escape(words)):
+        convert(tmp_path / "source", tmp_path / target, dtype=dtype)
+    assert not (tmp_path / target).exists()
 
 
 def test_an_existing_target_is_kept_unless_forced(tmp_path: Path) -> None:

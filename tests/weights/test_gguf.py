@@ -24,7 +24,16 @@ from glassgpt.errors import ConfigError, FileFormatError, SettingError
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.weights import gguf, gguf_file
 from glassgpt.weights.checkpoint import Checkpoint
-from glassgpt.weights.ggml_types import Q8_0, TYPES, GGMLType, quantize_q8_0
+from glassgpt.weights.ggml_types import (
+    Q4_0,
+    Q4_K,
+    Q8_0,
+    TYPES,
+    GGMLType,
+    quantize_q4_0,
+    quantize_q4_k,
+    quantize_q8_0,
+)
 from tests.weights.bounded import refused
 from tests.weights.conftest import VARIANTS, assert_same, random_checkpoint
 
@@ -113,6 +122,69 @@ def test_equal_head_stays_untied_in_our_files_and_is_tied_in_older_ones(tmp_path
     old = gguf.load(tmp_path / "old.gguf")
     assert old.config.tie_word_embeddings
     assert "lm_head.weight" not in old.tensors
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1e-6, 0.02, 1.0, 1e4]))
+@settings(max_examples=30, deadline=None)
+def test_q4_0_is_quantized_as_the_gguf_package_does(seed: int, scale: float):
+    numbers = np.random.default_rng(seed).normal(0, scale, (6, 64)).astype(np.float32)
+    numbers[1] = 0
+    numbers[2] = np.arange(64) * 0.5 - 16  # halves, and both signs
+    found = quantize_q4_0(numbers)
+    expected = reference.quants.quantize(numbers, reference.GGMLQuantizationType.Q4_0)
+    np.testing.assert_array_equal(found, expected.reshape(-1))
+    read = reference.quants.dequantize(found.reshape(6, -1), reference.GGMLQuantizationType.Q4_0)
+    np.testing.assert_array_equal(Q4_0.read(found, (6, 64)), read)
+    # Half a step of an eighth of the largest, a whole one at the end without an 8, and the scale's rounding.
+    largest = np.abs(numbers).reshape(-1, 32).max(axis=1, keepdims=True)
+    assert (np.abs(read.reshape(12, 32) - numbers.reshape(12, 32)) <= largest * 0.1251 + 8 * 2**-25).all()
+
+
+@pytest.mark.parametrize("scale", [0.02, 1.0, 1e3])
+def test_q4_k_is_read_by_the_gguf_package_and_finer_than_q4_0(scale: float):
+    numbers = np.random.default_rng(7).standard_t(5, (6, 512)).astype(np.float32) * np.float32(scale)
+    numbers[1] = 0
+    numbers[2] = np.abs(numbers[2])
+    numbers[3] = -np.abs(numbers[3])
+    numbers[4, :300] = 0
+    found = quantize_q4_k(numbers)
+    assert found.nbytes == numbers.size * 144 // 256
+    read = reference.quants.dequantize(found.reshape(6, -1), reference.GGMLQuantizationType.Q4_K)
+    np.testing.assert_array_equal(Q4_K.read(found, numbers.shape), read)
+    assert (read[1] == 0).all()
+    coarse = Q4_0.read(quantize_q4_0(numbers), numbers.shape)
+    errors = [
+        float(np.square(one[rows] - numbers[rows]).mean()) for rows in (0, 2, 3, 5) for one in (read, coarse)
+    ]
+    assert all(fine < 0.75 * other for fine, other in zip(errors[::2], errors[1::2], strict=True)), errors
+
+
+def test_a_4_bit_file_is_small_and_read_back(tmp_path: Path, tokenizer: Tokenizer):
+    before = dataclasses.replace(random_checkpoint(n_embd=64, n_layer=4), tokenizer=tokenizer)
+    sizes = {}
+    for dtype in ("float32", "q8_0", "q4_0"):
+        gguf.save(before, tmp_path / f"{dtype}.gguf", dtype)
+        sizes[dtype] = (tmp_path / f"{dtype}.gguf").stat().st_size
+    gguf.save(before, tmp_path / "int4.gguf", "int4")
+    assert (tmp_path / "int4.gguf").read_bytes() == (tmp_path / "q4_0.gguf").read_bytes()
+    assert sizes["q4_0"] < 0.75 * sizes["q8_0"] < 0.4 * sizes["float32"]
+    file = reference.GGUFReader(tmp_path / "q4_0.gguf")
+    assert file.fields["general.file_type"].contents() == 2
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in file.tensors}
+    assert (kinds["token_embd.weight"], kinds["blk.1.ffn_up.weight"]) == ("Q8_0", "Q4_0")
+    wide = dataclasses.replace(random_checkpoint(n_embd=256, n_layer=1, n_inner=64), tokenizer=tokenizer)
+    gguf.save(wide, tmp_path / "k.gguf", "q4_k")
+    file = reference.GGUFReader(tmp_path / "k.gguf")
+    assert file.fields["general.file_type"].contents() == 14
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in file.tensors}
+    assert (kinds["token_embd.weight"], kinds["blk.0.ffn_up.weight"]) == ("Q8_0", "Q4_K")
+    assert kinds["blk.0.ffn_down.weight"] == "Q4_0"  # rows of 64
+    after = gguf.load(tmp_path / "q4_0.gguf")
+    for name, array in before.tensors.items():
+        assert np.abs(after.tensors[name] - array).max() <= 0.126 * np.abs(array).max()
+    tensors = {name: np.full_like(array, 1e9) for name, array in before.tensors.items()}
+    with pytest.raises(SettingError, match=r"too large for Q8_0, or NaN"):
+        gguf.save(dataclasses.replace(before, tensors=tensors), tmp_path / "x.gguf", "q4_0")
 
 
 def test_the_gguf_package_reads_what_we_write(tmp_path: Path, tokenizer: Tokenizer):
@@ -335,7 +407,7 @@ def run_llama_cpp(file: Path, prompt: str, n_tokens: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "q8_0", "q4_0", "q4_k"])
 def test_llama_cpp_runs_it(tmp_path: Path, tokenizer: Tokenizer, dtype: str):
     """llama.cpp and transformers agree on the exported model."""
     config = Config(vocab_size=301, n_positions=128, n_embd=96, n_layer=3, n_head=4)

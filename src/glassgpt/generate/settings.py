@@ -65,13 +65,13 @@ class Settings:
     max_new_tokens: int = 100  # end after this many
     min_new_tokens: int = 0  # do not end before this many
     temperature: float = 0.8  # 0 takes the most probable token every time
-    top_k: int | None = 40  # draw among the k most probable tokens
+    top_k: int | None = 40  # draw among the k most probable tokens; 0 is off
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
     min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
     typical_p: float | None = None  # among tokens with -log p near the entropy (Meister 2022)
-    repetition_penalty: float | None = None  # weakens tokens of prompt and text (CTRL); 1 changes nothing
-    presence_penalty: float | None = None  # taken once off the logit of each token generated so far
-    frequency_penalty: float | None = None  # taken off as often as the token was generated
+    repetition_penalty: float | None = None  # penalizes tokens that already occur (CTRL); 1 is none
+    presence_penalty: float | None = None  # subtracted once from the logit of every token so far
+    frequency_penalty: float | None = None  # subtracted once per occurrence
     no_repeat_ngram: int | None = None  # never the same n tokens in a row twice
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)  # id -> added to its logit
     banned_words: tuple[str, ...] = ()  # never, as the tokenizer spells them
@@ -90,7 +90,7 @@ class Settings:
     best_of: int | None = None  # generate this many, return the `samples` most probable per token
     beams: int | None = None  # beam search of this width instead of drawing
     length_penalty: float = 1.0  # beams are ranked by log-probability / length ** length_penalty
-    logprobs: int | None = 0  # how many alternatives to report per token; None reports nothing at all
+    logprobs: int | None = 0  # how many alternatives to report per token; none reports nothing
     prompt_logprobs: int | None = None  # likewise for each token of the prompt, given those before it
 
     def __post_init__(self) -> None:
@@ -126,8 +126,10 @@ class Settings:
 
     def _check_sampling(self) -> None:
         check_number("temperature", self.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 0.8 is usual")
+        if type(self.top_k) is int and self.top_k in (0, -1):  # off, as in vLLM and llama.cpp
+            self._set("top_k", None)
         if self.top_k is not None:
-            check_whole("top_k", self.top_k, 1, MAX_TOP_K, "None (on the command line: none) switches it off")
+            check_whole("top_k", self.top_k, 1, MAX_TOP_K, "0 or none switches it off")
         for name, (low, high, above, usual, _, _) in FILTERS.items():
             value = getattr(self, name)
             if value is not None:

@@ -14,9 +14,9 @@ EVENTS_PER_SECOND = 400  # a limit; dense piano has 50
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     temperature: float = 1.0  # below 1 is more regular, above more surprising
-    top_k: int | None = None  # draw among the k most probable events
+    top_k: int | None = None  # draw among the k most probable events; 0 is off
     top_p: float | None = 0.98  # among the fewest events that together have at least this probability
-    allow_impossible: bool = False  # also events that change nothing, as the end of a note that is silent
+    allow_impossible: bool = False  # also events without effect, such as ending a silent note
 
     def __post_init__(self) -> None:
         self.settings(1.0)  # raises if a value is out of range

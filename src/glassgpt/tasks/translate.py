@@ -81,7 +81,7 @@ def translation_task(gpt: GPT, to: str) -> Task:
     task = gpt.task
     if task is None or not any(direction.name for direction in task.directions):
         raise SettingError(
-            f"{gpt.name} is no translator: its folder has no task.toml with directions. "
+            f"{gpt.name} is not a translator: its folder has no task.toml with directions. "
             "Use --model en-fr, or train one: docs/tasks.md"
         )
     task.direction(to)

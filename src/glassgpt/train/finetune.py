@@ -22,7 +22,13 @@ from glassgpt.tasks.records import Problems
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.classification import set_head
 from glassgpt.train.data.shards import Split
-from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
+from glassgpt.train.finetune_run import (
+    FinetuneRun,
+    measure_loss,
+    prepare_run,
+    train_run,
+    write_tune_report,
+)
 from glassgpt.train.finetune_task import head_of, prepare_task_run
 from glassgpt.train.interrupt import StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.preflight import check_tune_inputs
@@ -136,7 +142,7 @@ def tune(
         reports = Silent(interrupted) if callback is None else callback
         run, target = plan_tune(
             files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-            device=device, resume=resume, force=force, callback=reports,
+            device=device, resume=resume, force=force, callback=reports, started=started,
         )  # fmt: skip
         result = run_tune(run, target, prompt=prompt, callback=reports, started=started)
     if interrupted():
@@ -158,11 +164,13 @@ def plan_tune(
     resume: bool = False,
     force: bool = False,
     callback: TuneCallback | None = None,
+    started: float | None = None,
 ) -> tuple[FinetuneRun, Path]:
     """The first half of `tune`: choose the settings, estimate the time, and say where the model will go.
 
-    Writes nothing.
+    Writes nothing. The time limit counts from `started`, by the monotonic clock.
     """
+    started = time.monotonic() if started is None else started
     callback = Silent() if callback is None else callback
     asked = check_tune_inputs(
         files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
@@ -170,6 +178,7 @@ def plan_tune(
     )  # fmt: skip
     options: dict[str, Any] = {
         "lora": lora, "seconds": asked.seconds, "seed": seed, "saved": asked.saved, "out": asked.target,
+        "started": started,
     }  # fmt: skip
     where = choose_device(device)
     checkpoint = load_checkpoint(model)
@@ -206,9 +215,12 @@ def run_tune(
             return generate_sample(model, tokenizer, prompt)
         return run.data.write_sample(model, head_of(model))
 
+    sampling = time.monotonic()
     sample_before = write_sample(run.model)
+    # The sample after the training takes as long.
+    left = max(0.5 * run.seconds_left, run.seconds_left - 2 * (time.monotonic() - sampling))
     with callback.training(run) as on_step:
-        for record in train_run(run, out, run.seconds_left, callback.should_stop):
+        for record in train_run(run, out, left, callback.should_stop):
             on_step(record)
     loss_after = sample_after = None
     if run.best_step > 0:
@@ -219,6 +231,8 @@ def run_tune(
                 set_head(tuned, written.score)
             loss_after = measure_loss(tuned, run.eval_windows, run.settings, run.objective)
             sample_after = write_sample(tuned)
+        samples = [{"step": 0, "text": sample_before}, {"step": run.best_step, "text": sample_after}]
+        write_tune_report(run, out, samples)
     return TuneResult(
         out=out,
         perplexity_before=math.exp(run.loss_before),

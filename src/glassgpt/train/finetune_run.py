@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Split
-from glassgpt.train.environment import pick_precision
+from glassgpt.train.environment import collect_environment, pick_precision
 from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.finetune_settings import (
     CPU_MICRO_BATCH_TOKENS,
@@ -64,6 +65,7 @@ from glassgpt.train.lora import (
 )
 from glassgpt.train.memory import free_memory
 from glassgpt.train.objective import Batch, Objective
+from glassgpt.train.report.html import REPORT, render_run
 from glassgpt.train.settings import TrainSettings, settings_from_dict
 from glassgpt.train.task_batches import TaskBatches
 from glassgpt.weights import Checkpoint, load_config, save_checkpoint
@@ -101,6 +103,7 @@ class FinetuneRun:
     objective: Objective | None = None  # language modeling unless given
     data: TaskData | None = None  # of a task
     adapter_for: str | None = None  # the model whose low-rank changes alone are written
+    records: list[dict[str, Any]] = field(default_factory=list)  # of all steps, once it has ended
 
     @property
     def epochs(self) -> float:
@@ -179,10 +182,12 @@ def prepare_run(
     seed: int = 0,
     saved: Mapping[str, Any] | None = None,
     out: Path | None = None,
+    started: float | None = None,
 ) -> FinetuneRun:
     """Read the text, choose the settings, time a few steps, and measure the loss to start from.
 
-    With `saved`, the state of an interrupted run into `out`, all of that is restored instead.
+    With `saved`, the state of an interrupted run into `out`, all of that is restored instead. The time since
+    `started`, by the monotonic clock, counts: `seconds` are for everything.
     """
     check_number("seconds", seconds, 0, MAX_SECONDS, "600 is usual", above=True)
     check_whole("seed", seed, 0, TRAINING_SEEDS)
@@ -192,7 +197,7 @@ def prepare_run(
         raise SettingError(
             f"{checkpoint.source} {reason}, so no text can be tokenized. Use a model folder with a tokenizer."
         )
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     config = checkpoint.config
     if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
         config = dataclasses.replace(config, attn_pdrop=0.0)
@@ -221,14 +226,21 @@ def prepare_run(
     windows = sample_windows(make_eval_windows(val_split, plan.settings), plan, seconds)
     measuring = time.monotonic()
     before = measure_loss(model, windows, plan.settings)
-    # It is measured once more at the end.
-    left = max(0.5 * seconds, seconds - (time.monotonic() - started) - (time.monotonic() - measuring))
+    left = time_for_training(seconds, started, measuring, plan)
     run = FinetuneRun(
         model, checkpoint, train_split, val_split, windows, settings, plan, left, before, best_loss=before,
         seconds_total=seconds, identity=identity,
     )  # fmt: skip
     run.settings = fit_to_time(plan.settings, plan, run.eval_tokens, left)
     return run
+
+
+def time_for_training(seconds: float, started: float, measuring: float, plan: Estimate) -> float:
+    """What is left of the time limit, at least half of it. The loss, whose first measurement began at
+    `measuring`, is measured twice more: when the training stops, and of the written model. The last step may
+    begin a moment before the end."""
+    now = time.monotonic()
+    return max(0.5 * seconds, seconds - (now - started) - 2 * (now - measuring) - plan.seconds(1))
 
 
 def restore_run(
@@ -325,6 +337,7 @@ def train_run(
             )  # fmt: skip
             with closing(steps):
                 yield from write_improvements(run, steps, out, deadline)
+        run.records = [record for record in read_records(folder / LOG) if record["step"] > 0]
         done = run.steps >= settings.steps or run.evals_without_improvement >= PATIENCE
         if done or not stop():
             run.finished = True
@@ -365,6 +378,23 @@ def write_model(run: FinetuneRun, out: Path) -> None:
     save_checkpoint(
         Checkpoint(start.config, tensors, start.tokenizer, source=str(out), task=start.task, score=score), out
     )
+
+
+def write_tune_report(run: FinetuneRun, out: Path, samples: Sequence[Mapping[str, Any]]) -> Path | None:
+    """log.jsonl and report.html in the folder of the tuned model, as a training run has them."""
+    if not run.records:
+        return None
+    device = run.model.wte.weight.device
+    began = {"step": 0, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    environment = {**began, **collect_environment(device), **run.plan.peak}
+    page = render_run(
+        out.resolve().name, run.records, run.settings.to_dict(), run.checkpoint.config, samples, [environment]
+    )
+    lines = "".join(json.dumps(record) + "\n" for record in run.records)
+    for name, text in ((LOG, lines), (REPORT, page)):
+        with atomic_write(out / name) as part:
+            part.write_text(text, "utf-8")
+    return out / REPORT
 
 
 def write_adapter(run: FinetuneRun, base_model: str, out: Path) -> None:

@@ -29,7 +29,13 @@ from glassgpt.tasks.vocabulary import grow_vocabulary
 from glassgpt.train.classification import HEAD, Classification, add_head
 from glassgpt.train.environment import pick_precision
 from glassgpt.train.estimate import Estimate, estimate_training
-from glassgpt.train.finetune_run import FinetuneRun, build_model, hash_checkpoint, measure_loss
+from glassgpt.train.finetune_run import (
+    FinetuneRun,
+    build_model,
+    hash_checkpoint,
+    measure_loss,
+    time_for_training,
+)
 from glassgpt.train.finetune_settings import choose_settings, fit_to_time, floor_power_of_two, schedule
 from glassgpt.train.finetune_state import check_unchanged, damaged_error
 from glassgpt.train.objective import Objective
@@ -180,9 +186,10 @@ def prepare_task_run(
     saved: Mapping[str, Any] | None = None,
     out: Path | None = None,
     problems: Problems | None = None,
+    started: float | None = None,
 ) -> FinetuneRun:
     """Read the pairs, choose the settings, time a few steps, and measure the loss to start from."""
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     problems = Problems() if problems is None else problems
     data = read_task_data(checkpoint, files, task, seed, problems)
     identity = {
@@ -203,8 +210,9 @@ def prepare_task_run(
     plan = estimate(model, settings, data)
     objective = data.objective(model, plan.settings)
     windows = list(data.valid.in_order())
+    measuring = time.monotonic()
     before = measure_loss(model, windows, plan.settings, objective)
-    left = max(0.5 * seconds, seconds - (time.monotonic() - started))
+    left = time_for_training(seconds, started, measuring, plan)
     run = FinetuneRun(
         model, data.start, data.train, data.valid, windows, plan.settings, plan, left, before,
         best_loss=before, seconds_total=seconds, identity=identity, objective=objective, data=data,

@@ -12,12 +12,15 @@ import numpy as np
 from glassgpt.errors import SettingError
 from glassgpt.files import atomic_write, check_target, expand_user, recover_interrupted_write, resolve_symlink
 from glassgpt.progress import Progress, no_progress
-from glassgpt.weights.checkpoint import Array, Checkpoint, shape_of, storage_dtype
+from glassgpt.weights.checkpoint import DTYPES, Array, Checkpoint, shape_of, storage_dtype
 from glassgpt.weights.registry import check_only_model_files, format_for, load_checkpoint, writer
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
+# The dtypes that only some formats hold.
+QUANTIZED = {"int8": ("packed", "gguf"), "int4": ("packed", "gguf"), "q8_0": ("gguf",), "q4_0": ("gguf",),
+             "q4_k": ("gguf",)}  # fmt: skip
 _BLOCK = 1 << 22  # values compared at a time, which bounds the memory
 
 
@@ -70,6 +73,7 @@ def convert(
     target = resolve_symlink(expand_user(dst))
     format = format_for(target, dtype) if format is None else format
     module = writer(format)
+    check_dtype(dtype, format)
     _check_target(src, target, force)
     checkpoint = load_checkpoint(src, offline=offline, progress=progress)
     notes = list(module.remarks(checkpoint.config)) if hasattr(module, "remarks") else []
@@ -87,6 +91,16 @@ def convert(
         notes.append(f"{format} files have no place for the task; without task.toml it only generates text")
     tensors = [_compare_tensor(checkpoint, written, name) for name in checkpoint.config.shapes()]
     return Report(str(src), str(target), checkpoint.format, format, tensors, notes)
+
+
+def check_dtype(dtype: str | None, format: str) -> None:
+    """Refuse a dtype that no format has, or not this one; the same words for all of them."""
+    names = (*DTYPES, *QUANTIZED)
+    if dtype is not None and dtype not in names:
+        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(names)}.")
+    holders = QUANTIZED.get(dtype, (format,)) if dtype is not None else (format,)
+    if format not in holders:
+        raise SettingError(f"{format} files do not hold {dtype}; {' and '.join(holders)} files do.")
 
 
 def _write_tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:

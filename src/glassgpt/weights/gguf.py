@@ -27,7 +27,19 @@ from glassgpt.weights.checkpoint import (
     dtype_of,
     shape_of,
 )
-from glassgpt.weights.ggml_types import BF16, F16, F32, Q8_0, Bytes, GGMLType, quantize_q8_0
+from glassgpt.weights.ggml_types import (
+    BF16,
+    F16,
+    F32,
+    Q4_0,
+    Q4_K,
+    Q8_0,
+    Bytes,
+    GGMLType,
+    quantize_q4_0,
+    quantize_q4_k,
+    quantize_q8_0,
+)
 from glassgpt.weights.gguf_file import (
     GGUFFile,
     GGUFTensorToWrite,
@@ -56,8 +68,12 @@ BLOCK_NAMES = {
 THEIR_NAMES = {ours: theirs for theirs, ours in (NAMES | BLOCK_NAMES).items()}
 
 # general.file_type by the dtype of most tensors.
-FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
-WRITABLE_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "int8": Q8_0}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 14, "BF16": 32}
+WRITABLE_TYPES = {
+    "float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k": Q4_K,
+    "int8": Q8_0, "int4": Q4_0,
+}  # fmt: skip
+QUANTIZERS = {Q8_0: quantize_q8_0, Q4_0: quantize_q4_0, Q4_K: quantize_q4_k}
 
 # What llama.cpp has no key for (it ignores unknown keys), so that our own files round-trip exactly.
 OWN_ACTIVATION, OWN_TIE = "glassgpt.activation_function", "glassgpt.tie_word_embeddings"
@@ -107,16 +123,18 @@ def load_tokenizer(path: str | Path) -> tuple[Tokenizer | None, str | None]:
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
-    """Write a file that llama.cpp runs: matrices as float32, float16, bfloat16 or q8_0, else as they are.
+    """Write a file that llama.cpp runs: matrices as float32, float16, bfloat16, q8_0, q4_0 or q4_k, else
+    as they are.
 
     Vectors and positions stay float32, as llama.cpp's own converter keeps them: they are a hundredth of a
-    model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0.
+    model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0 and
+    q4_0; rows that do not fill those of 256 are q4_0 under q4_k. With 4 bits the embeddings, which are the
+    head as well, are q8_0: 4 bits cost most there, and llama.cpp's own quantizer keeps them finer, too.
     """
     config = checkpoint.config
     check_published_architecture(config, "llama.cpp", SCALING)
     if dtype is not None and dtype not in WRITABLE_TYPES:
-        hint = " Only packed files hold int4." if dtype == "int4" else ""
-        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.{hint}")
+        raise SettingError(f"dtype {dtype!r} is not one of {', '.join(WRITABLE_TYPES)}.")
     tensors = check_tensors(config, checkpoint.tensors)
     outgoing = []
     for name in config.shapes():
@@ -127,10 +145,11 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
         outgoing.append(GGUFTensorToWrite(gguf_name(name), stored_shape, kind, make))
     epsilon = float(np.float32(config.layer_norm_epsilon))
     embedding = next(tensor for tensor in outgoing if tensor.name == "token_embd.weight")
+    kinds = [tensor.kind for tensor in outgoing if tensor.kind in (Q4_0, Q4_K)]
     settings: dict[str, Setting] = {
         "general.architecture": "gpt2",
         "general.name": Path(checkpoint.source).stem if checkpoint.source else "gpt2",
-        "general.file_type": FILE_TYPES[embedding.kind.name],
+        "general.file_type": FILE_TYPES[(kinds[0] if kinds else embedding.kind).name],
         "general.quantization_version": 2,
         "gpt2.context_length": config.n_positions,
         "gpt2.embedding_length": config.n_embd,
@@ -262,6 +281,10 @@ def _choose_type(name: str, shape: tuple[int, ...], own: np.dtype[Any], dtype: s
     if dtype is None:
         return {F16.layout: F16, BF16.layout: BF16}.get(own, F32)
     kind = WRITABLE_TYPES[dtype]
+    if kind is Q4_K and shape[-1] % Q4_K.block:
+        kind = Q4_0
+    if kind in (Q4_0, Q4_K) and name in ("wte.weight", "lm_head.weight"):
+        kind = Q8_0
     return F16 if shape[-1] % kind.block else kind
 
 
@@ -269,10 +292,11 @@ def _bytes_of(checkpoint: Checkpoint, name: str, kind: GGMLType) -> Bytes:
     array: NDArray[Any] = checkpoint.tensors[name]
     if is_linear(name):
         array = array.T  # (in, out) -> (out, in)
-    if kind is Q8_0:
+    if kind in QUANTIZERS:
         numbers = np.ascontiguousarray(array, np.float32)
-        data = quantize_q8_0(numbers)
-        overflowed = not np.isfinite(data.view(Q8_0.layout)["d"]).all()
+        data = QUANTIZERS[kind](numbers)
+        scales = [data.view(kind.layout)[name] for name in ("d", "m") if name in (kind.layout.names or ())]
+        overflowed = not all(np.isfinite(scale).all() for scale in scales) or bool(np.isnan(numbers).any())
     else:
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(array, kind.layout)

@@ -206,6 +206,8 @@ _MODEL_FILES = (
     "MODEL_CARD.md",
     "task.toml",
     "adapter.json",
+    "log.jsonl",
+    "report.html",
     "ATTRIBUTION.txt.gz",
     ".gitattributes",
 )

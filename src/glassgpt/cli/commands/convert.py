@@ -30,7 +30,11 @@ def command(
     ] = "auto",
     dtype: Annotated[
         str | None,
-        flag("float32, bfloat16, float16; int8 or int4 (packed); q8_0 (gguf)", "NAME", default="that of SRC"),
+        flag(
+            "float32, float16, bfloat16; int8 or int4 (packed, gguf); q8_0, q4_0 or q4_k (gguf)",
+            "NAME",
+            default="that of SRC",
+        ),
     ] = None,
     force: Annotated[bool, flag("replace DST if it exists", default="")] = False,
     json: Annotated[bool, flag("print one JSON object with all tensors", default="")] = False,

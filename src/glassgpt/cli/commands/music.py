@@ -87,7 +87,7 @@ def continue_(
     midi: Midi,
     *,
     out: Out,
-    cut: Annotated[float | None, flag("keep so many seconds of FILE", "X", default="all of it")] = None,
+    cut: Annotated[float | None, flag("keep the first X seconds of FILE", "X", default="all of it")] = None,
     seconds: Annotated[float, flag("length of what is added, exactly", "X")] = 30.0,
     takes: Takes = 1,
     seed: Seed = None,
@@ -247,7 +247,7 @@ def prepare(
     melody: Annotated[
         str | None, flag("also teach to accompany: the track with the melody", "TRACK", default="")
     ] = None,
-    tempi: Annotated[int, flag("train on each piece at so many tempi, 0.95 to 1.05", "N")] = 1,
+    tempi: Annotated[int, flag("train on each piece at N tempi, 0.95 to 1.05", "N")] = 1,
     val_fraction: Annotated[float, flag("fraction of the files for the val split", "X")] = 0.1,
     seed: Annotated[int, flag("seed of the train/val split", "N")] = 0,
     workers: Annotated[int | None, flag("worker processes", default="one per core")] = None,
@@ -428,7 +428,7 @@ def describe(facts: dict[str, Any]) -> str:
     line = f"{facts['file']}: {facts['seconds']:.2f} s, {facts['notes']:,} notes (seed {facts['seed']})"
     if "copied_notes" in facts:
         line += (
-            f"; the longest run that training has, too: {facts['copied_notes']} notes, "
+            f"; the longest run also found in the training files: {facts['copied_notes']} notes, "
             f"{facts['copied_seconds']:.1f} s, from {facts['copied_from']:.1f} s on"
         )
     return line

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def command(
     text: Annotated[
         Positional[str | None],
-        flag("the text to translate; - reads stdin, a line at a time", "[TEXT]", default=""),
+        flag("the text to translate; - reads stdin, one text per line", "[TEXT]", default=""),
     ] = None,
     *,
     to: Annotated[str, flag("the language to translate into: fr or en", "LANGUAGE")],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
     from glassgpt.train.finetune import TuneResult
     from glassgpt.train.finetune_run import FinetuneRun
+    from glassgpt.train.settings import TrainSettings
 
 
 def command(
@@ -71,7 +72,7 @@ def command(
     from glassgpt.train.finetune import plan_tune, run_tune
 
     displayed = Display()
-    run, target = plan_tune(files, **asked, device=device, callback=displayed)
+    run, target = plan_tune(files, **asked, device=device, callback=displayed, started=started)
     if dry_run:
         return 0
     result = run_tune(run, target, prompt=prompt, callback=displayed, started=started)
@@ -119,7 +120,7 @@ class Display:
         terminal.note(
             f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
             f"{len(run.train_split):,} {kind}: batch size {settings.batch_size} "
-            f"(micro-batch {micro_batch_size(settings)}), learning rate {settings.lr:.1e}; "
+            f"(micro-batch {micro_batch_size(settings)}), {describe_lr(settings)}; "
             f"evaluating {run.eval_tokens:,} {held_out} "
             f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
@@ -135,6 +136,12 @@ class Display:
             live_metrics("tuning", run.settings.steps) as show,
         ):
             yield show
+
+
+def describe_lr(settings: TrainSettings) -> str:
+    if settings.matrix_lr is None:
+        return f"learning rate {settings.lr:.1e}"
+    return f"learning rates {settings.matrix_lr:.1e} (Muon, matrices) and {settings.lr:.1e} (AdamW, the rest)"
 
 
 def next_command(task: Task | None) -> str:
@@ -177,4 +184,5 @@ def show_result(result: TuneResult, json: bool, task: Task | None = None) -> Non
         f"validation perplexity {result.perplexity_after / result.perplexity_before - 1:+.1%}, best at step "
         f"{result.best_step} of {result.steps} ({result.epochs:.1f} epochs), {duration(result.seconds)}"
     )
+    terminal.note(f"report: {result.out / 'report.html'}")
     terminal.note(f"done: glassgpt {next_command(task)} --model {result.out}")

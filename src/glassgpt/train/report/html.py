@@ -36,20 +36,34 @@ def write_report(out: Path) -> Path:
 
 
 def render_page(out: Path) -> str:
+    """The page of a run, from the files in its folder."""
     records = [record for record in read_records(out / LOG) if record["step"] > 0]
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to report.")
-    settings = read_settings(out)[0].to_dict()
-    sessions = [start for start in read_records(out / ENVIRONMENT) if is_session(start)]
-    config = read_run_config(out)
-    title = html.escape(out.resolve().name)
+    return render_run(
+        out.resolve().name, records, read_settings(out)[0].to_dict(), read_run_config(out),
+        read_records(out / SAMPLES), read_records(out / ENVIRONMENT),
+    )  # fmt: skip
+
+
+def render_run(
+    name: str,
+    records: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    config: Config,
+    samples: Iterable[Mapping[str, Any]],
+    environment: Iterable[Mapping[str, Any]],
+) -> str:
+    """The page of a run with these records, of which there is at least one."""
+    sessions = [start for start in environment if is_session(start)]
+    title = html.escape(name)
     parts = [
         f"<h1>{title}</h1>",
         render_cards(records, settings, config),
         '<div class="charts">',
         *(chart.to_html(number) for number, chart in enumerate(make_charts(records, sessions))),
         "</div>",
-        render_samples([sample for sample in read_records(out / SAMPLES) if "text" in sample], records),
+        render_samples([sample for sample in samples if "text" in sample], records),
         '<div class="tables">',
         render_table("settings", settings),
         render_table("model", {**config.to_dict(), "parameters": f"{config.n_parameters:,}"}),
