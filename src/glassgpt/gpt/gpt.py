@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 
@@ -371,7 +371,7 @@ def _settings(settings: Settings | None, changes: SettingsDict) -> Settings:
     if settings is None:
         return Settings.of(**changes)
     Settings.of(**changes)  # what is given here
-    return dataclasses.replace(settings, **changes)
+    return dataclasses.replace(settings, **cast(dict[str, Any], changes))
 
 
 def _attach_prompts(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
