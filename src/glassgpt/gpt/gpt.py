@@ -162,7 +162,7 @@ class GPT:
         return self._need_tokenizer("text").decode(ids)
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]  # a text is a list of texts, too: the first one counts
         self,
         prompt: Prompt | None = None,
         *,
