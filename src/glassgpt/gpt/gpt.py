@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class GPT:
         return self._need_tokenizer("text").decode(ids)
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]  # a text is a list of texts, too: the first one counts
         self,
         prompt: Prompt | None = None,
         *,
@@ -371,7 +371,7 @@ def _settings(settings: Settings | None, changes: SettingsDict) -> Settings:
     if settings is None:
         return Settings.of(**changes)
     Settings.of(**changes)  # what is given here
-    return dataclasses.replace(settings, **changes)
+    return dataclasses.replace(settings, **cast(dict[str, Any], changes))
 
 
 def _attach_prompts(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:

@@ -83,7 +83,7 @@ class Activations:
             captured: dict[str, AnyArray] = {}
             if self.first_residuals is None or not self.forward.runs_blocks_alone:
                 kept = self._steps_to_keep()
-                middles = self._middles_to_keep()
+                middles = [name for name in self._middles_to_keep() if name not in kept]
                 self.forward.hidden(self.ids, self._capture([*names, *kept, *middles], captured))
                 self._residuals = stack([captured[name] for name in names])
                 self._middles = {name: captured[name] for name in middles}
@@ -256,7 +256,7 @@ class Activations:
     def _store(self, found: dict[str, AnyArray]) -> None:
         """Cache what was read, within the limit; views of the residual stream cost no memory of their own."""
         for name, values in found.items():
-            if name != "embedding" and not name.endswith("resid_post") and name not in self._middles:
+            if name != "embedding" and not name.endswith("resid_post"):
                 # Its own memory: q, k and v are slices of one tensor three times as large.
                 self._cached[name] = contiguous(values)
         while self._cached and self.cached_bytes > CACHE_BYTES:

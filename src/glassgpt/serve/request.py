@@ -102,6 +102,9 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
     def unless(value: float | None, neutral: float) -> float | None:
         return None if value == neutral else value
 
+    filters: dict[str, Any] = {
+        name: unless(getattr(body, name), row.neutral) for name, row in FILTERS.items()
+    }
     room = max(1, model.context - prompt_length)
     max_tokens = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
     n = 1 if body.n is None else body.n
@@ -116,7 +119,7 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
             min_new_tokens=0 if body.min_tokens is None else body.min_tokens,
             temperature=1.0 if body.temperature is None else body.temperature,
             top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
-            **{name: unless(getattr(body, name), row.neutral) for name, row in FILTERS.items()},
+            **filters,
             repetition_penalty=unless(body.repetition_penalty, 1),
             presence_penalty=unless(body.presence_penalty, 0),
             frequency_penalty=unless(body.frequency_penalty, 0),

@@ -117,16 +117,13 @@ def rank(gpt: GPT, ids: Sequence[list[int]], positions: Sequence[int], progress:
     """A score for each candidate, given as token ids and its place in the text: (N,)."""
     relevance, fluency = relevance_and_fluency(gpt, ids, progress)
     earliness = -np.log1p(np.array(positions))
-    return (
-        standardize(relevance)
-        + POSITION_WEIGHT * standardize(earliness)
-        + FLUENCY_WEIGHT * standardize(fluency)
-    )
+    priors = POSITION_WEIGHT * standardize(earliness) + FLUENCY_WEIGHT * standardize(fluency)
+    return np.asarray(standardize(relevance) + priors)
 
 
 def standardize(values: np.ndarray) -> np.ndarray:
     spread = values.std()
-    return (values - values.mean()) / (spread if spread > 0 else 1.0)
+    return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
 
 
 def relevance_and_fluency(
