@@ -41,7 +41,7 @@ class GrammarChecker:
         self._waiting = 0
         self._child: subprocess.Popen[str] | None = None
         self._owner = os.getpid()
-        self._stop: weakref.finalize | None = None
+        self._stop: weakref.finalize[[subprocess.Popen[str]], GrammarChecker] | None = None
 
     def check(self, kind: str, text: str) -> str:
         """The grammar as llguidance writes it; a SettingError that says what is wrong with it."""

@@ -32,7 +32,8 @@ def check_fields(body: CompletionRequest) -> None:
 def check_suffix(body: CompletionRequest) -> None:
     """A gap is filled by guesses, of which those remain after which the suffix is likeliest."""
     together = ("stream", "echo", "logprobs", "prompt_logprobs", "best_of")
-    wrong = next((name for name in together if getattr(body, name) not in (None, False)), None)
+    given = {name: getattr(body, name) for name in together}
+    wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
     if wrong is not None:
         raise ApiError(400, f"{wrong} cannot be combined with suffix. Leave one of them out.", wrong)
     if body.temperature == 0:
