@@ -139,6 +139,16 @@ class TestSharedBeginnings:
         assert [g.cached_tokens for g in found] == [0] + [12] * 7
         assert engine.backend.prefilled == 3 + 8  # three whole chunks once, and the rest of each
 
+    def test_only_within_one_scope(self, device):
+        """Nobody learns from its speed, or from `cached_tokens`, what another has sent."""
+        engine = engine_of(rows=2, device=device)
+        prompt = list(range(1, 1 + 3 * CHUNK))
+        cached = []
+        for scope in ("alice", "bob", "alice", "bob", "carol", "carol"):
+            number = engine.add(prompt, Settings(max_new_tokens=1), cache_scope=scope)
+            cached.append(finished(run(engine))[number, 0].cached_tokens)
+        assert [count > 0 for count in cached] == [False, False, True, True, False, True]
+
     def test_switched_off(self, device):
         engine = engine_of(4, device, prefix_cache=False)
         found = texts_of(engine, [list(range(1, 14))] * 3, Settings(max_new_tokens=2))

@@ -302,7 +302,10 @@ def test_a_repeated_prompt_is_cached(client: TestClient, gpt: GPT) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"suffix": "x"}, "suffix"),
+        ({"suffix": "x", "temperature": 0}, "temperature"),
+        ({"suffix": "x", "stream": True}, "stream"),
+        ({"suffix": "x", "logprobs": 0}, "logprobs"),
+        ({"suffix": "x", "n": 17}, "n"),
         ({"n": 3, "best_of": 2}, "best_of"),
         ({"best_of": 2, "stream": True}, "best_of"),
         ({"stream_options": {}}, "stream_options"),
@@ -378,3 +381,23 @@ def test_text_that_follows_a_pattern(client: TestClient) -> None:
     assert error["param"] == "guided_choice"
     assert "(" in refused(client, 400, prompt="A", guided_regex="(")["message"]
     assert refused(client, 400, prompt="A", response_format={"type": "xml"})["param"]
+
+
+def test_a_suffix_chooses_among_guesses(client: TestClient, gpt: GPT) -> None:
+    """Those are returned after which it is likeliest: checked against all guesses, scored one by one."""
+    body = {"prompt": "Once upon a time there was a", "max_tokens": 3, "seed": 5}
+    suffix = " in the forest. They were very happy."
+    after = gpt.encode(suffix)
+    guesses = complete(client, **body, n=16, return_token_ids=True)["choices"]
+
+    def rate(tokens: list[int]) -> float:
+        ids = [*gpt.encode(body["prompt"]), *tokens, *after]
+        scored = complete(client, prompt=ids, max_tokens=0, echo=True, logprobs=0)["choices"][0]["logprobs"]
+        return float(sum(scored["token_logprobs"][-len(after) :]))
+
+    rates = {choice["text"]: rate(choice["token_ids"]) for choice in guesses}
+    expected = sorted(rates, key=lambda text: -rates[text])
+    found = complete(client, **body, suffix=suffix, n=2)
+    assert [choice["text"] for choice in found["choices"]] == expected[:2]
+    assert found["usage"]["completion_tokens"] == sum(len(choice["token_ids"]) for choice in guesses)
+    assert complete(client, **body, suffix="")["choices"][0]["text"] == guesses[0]["text"]

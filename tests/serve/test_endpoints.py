@@ -114,7 +114,7 @@ def test_origins_and_hosts_that_were_named(gpt: GPT) -> None:
         assert client.get("/v1/models", headers={"origin": "https://evil.example"}).status_code == 403
 
 
-def test_the_api_key_guards_everything_but_health(gpt: GPT) -> None:
+def test_the_api_key_guards_everything_but_probes(gpt: GPT) -> None:
     with app_client(gpt, api_key=KEY) as client:
         basic = base64.b64encode(f"me:{KEY}".encode()).decode()
         for value, status in (
@@ -125,7 +125,7 @@ def test_the_api_key_guards_everything_but_health(gpt: GPT) -> None:
             response = client.get("/v1/models", headers=headers)
             assert response.status_code == status, value
         assert response.json()["error"]["code"] == "invalid_api_key"
-        for path in ("/metrics", "/openapi.json", "/ready", "/version", "/tokenizer_info", "/nowhere"):
+        for path in ("/metrics", "/openapi.json", "/docs", "/version", "/tokenizer_info", "/nowhere"):
             assert client.get(path).status_code == 401, path
         assert client.get("/health").status_code == 200
 

@@ -93,7 +93,7 @@ def test_the_client_s_errors_are_raised(openai: Any, api: Any) -> None:
     assert bad.value.param == "max_tokens"
     with pytest.raises(openai.BadRequestError) as bad:
         api.completions.create(**GREEDY, suffix="no")
-    assert bad.value.param == "suffix"
+    assert bad.value.param == "temperature"
     with pytest.raises(openai.NotFoundError) as missing:
         api.completions.create(**{**GREEDY, "model": "gpt-4"})
     assert missing.value.code == "model_not_found"

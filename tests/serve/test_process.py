@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,15 +206,44 @@ def is_ready(server: ServerProcess) -> bool:
         raise
 
 
-def test_a_second_signal_ends_at_once(own: ServerProcess) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_a_second_signal_ends_at_once(own: ServerProcess, number: int, code: int) -> None:
     with connect(own) as connection:
         connection.sendall(raw_request(max_tokens=1000, stream=True, ignore_eos=True, n=100))  # long work
         wait_until(lambda: own.metric("requests_running") > 0)
-        own.process.send_signal(signal.SIGTERM)
+        own.process.send_signal(number)
         wait_until(lambda: not is_ready(own))
-        own.process.send_signal(signal.SIGTERM)
-        assert own.process.wait(PATIENCE) == 143
+        own.process.send_signal(number)
+        assert own.process.wait(PATIENCE) == code
         assert b"[DONE]" not in connection.makefile("rb").read()
+    assert own.process.stderr is not None
+    assert "Traceback" not in own.process.stderr.read()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", [["serve"], ["explore", "--no-browser"]], ids=["serve", "explore"])
+def test_a_terminal_that_takes_nothing_is_one_line(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "glassgpt", *command, "--port", "0", "--model", SHIPPED],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+    assert ended.returncode != 0
+    assert "no space left" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_signals_to_the_explorer_print_no_traceback() -> None:
+    command = [sys.executable, "-m", "glassgpt", "explore", "--no-browser", "--port", "0", "--model", SHIPPED]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http")
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate(timeout=PATIENCE)[1]
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line() -> None:

@@ -121,7 +121,7 @@ def main() -> None:
     sys.path[:] = first["path"]
     import llguidance
 
-    words = Vocabulary(first["tokens"], first["special"], first["eos"][0])
+    words: Any = Vocabulary(first["tokens"], first["special"], first["eos"][0])
     vocabulary = llguidance.LLTokenizer(words, eos_token=first["eos"])
     run = check_in_fork if hasattr(os, "fork") else check
     for line in sys.stdin:

@@ -76,7 +76,8 @@ def make_app(
         wrong_host_status=403,
         error_format=openai_error,
     )
-    paths = frozenset(getattr(route, "path", "") for route in app.routes)
+    endpoints = [*routes.router.routes, *page.router.routes, *docs_page.router.routes]
+    paths = frozenset({"/openapi.json", *(getattr(route, "path", "") for route in endpoints)})
     app.add_middleware(RequestLogMiddleware, metrics=state.metrics, paths=paths, write=settings.log != "none")
     return app
 

@@ -16,12 +16,13 @@ from starlette.requests import Request
 from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
 from glassgpt.generate.service import Job, Update
+from glassgpt.generate.settings import Settings
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY
 from glassgpt.serve.choice_stream import ChoiceStream
 from glassgpt.serve.logprobs import TokenOffsets, make_logprobs, make_prompt_logprobs
 from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.request import make_settings, read_prompts
+from glassgpt.serve.request import make_settings, read_prompts, read_suffix
 from glassgpt.serve.request_log import DETAILS
 from glassgpt.serve.schemas import CompletionRequest
 
@@ -47,6 +48,7 @@ class CompletionJob(Job):
     inbox: asyncio.Queue[Update | Ended] = field(default_factory=asyncio.Queue)
     index: int = 0
     last_token: dict[int, float] = field(default_factory=dict)  # when each sample got its last
+    rates: bool = False  # it only says how likely the suffix is after a guess
 
 
 class Delivery:
@@ -97,6 +99,8 @@ class Completion:
         self.prompt_scores: list[PromptLogprobs | None] = [None] * len(self.jobs)
         self.generated = 0
         self.cached = [0] * len(self.jobs)
+        self.suffix = read_suffix(body, model)
+        self._rating: list[CompletionJob] = []
         self._left = sum(job.samples for job in self.jobs)
         self._receive = request.receive
         self._watch: asyncio.Task[None] | None = None
@@ -150,7 +154,7 @@ class Completion:
 
     async def __aexit__(self, *error: object) -> None:
         if self._left:
-            self.model.service.cancel(self.jobs)
+            self.model.service.cancel([*self.jobs, *self._rating])
         self._stop_watching()
         self.state.end(self, "ok" if not self._left else self._outcome)
 
@@ -173,7 +177,7 @@ class Completion:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if self._left:
-            self.model.service.cancel(self.jobs)
+            self.model.service.cancel([*self.jobs, *self._rating])
             self.inbox.put_nowait(Ended.DISCONNECTED)
 
     async def events(self) -> AsyncIterator[tuple[CompletionJob, Event]]:
@@ -194,6 +198,9 @@ class Completion:
 
     def _note(self, job: CompletionJob, event: Event) -> None:
         """Keep what the response and the metrics need of an event."""
+        if job.rates:
+            self._left -= event.generation is not None
+            return
         now, name, metrics = time.monotonic(), self.model.name, self.state.metrics
         if event.prompt is not None:
             self.prompt_scores[job.index] = event.prompt
@@ -221,12 +228,49 @@ class Completion:
         for index, generations in enumerate(found):
             await asyncio.sleep(0)  # a million log-probabilities take a second: others are served meanwhile
             generations.sort(key=lambda generation: generation.sample)
-            if self.jobs[index].settings.best_of is not None:
+            if self.suffix:
+                generations = await self._choose_by_suffix(self.jobs[index], generations)
+            elif self.jobs[index].settings.best_of is not None:
                 generations = best(generations, self.n)
             choices += [
                 self._choice(index, number, generation) for number, generation in enumerate(generations)
             ]
         return {**self._head(), "choices": choices, "usage": self.usage()}
+
+    async def _choose_by_suffix(self, job: CompletionJob, guesses: list[Generation]) -> list[Generation]:
+        """The guesses after which the suffix is likeliest.
+
+        They were drawn from what the model expects after the prompt, so how likely they are themselves is
+        accounted for.
+        """
+        settings = Settings(max_new_tokens=0, prompt_logprobs=0)
+        distinct = list({tuple(guess.tokens): guess for guess in guesses}.values())
+        self._rating = [
+            CompletionJob(
+                [*job.prompt, *guess.tokens, *self.suffix],
+                settings,
+                self.state.delivery,
+                client=self.client,
+                cache_scope=job.cache_scope,
+                inbox=self.inbox,
+                index=number,
+                rates=True,
+            )
+            for number, guess in enumerate(distinct)
+        ]
+        self._left += len(self._rating)
+        try:
+            self.model.service.submit(self._rating)
+        except QueueFullError as full:
+            raise self.state.refuse(self.model.name, full) from None
+        scores = [0.0] * len(distinct)
+        async for rating, event in self.events():
+            if event.prompt is not None:
+                of_suffix = event.prompt.logprobs[-len(self.suffix) :]
+                scores[rating.index] = sum(value for value in of_suffix if value is not None)
+        ranked = sorted(zip(scores, distinct, strict=True), key=lambda pair: -pair[0])
+        chosen = [guess for _, guess in ranked]
+        return (chosen * self.n)[: self.n]  # the same guess again where there were too few
 
     def _choice(self, index: int, number: int, generation: Generation) -> dict[str, Any]:
         opening = self._opening(index)

@@ -95,7 +95,7 @@ def describe_types(document: dict[str, Any], schema: dict[str, Any]) -> Iterator
     """What a field may be, in words; null is left out, since every field may be."""
     schema = resolve(document, schema)
     if "anyOf" in schema or "oneOf" in schema:
-        for option in schema.get("anyOf", schema.get("oneOf")):
+        for option in schema["anyOf"] if "anyOf" in schema else schema["oneOf"]:
             yield from describe_types(document, option)
     elif "const" in schema or "enum" in schema:
         yield ", ".join(json.dumps(value) for value in schema.get("enum", [schema.get("const")]))

@@ -6,6 +6,8 @@ admitted now: refusing here takes a third of the time that it takes after parsin
 
 from __future__ import annotations
 
+import time
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glassgpt.generate.fair_queue import QueueFullError
@@ -13,6 +15,7 @@ from glassgpt.http.errors import error_response, openai_error
 from glassgpt.serve.state import ServerState
 
 PATH = "/v1/completions"
+REMEMBER = 0.01  # seconds that a refusal holds: asking again takes a lock that the engine's thread needs
 
 
 class OverloadMiddleware:
@@ -21,12 +24,14 @@ class OverloadMiddleware:
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app = app
         self.state = state
+        self._refused: dict[str, QueueFullError] = {}  # by client, of the last moment
+        self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        full = self._check(scope["client"][0] if scope.get("client") else "")
+        full = self._check_again(scope["client"][0] if scope.get("client") else "")
         if full is None:
             await self.app(scope, receive, send)
             return
@@ -37,6 +42,18 @@ class OverloadMiddleware:
             error.status_code, error.message, None, error.headers, code=error.code, format=openai_error
         )
         await response(scope, receive, send)
+
+    def _check_again(self, client: str) -> QueueFullError | None:
+        now = time.monotonic()
+        if now >= self._forget_at:
+            self._refused.clear()
+            self._forget_at = now + REMEMBER
+        full = self._refused.get(client)
+        if full is None:
+            full = self._check(client)
+            if full is not None:
+                self._refused[client] = full
+        return full
 
     def _check(self, client: str) -> QueueFullError | None:
         """Why no model takes a further request; None if one might."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from glassgpt.errors import UserError
+from glassgpt.generate.fill import FOLLOWING
 from glassgpt.generate.settings import FILTERS, Settings
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
+GUESSES = 16  # at what stands before a suffix
 
 
 def check_fields(body: CompletionRequest) -> None:
     """Combinations that make no sense."""
     if body.suffix:
-        raise ApiError(
-            400, "suffix is not supported: GPT-2 continues a text, it cannot fill a gap.", "suffix"
-        )
+        check_suffix(body)
     n = 1 if body.n is None else body.n
     best_of = n if body.best_of is None else body.best_of
     if best_of < n:
@@ -27,6 +27,27 @@ def check_fields(body: CompletionRequest) -> None:
         raise ApiError(400, "best_of cannot be streamed: which is best is known at the end.", "best_of")
     if body.stream_options is not None and not body.stream:
         raise ApiError(400, "stream_options has a meaning only with stream.", "stream_options")
+
+
+def check_suffix(body: CompletionRequest) -> None:
+    """A gap is filled by guesses, of which those remain after which the suffix is likeliest."""
+    together = ("stream", "echo", "logprobs", "prompt_logprobs", "best_of")
+    given = {name: getattr(body, name) for name in together}
+    wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
+    if wrong is not None:
+        raise ApiError(400, f"{wrong} cannot be combined with suffix. Leave one of them out.", wrong)
+    if body.temperature == 0:
+        raise ApiError(
+            400, "suffix needs a temperature above 0: at 0 there is one guess, and nothing to choose from.",
+            "temperature",
+        )  # fmt: skip
+    if body.n is not None and body.n > GUESSES:
+        raise ApiError(400, f"n is {body.n}; with suffix at most {GUESSES} texts are returned.", "n")
+
+
+def read_suffix(body: CompletionRequest, model: LoadedModel) -> list[int]:
+    """The tokens of the suffix that rate a guess."""
+    return model.encode(body.suffix)[:FOLLOWING] if body.suffix else []
 
 
 def read_prompts(body: CompletionRequest, model: LoadedModel) -> list[tuple[str | None, list[int]]]:
@@ -64,6 +85,7 @@ def fit_prompt(
         if keep < len(ids):
             text, ids = None, ids[len(ids) - keep :]
     least = wanted if body.max_tokens is not None else 1
+    least += len(read_suffix(body, model))
     if len(ids) + least > context:
         raise ApiError(
             400,
@@ -109,6 +131,8 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
     max_tokens = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
     n = 1 if body.n is None else body.n
     best_of = None if body.best_of in (None, n) else body.best_of
+    if body.suffix:
+        best_of = GUESSES
     ranks = best_of is not None
     stop = () if body.stop is None else (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}

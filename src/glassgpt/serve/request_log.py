@@ -24,6 +24,7 @@ log = logging.getLogger("glassgpt.serve")
 HEADER = "x-request-id"
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 DETAILS = "glassgpt.log"  # where in the scope an endpoint says more of a request
+PROBES = ("/health", "/ready", "/metrics")  # counted, but not logged: they come every few seconds
 ABANDONED = 499  # nginx's status for a client that was gone before it got one
 
 
@@ -61,7 +62,7 @@ class RequestLogMiddleware:
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.responses.labels(path, str(status)).inc()
-            if self.write:
+            if self.write and path not in PROBES:
                 self._write(scope, number, status, time.monotonic() - begun)
 
     def _write(self, scope: Scope, number: str, status: int, seconds: float) -> None:

@@ -152,7 +152,9 @@ class CompletionRequest(FilterFields):
     n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
     stop: Stop | None = None
-    suffix: Text | None = Field(None, description="Refused: GPT-2 continues a text, it cannot fill a gap.")
+    suffix: Text | None = Field(
+        None, description="What follows the gap: of 16 guesses those are returned that it suits best."
+    )
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
