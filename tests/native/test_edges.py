@@ -1,5 +1,7 @@
-"""Where the native engine ends: forks, refused threads, tiny numbers, sets that fail, numbers that do not fit;
-and that what it shows of a model is what float32 computes."""
+"""The native engine's edges: forks, refused threads, tiny numbers, sets that fail, numbers that do not fit.
+
+And the numbers that it shows of a model: they are those of float32.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,7 @@ def test_next_and_logprobs_are_those_of_a_trace() -> None:
     for token, logprob in gpt.next_ids(prompt, 10):
         assert logprob == pytest.approx(logprobs[token], abs=1e-4)
     plain = gpt.generate(prompt, seed=5, max_new_tokens=20)
-    scored = gpt.generate(prompt, seed=5, max_new_tokens=20, logprobs=0, prompt_logprobs=0)
+    scored = gpt.generate(prompt, seed=5, max_new_tokens=20, logprobs=1, prompt_logprobs=0)
     assert scored.tokens == plain.tokens
     every = model.logits([ids + scored.tokens])[0].astype(np.float64)
     every -= every.max(-1, keepdims=True)

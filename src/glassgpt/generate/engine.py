@@ -400,11 +400,12 @@ class Engine:
                 self._append_token(sample, values)
 
     def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
-        """The same reports, with log-probabilities that are not rounded for speed."""
+        """The same reports, with log-probabilities that are not rounded for speed where a request asks for
+        alternatives. Each step is computed twice for that, so requests that leave logprobs at 0 go without."""
         wanted = [
             (sample, int(values[0]))
             for sample, values in drawn
-            if sample.request.settings.logprobs is not None and values[0] != NOTHING
+            if sample.request.settings.logprobs and values[0] != NOTHING
         ]
         if not wanted:
             return drawn
