@@ -50,7 +50,7 @@ FORKS = """
 import os, sys, threading, time
 import glassgpt
 from glassgpt.errors import UserError
-gpt = glassgpt.load("smoke", backend="native")
+gpt = glassgpt.load("tiny", backend="native")
 busy = threading.Event()
 def work():
     for seed in range(10**9):

@@ -401,7 +401,7 @@ class Engine:
 
     def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
         """The same reports, with log-probabilities that are not rounded for speed where a request asks for
-        alternatives. Each step is computed twice for that, so requests that leave logprobs at 0 go without."""
+        alternatives. That computes each step twice, so requests that leave logprobs at 0 go without."""
         wanted = [
             (sample, int(values[0]))
             for sample, values in drawn
