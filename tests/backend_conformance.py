@@ -179,8 +179,7 @@ class BackendConformance:
 
 
 def plain_logits(backend: Backend, texts: list[list[int]]) -> np.ndarray:
-    """All logits (B, longest, V) of texts that are read at once: those of `logits`, or where that is finer than
-    what a backend generates with, of a cache."""
+    """All logits (B, longest, V) of texts that are read at once, rounded as the backend generates."""
     if not getattr(backend, "is_rounded", False):
         return backend.logits(texts)
     found = np.zeros((len(texts), max(map(len, texts)), backend.config.vocab_size), np.float32)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 import numpy as np
 
-from glassgpt.backend import ScoredBatch, ScoreRequest, TokenScores
+from glassgpt.backend import ScoredBatch, ScoreRequest, TokenScores, check_ids, check_lengths
 from glassgpt.config import Config
 
 EOT = 0
@@ -86,6 +86,8 @@ class TinyBackend:
         starts: Sequence[int] | None = None,
         logits: str = "last",
     ) -> object:
+        check_lengths(rows, tokens, starts)
+        check_ids(tokens, self.config.vocab_size)
         found = []
         for row, ids, start in zip(rows, tokens, starts or [0] * len(rows), strict=True):
             assert 0 < len(ids) <= self.context - start
@@ -119,7 +121,8 @@ class TinyBackend:
         return function
 
     def decode(self, rows: Sequence[int], ids: object, positions: Sequence[int]) -> object:
-        assert len(rows) == len(set(rows)) == len(positions)
+        check_lengths(rows, np.asarray(ids), positions)
+        assert len(rows) == len(set(rows))
         self.decoded += 1
         result = []
         for row, token, position in zip(rows, np.asarray(ids), positions, strict=True):

@@ -321,7 +321,7 @@ def test_a_nan_stays_one() -> None:
 )
 def test_what_does_not_exist_is_refused(rows: list[int], tokens: list[list[int]], starts: list[int]) -> None:
     backend = NativeBackend(Weights(model_of()[1]), rows=2)
-    with pytest.raises(UserError, match="the native engine: "):
+    with pytest.raises(UserError, match=r"the native engine: |is no token id|a row without tokens"):
         backend.extend(rows, tokens, starts)
     with pytest.raises(UserError, match="the native engine: "):
         backend.copy(0, [5], 3)

@@ -459,11 +459,12 @@ class Engine:
                 self._begin_mask(sample)
 
     def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
-        """The same reports, with log-probabilities that are not rounded for speed."""
+        """The same reports, with log-probabilities that are not rounded for speed where a request asks for
+        alternatives. That computes each step twice, so requests that leave logprobs at 0 go without."""
         wanted = [
             (sample, int(values[0]))
             for sample, values in drawn
-            if sample.request.settings.logprobs is not None and values[0] != NOTHING
+            if sample.request.settings.logprobs and values[0] != NOTHING
         ]
         if not wanted:
             return drawn

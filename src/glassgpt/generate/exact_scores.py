@@ -50,8 +50,8 @@ class ExactScores:
             self._held[row] = ids
         wanted = max(sample.request.settings.logprobs or 0 for sample in samples)
         known = logits[:, :vocab_size]
-        report: np.ndarray = score_tokens(known, np.array(tokens), min(wanted, vocab_size))
-        return report.tolist()  # type: ignore[no-any-return]
+        scores: list[list[float]] = score_tokens(known, np.array(tokens), min(wanted, vocab_size)).tolist()
+        return scores
 
     def _read(self, row: int, ids: list[int]) -> None:
         """Make a row hold these tokens: copied from another row as far as one has more of them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +23,14 @@ from glassgpt.backend import (
     check_lengths,
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
+from glassgpt.model.blas_threads import one_blas_thread
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
+MANY_TOKENS = 32  # for whose products several threads are worth their while
 CHUNK = 128  # tokens whose logits are held at a time where tokens are scored
 
 
@@ -68,9 +71,10 @@ class NumpyBackend(HostArrays):
         found = []
         for i, (row, ids) in enumerate(zip(rows, tokens, strict=True)):
             start = 0 if starts is None else starts[i]
-            x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
-            if logits != "none":
-                found.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
+            with one_blas_thread() if len(ids) < MANY_TOKENS else nullcontext():
+                x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
+                if logits != "none":
+                    found.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
         return None if logits == "none" else np.concatenate(found).astype(np.float32, copy=False)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:

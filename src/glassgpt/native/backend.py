@@ -56,8 +56,8 @@ _MATRICES = {
 }
 _VECTORS = {"ln_1.weight": 3, "ln_1.bias": 4, "ln_2.weight": 5, "ln_2.bias": 6}
 
-# In how many bytes the activations that meet int8 or int4 weights are rounded. One is fastest, and what tokens
-# are drawn from. Three are as fine as float32, and what log-probabilities are reported from.
+# In how many bytes the activations that meet int8 or int4 weights are rounded. One is fastest: tokens are
+# drawn from its logits. Three are as fine as float32: log-probabilities are reported from theirs.
 FAST_PARTS, EXACT_PARTS = 1, 3
 
 SCORE_ROWS = 16  # texts that are scored together

@@ -31,7 +31,8 @@ SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens")
 async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     model = explorer.models[body.model]
     ids = check_ids(model, body.ids, "ids")
-    settings = Settings(**{name: getattr(body, name) for name in SETTINGS})
+    given = {name: getattr(body, name) for name in SETTINGS}
+    settings = Settings(**given, logprobs=1)  # with 0 they would be rounded for speed
 
     def start() -> Source:
         if len(explorer.running) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
