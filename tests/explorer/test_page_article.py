@@ -47,8 +47,11 @@ def test_en_fr_opens_with_a_translation_and_writes_it(visit: Begin, address: str
     page.page.get_by_role("button", name="Write it out").click()
     page.until("document.querySelector('#text').value.endsWith('<to-fr>Je suis étudiant.')")
     # Special tokens stay what they are when the text around them is edited, and typed ones are text.
-    page.ready().page.locator("#text").fill("I am a teacher.<to-fr><to-fr>")
+    page.ready().page.locator("#text").fill("I am a teacher.<to-fr>Je suis étudiant.")
     page.until("store.trace.words[3].text === ' teacher' && store.status === 'ready'")
+    assert page.ids().count(7999) == 1
+    page.page.locator("#text").fill("I am a teacher.<to-fr>Je suis étudiant.<to-fr>")
+    page.until("store.trace.tokens.length > 12 && store.status === 'ready'")
     assert page.ids().count(7999) == 1
     # A chip goes to the end, or where the caret is.
     page.page.locator("#text").fill("Hello")
