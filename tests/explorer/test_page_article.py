@@ -56,7 +56,7 @@ def test_en_fr_opens_with_a_translation_and_writes_it(visit: Begin, address: str
     # A chip goes to the end, or where the caret is.
     page.page.locator("#text").fill("Hello")
     page.until("store.trace.tokens.length === 1")
-    page.ready().page.get_by_role("button", name="<to-fr>").click()
+    page.ready().page.locator(".inserts button", has_text="<to-fr>").click()
     page.until("store.trace.tokens.length === 2")
     assert page.ids()[-1] == 7999
     # Back to a model of text: its own example.

@@ -1,11 +1,13 @@
 // What The Illustrated GPT-2 tells around the model, as short lessons: each with a drawing, a table or a model to open.
 
-import { api } from "./api.js";
+import { api, isAbort, messageOf } from "./api.js";
 import { el, put } from "./draw.js";
 import { openModel } from "./examples.js";
+import { flow } from "./flow.js";
 import { batchTable, masks, openedBlocks, splitHeads, storage } from "./lesson-figures.js";
 import { count, current } from "./panel.js";
 import { store } from "./store.js";
+import { tourFacts } from "./tour-facts.js";
 
 /** The published sizes: name, the paper's name, blocks, width, parameters. @type {[name: string, paper: string, blocks: number, width: number, parameters: number][]} */
 export const SIZES = [
@@ -26,8 +28,23 @@ const says = (...paragraphs) => paragraphs.map((words) => el("p", { class: "says
 
 /** @typedef {{name: string, title: string, make: (width: number) => Child[]}} Lesson */
 
+/** Drawn when its numbers come. */
+function wholeWay() {
+  const box = el("div", { class: "flow" });
+  tourFacts().then((facts) => put(box, flow(facts)), (error) => !isAbort(error) && put(box, el("p", { class: "problem" }, messageOf(error))));
+  return box;
+}
+
 /** @type {Lesson[]} */
 const LESSONS = [
+  {
+    name: "whole",
+    title: "The whole way at a glance, from text to probabilities",
+    make: () => [
+      wholeWay(),
+      ...says("Read it from below: each token’s number picks a row of a table, its vector climbs through the blocks, which write into it, and at the top of the last column every token of the vocabulary gets a logit. What stands between the blocks is the best guess so far."),
+    ],
+  },
   {
     name: "jobs",
     title: "One stack, other jobs: translation, summaries, music",
@@ -111,7 +128,7 @@ const LESSONS = [
 export class Lessons {
   element = el("div", { class: "lessons" }, LESSONS.map((lesson, i) => {
     const body = el("div", { class: "lesson" });
-    const opened = el("details", { "data-lesson": lesson.name, open: i === 0, ontoggle: () => this.render() }, el("summary", {}, el("h3", {}, lesson.title)), body);
+    const opened = el("details", { "data-lesson": lesson.name, open: i < 2, ontoggle: () => this.render() }, el("summary", {}, el("h3", {}, lesson.title)), body);
     return opened;
   }));
   width = 560;
