@@ -389,7 +389,7 @@ def test_an_exported_piece_of_music_is_heard_and_seen(
     played = PerformanceTokenizer().decode([i for i in ids if i < 388])
     notes = page.js("[...document.querySelectorAll('piano-roll .note title')].map((t) => t.textContent)")
     expected = [
-        f"pitch {pitch}, {start:.2f} to {end:.2f} s"
+        f"{ {60: 'C4', 64: 'E4', 67: 'G4'}[int(pitch)] }, {start:.2f} to {end:.2f} s"
         for start, end, pitch in zip(played.start, played.end, played.pitch, strict=True)
     ]
     assert sorted(notes) == sorted(expected)

@@ -256,8 +256,8 @@ def test_a_welcome_examples_and_words_explained(visit: Begin, gpt: GPT) -> None:
         said = page.texts("glass-welcome p")[0]
         assert "not OpenAI" in said
         assert "Click any cell" in said
-        assert len(page.texts("#examples option")) == 7
-        page.page.locator("#examples").select_option("2")
+        assert len(page.texts("#examples option")) == 9
+        page.page.locator("#examples").select_option("3")
         page.until("store.trace.text.startsWith('one two three')")
         for word in ("bits", "logit lens", "residual stream", "·"):
             page.page.locator(f"[data-term='{word}']").first.hover()
@@ -320,7 +320,11 @@ def test_why_this_word(visit: Begin, gpt: GPT) -> None:
     assert page.js("store.intervention.kl") == pytest.approx(expected.kl, rel=1e-4)
     page.page.locator("#towards").fill("qwzzrk")
     page.page.locator("#towards").blur()
-    assert "not one token" in page.painted().texts("glass-why [role=status]")[0]
+    pieces = len(gpt.encode(" qwzzrk"))
+    assert f"is {pieces} tokens here" in page.until(
+        "document.querySelector('glass-why [role=status]').textContent"
+    )
+    assert len(page.state()["edits"]) == pieces + 1  # and the word to steer away from
 
 
 def test_lens_cells_open_and_words_are_pinned(visit: Begin, gpt: GPT) -> None:

@@ -12,7 +12,6 @@ import "./views/tower.js";
 import "./views/block.js";
 import "./views/heads.js";
 import "./views/next.js";
-import "./views/why.js";
 import { examplesOf, openExample, openModel } from "./examples.js";
 import { acceptFiles } from "./midi-files.js";
 import "./views/welcome.js";
@@ -27,7 +26,7 @@ export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
   { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
-  { name: "why", title: "Why?", hint: "What the next token is owed to: tokens, heads and MLPs; steering", key: "y" },
+  { name: "why", title: "Why?", hint: "What the next token is owed to: tokens, heads and MLPs; steering", key: "y", load: () => import("./views/why.js") },
   { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
   { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
   { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },

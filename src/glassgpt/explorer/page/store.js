@@ -105,9 +105,9 @@ class Store {
     return this.#state;
   }
 
-  /** The config of the current model. */
+  /** The config of the model whose trace is shown: another one may have been chosen, and is loading. */
   get config() {
-    return this.info?.models[this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
+    return this.info?.models[this.trace?.model ?? this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
   }
 
   /** The cursor, within range: token -1 is the last one, layer -1 the embedding. */

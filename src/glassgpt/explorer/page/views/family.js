@@ -2,15 +2,10 @@
 
 import { colour, el, put, shade, svg } from "../draw.js";
 import { count, figure, label, Panel, current } from "../panel.js";
+import { Lessons, SIZES } from "../lessons.js";
 import { store } from "../store.js";
 
-/** The published sizes: name, blocks, width, parameters. @type {[string, number, number, number][]} */
-const SIZES = [
-  ["small", 12, 768, 124_439_808],
-  ["medium", 24, 1024, 354_823_168],
-  ["large", 36, 1280, 774_030_080],
-  ["XL", 48, 1600, 1_557_611_200],
-];
+/** @typedef {(typeof SIZES)[number]} Size */
 
 /**
  * @typedef {{name: string, stacks: [kind: "encoder" | "decoder", masked: boolean, memory: boolean][], examples: string, says: string, here?: boolean}} Branch
@@ -24,10 +19,11 @@ const BRANCHES = [
 ];
 
 class GlassFamily extends Panel {
-  /** @type {Topic[]} */ wants = ["info", "model", "theme"];
+  /** @type {Topic[]} */ wants = ["info", "model", "theme", "trace", "head", "layer"];
   #branches = el("div", { class: "branches" });
   #sizes = el("figure");
   #says = el("p", { class: "says" });
+  #lessons = new Lessons();
   parts = [
     el("h2", {}, "A family of transformers"),
     el("p", { class: "says" }, "In 2017 a machine for translation had two halves, both made of blocks like those in the tower. Later models took one half each, and made it taller."),
@@ -35,16 +31,22 @@ class GlassFamily extends Panel {
     el("h2", {}, "GPT-2 in four sizes, to scale"),
     this.#says,
     this.#sizes,
+    el("h2", {}, "The story around it"),
+    this.#lessons.element,
   ];
 
   render() {
     put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, branch.name), drawing(branch), el("p", { class: "small" }, el("b", {}, branch.examples)), el("p", { class: "small quiet" }, branch.says))));
     const { config } = current();
     const model = store.info?.models[store.get().model];
-    const own = /** @type {[string, number, number, number]} */ ([model?.name ?? "this model", config.n_layer, config.n_embd, model?.parameters ?? 0]);
-    const known = SIZES.some(([, , , parameters]) => parameters === own[3]);
-    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(own[3])} parameters${known ? "" : own[3] < SIZES[3][3] / 1.5 ? `; XL has ${Math.round(SIZES[3][3] / own[3])} times as many` : ""}.`);
-    put(this.#sizes, sizes(known ? SIZES : [own, ...SIZES], this.figureWidth, own[3]));
+    const own = /** @type {Size} */ ([model?.name ?? "this model", "", config.n_layer, config.n_embd, model?.parameters ?? 0]);
+    const parameters = own[4];
+    const largest = SIZES[3][4];
+    const known = SIZES.some((size) => size[4] === parameters);
+    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(parameters)} parameters${known ? "" : parameters < largest / 1.5 ? `; XL has ${Math.round(largest / parameters)} times as many` : ""}. In quotes: the names in OpenAI’s paper, which had counted too few; the first of them, “117M”, is the model of 124 million.`);
+    put(this.#sizes, sizes(known ? SIZES : [own, ...SIZES], this.figureWidth, parameters));
+    this.#lessons.width = this.figureWidth;
+    this.#lessons.render();
   }
 }
 
@@ -64,13 +66,13 @@ function drawing({ name, stacks, here }) {
   return figure(width, height, `${name}: ${stacks.map(([kind]) => kind).join(" and ")}`, drawn);
 }
 
-/** @param {[string, number, number, number][]} all @param {number} width @param {number} own */
+/** @param {Size[]} all @param {number} width @param {number} own */
 function sizes(all, width, own) {
   const gap = 14;
-  const scale = (width - gap * (all.length - 1)) / all.reduce((sum, [, , wide]) => sum + wide, 0);
+  const scale = (width - gap * (all.length - 1)) / all.reduce((sum, [, , , wide]) => sum + wide, 0);
   const tall = 48 * 4;
   let x = 0;
-  const drawn = all.flatMap(([name, layers, wide, parameters]) => {
+  const drawn = all.flatMap(([name, paper, layers, wide, parameters]) => {
     const at = x;
     const size = wide * scale;
     x += size + gap;
@@ -80,9 +82,10 @@ function sizes(all, width, own) {
       label(at, tall + 14, name, { "font-size": 12, fill: colour("ink"), ...(mine && { "font-weight": 700 }) }),
       label(at, tall + 28, `${layers} × ${wide}`, { "font-size": 10.5 }),
       label(at, tall + 41, parameters >= 1e9 ? `${(parameters / 1e9).toFixed(2)} B` : `${Math.round(parameters / 1e6)} M`, { "font-size": 10.5 }),
+      ...(paper ? [label(at, tall + 54, `“${paper}”`, { "font-size": 10.5 })] : []),
     ];
   });
-  return figure(width, tall + 46, "The sizes of GPT-2: blocks as lines, as wide as the stream", drawn);
+  return figure(width, tall + 59, "The sizes of GPT-2: blocks as lines, as wide as the stream", drawn);
 }
 
 customElements.define("glass-family", GlassFamily);

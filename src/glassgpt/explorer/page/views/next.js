@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { el, percent, put, visible } from "../draw.js";
 import { describe, effectNow } from "../edits.js";
+import { eventLabel } from "../music-events.js";
 import { count, named, Panel, current, slider } from "../panel.js";
 import { Sampler, uniform } from "../sampling.js";
 import { store } from "../store.js";
@@ -128,13 +129,13 @@ class GlassNext extends Panel {
     this.#rows.forEach(({ item, button, why, word, bar, plain, share }, rank) => {
       item.hidden = rank >= sampler.size;
       const p = sampler.probability(rank);
-      word.textContent = this.word(rank);
+      word.textContent = eventLabel(this.words[sampler.order[rank]] ?? "") ?? this.word(rank); // an event's full name is in the title
       share.textContent = p === 0 ? "cut" : percent(p);
       bar.style.width = `${(100 * p) / top}%`;
       plain.style.left = `${(100 * sampler.plain[rank]) / top}%`;
       button.classList.toggle("cut", p === 0);
       why.setAttribute("aria-label", `why ${this.word(rank)}?`);
-      button.title = `token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
+      button.title = `${this.word(rank)}: token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
     });
     SLIDERS.forEach(({ name, say }, i) => {
       this.#params[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));

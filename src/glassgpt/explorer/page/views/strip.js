@@ -34,6 +34,7 @@ class GlassStrip extends GlassView {
   build() {
     const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
     put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll, el("div", { class: "line" }, this.#box, el("div", { class: "beside" }, this.#arcs.controls, this.#inserts.element)), this.#card);
+    this.#roll.hidden = true;
     this.#box.append(this.#arcs.picture);
     this.#field.addEventListener("focus", () => (this.#field.dataset.touched = "true"));
     this.#roll.addEventListener("pick", (event) => store.set({ token: /** @type {CustomEvent} */ (event).detail }));

@@ -6,6 +6,7 @@ import { el, put } from "../draw.js";
 import { store } from "../store.js";
 import { tourFacts } from "../tour-facts.js";
 import { figureOf } from "../tour-figures.js";
+import { textOf } from "../tour-music.js";
 import { FIGURE_WORDS, PLAIN, STEPS } from "../tour-steps.js";
 
 const small = matchMedia("(max-width: 900px)");
@@ -120,7 +121,7 @@ class GlassTour extends HTMLElement {
     try {
       const facts = await tourFacts();
       if (this.#shown !== index) return;
-      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), step.text(facts).map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, step.go(facts)));
+      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, step.go(facts)));
       if (isNew) this.words.scrollTop = 0;
       if (applied !== index) {
         applied = index;
