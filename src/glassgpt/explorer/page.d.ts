@@ -123,6 +123,8 @@ interface SparseLens {
 interface Trace {
   id: string;
   model: number;
+  checkpoint: number | null;
+  text: string;
   tokens: Token[];
   words: Word[];
   token_loss: (TokenLoss | null)[];

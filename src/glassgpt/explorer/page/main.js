@@ -5,7 +5,8 @@ import { colour, el, resetColours, put } from "./draw.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import { light } from "./hover.js";
-import { PATIENCE_MS } from "./view.js";
+import { isComputing, PATIENCE_MS } from "./view.js";
+import { isEditing } from "./edits.js";
 import "./edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
@@ -139,17 +140,32 @@ function pickModel() {
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let late;
 
-function showStatus() {
-  const status = at("status");
-  document.body.dataset.is = status.dataset.is = store.status;
-  const failed = store.status === "error";
+/** Grey what is not of the text or the model written above: at once; what is still of it, when it takes long. */
+function showComputing() {
+  const [status, loading] = [at("status"), store.status === "loading"];
   clearTimeout(late);
-  if (store.status === "loading") late = setTimeout(() => put(status, "computing…"), PATIENCE_MS);
-  else if (status.firstChild) put(status);
+  document.body.classList.toggle("old", store.isOld);
+  if (!loading && !isComputing() && !isEditing()) {
+    if (status.firstChild) put(status);
+    return;
+  }
+  late = setTimeout(() => {
+    put(status, "computing…");
+    document.body.classList.toggle("old", store.isOld || loading);
+  }, PATIENCE_MS);
+}
+
+function showStatus() {
+  document.body.dataset.is = at("status").dataset.is = store.status;
+  showComputing();
+  const failed = store.status === "error";
   const notice = at("notice");
   notice.hidden = !failed;
   if (!failed) return put(notice);
-  const example = () => store.set({ text: EXAMPLES[0][1], ids: null, prompt: null, token: -1, edits: [], model: 0, checkpoint: null });
+  const example = () => {
+    store.set({ text: EXAMPLES[0][1], ids: null, prompt: null, token: -1, edits: [], model: 0, checkpoint: null });
+    if (store.status === "error") void store.load();
+  };
   put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { onclick: example }, "Show the example"));
 }
 
@@ -216,6 +232,7 @@ function start() {
   }
   small.addEventListener("change", showView);
   addEventListener("popstate", () => store.read());
+  document.addEventListener("glass-computing", showComputing);
   store.subscribe((changed) => {
     if (changed.has("view")) showView();
     if (changed.has("theme")) showTheme();
@@ -226,6 +243,7 @@ function start() {
     if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
+    else if (changed.has("edits") || changed.has("intervention")) showComputing();
     if (changed.has("trace")) {
       document.body.classList.add("traced");
       light();

@@ -28,13 +28,21 @@ class GlassCompare extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "info", "token", "compare", "theme"];
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
-  #choice = el("div", { class: "acts" });
+  #choice = el("div", { class: "acts kept" });
   #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { ...pair(), a: this.#checkpoints[i].source } }));
-  #slider = el("div", { class: "acts", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
+  #slider = el("div", { class: "acts kept", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
   #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
-  parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
+  parts = [el("h2", { class: "kept" }, "Two models, one text"), this.#choice, this.#slider, this.problem, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
+
+  build() {
+    this.append(...this.parts);
+  }
+
+  get hasNumbers() {
+    return this.#found !== null;
+  }
 
   get #checkpoints() {
     return sources().filter(({ source }) => source.checkpoint !== undefined);

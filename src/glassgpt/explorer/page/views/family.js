@@ -40,7 +40,7 @@ class GlassFamily extends Panel {
   render() {
     put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, branch.name), drawing(branch), el("p", { class: "small" }, el("b", {}, branch.examples)), el("p", { class: "small quiet" }, branch.says))));
     const { config } = current();
-    const model = store.info?.models[store.get().model];
+    const model = store.info?.models[current().trace.model];
     const own = /** @type {[string, number, number, number]} */ ([model?.name ?? "this model", config.n_layer, config.n_embd, model?.parameters ?? 0]);
     const known = SIZES.some(([, , , parameters]) => parameters === own[3]);
     put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} wide: ${count(own[3])} parameters${known ? "" : own[3] < SIZES[3][3] / 1.5 ? `; XL has ${Math.round(SIZES[3][3] / own[3])} times as many` : ""}.`);

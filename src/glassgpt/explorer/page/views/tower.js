@@ -7,7 +7,7 @@ import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
-import { afterRender, GlassView, PATIENCE_MS } from "../view.js";
+import { afterRender, GlassView } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
@@ -42,7 +42,6 @@ class GlassTower extends GlassView {
     this.#rebuild();
   });
   #seen = "";
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #late;
   #card = new LensCard();
   /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
@@ -80,24 +79,20 @@ class GlassTower extends GlassView {
   /** @param {Set<Topic>} changed */
   render(changed) {
     const lens = this.#wanted;
-    // Until the lens with the new edits is there, what is shown is that of before, and marked so unless it is there at once.
+    // Until the lens with the new edits is there, what is shown is that of before, and marked so.
     const computing = lens === null;
     const wasComputing = this.classList.contains("computing");
-    clearTimeout(this.#late);
-    if (!computing) this.classList.remove("computing");
-    else if (!wasComputing) this.#late = setTimeout(() => this.#markLate(), PATIENCE_MS);
+    this.classList.toggle("computing", computing);
+    this.#grid.ariaBusy = String(computing);
+    if (computing) put(this.#note, "computing it with your edits; below is what was before");
     if (computing && !changed.has("trace") && !changed.has("theme")) {
       if (CURSOR.some((topic) => changed.has(topic))) this.#moveCursor();
+      else this.#showCard();
       return;
     }
     if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
-    else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
+    else if (changed.has("pin") && changed.size === 1) this.#showCard();
     else this.#moveCursor();
-  }
-
-  #markLate() {
-    this.classList.add("computing");
-    put(this.#note, "computing it with your edits; below is what was before");
   }
 
   /** The lens to show: that of the text, or that with the edits, null while it is computed. */
@@ -235,9 +230,13 @@ class GlassTower extends GlassView {
     this.#mark();
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
-    this.#card.render((response, use) => this.load(response, use));
+    this.#showCard();
     const path = `/trace/${trace.id}/patterns?layer=${layer}`;
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void api.get(path).then(() => this.#drawCurves(), () => {}); // until then there are none
+  }
+
+  #showCard() {
+    this.#card.render((response, use) => this.load(response, use, this.#card.element));
   }
 
   /** The attention of the cursor's head. */

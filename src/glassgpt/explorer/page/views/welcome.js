@@ -16,7 +16,7 @@ export const EXAMPLES = [
 ];
 
 class GlassWelcome extends HTMLElement {
-  #opened = el("span");
+  #opened = el("span", { class: "opened" });
   about = el("p");
   /** It shows the example that is open, so that the arrow keys go on from there. */
   #examples = el(

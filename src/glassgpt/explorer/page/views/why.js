@@ -1,6 +1,6 @@
 // Why this word? What a next token's logit is owed to: the tokens of the text, and the parts of the model. And steering.
 
-import { api, isAbort, messageOf } from "../api.js";
+import { api, isAbort } from "../api.js";
 import { diverging, el, exchange, format, percent, put, ramp, short, svg, visible, colour } from "../draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../sampling.js";
@@ -64,20 +64,26 @@ class GlassWhy extends Panel {
         this.#words = texts;
         this.#showTitle(trace, token, id, sampler);
         const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
-        void this.#askTokens(trace, token, ask(METHODS.some(([name]) => name === method) ? method : METHODS[0][0]));
+        const scores = ask(METHODS.some(([name]) => name === method) ? method : METHODS[0][0]);
+        void this.load(this.#orNone(scores), ({ scores: found }) => this.#showTokens(trace, token, found), this.#tokens);
         return { id, found: await ask("direct_logit_attribution") };
       }),
       ({ id, found }) => this.#showParts(found, id),
     );
   }
 
-  /** What cannot be had (gradients need torch, and not too long a text) is said in its own place. @param {Trace} trace @param {number} token @param {Promise<Attribution>} asked */
-  async #askTokens(trace, token, asked) {
+  /** Where a method cannot be used (integrated gradients of a long text), no scores of another one stay. @param {Promise<Attribution>} asked */
+  async #orNone(asked) {
     try {
-      this.#showTokens(trace, token, (await asked).scores ?? []);
+      return { scores: (await asked).scores ?? [] };
     } catch (error) {
-      if (!isAbort(error)) put(this.#tokens, el("p", { class: "problem", role: "alert" }, messageOf(error)));
+      if (!isAbort(error)) put(this.#tokens);
+      throw error;
     }
+  }
+
+  get hasNumbers() {
+    return this.#tokens.childElementCount > 0;
   }
 
   /** @param {Trace} trace @param {number} token @param {number} id @param {Sampler} sampler */
