@@ -284,7 +284,7 @@ def test_tokens_are_counted_from_0_everywhere(visit: Begin) -> None:
         "[...document.querySelectorAll('glass-cache text[font-weight=\"700\"]')].map((t) => t.textContent)"
     )
     assert {word.rstrip("…") for word in bold} <= {
-        page.js("store.trace.tokens[5].text").replace(" ", "·")[: len(word.rstrip("…"))] for word in bold
+        page.js("store.trace.tokens[5].text").replace(" ", "␣")[: len(word.rstrip("…"))] for word in bold
     }
     assert page.texts("glass-cache .colour-keys span") == [
         "computed in this step",

@@ -24,7 +24,8 @@ NUMBERS = """(() => {
   const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     const box = node.parentElement;
-    if (!/\\d/.test(node.data) || box.closest("option, textarea, .unseen") || !box.checkVisibility()) continue;
+    if (!/\\d/.test(node.data) || box.closest("option, textarea, .unseen")) continue;
+    if (!box.checkVisibility()) continue;
     let opacity = 1;
     for (let one = box; one; one = one.parentElement) opacity *= Number(getComputedStyle(one).opacity);
     found[opacity > 0.5 ? "clear" : "grey"].push(node.data);
@@ -148,3 +149,17 @@ def test_while_another_text_loads_nothing_is_asked_about_the_old_one(visit: Begi
     assert [route.request.url.rpartition("/")[2] for route in gate.held] == ["trace"]
     gate.open()
     page.ready()
+
+
+def test_the_page_goes_on_when_the_server_is_back(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, layer=1)
+    page.page.route("**/api/**", lambda route: route.abort())
+    page.page.keyboard.press("ArrowUp")
+    page.until("document.querySelector('glass-block').dataset.shows === 'stale'")
+    assert "does not respond" in page.texts("glass-block .problem")[0]
+    page.page.unroute("**/api/**")
+    page.until("document.querySelector('glass-block').dataset.shows === 'ready'")  # nobody pressed a key
+    assert page.texts("glass-block .problem") == [""]
+    assert page.texts("glass-block h2")[0].startswith("Block 2")
+    page.until("document.querySelector('.stale') === null")
+    page.wrong = [each for each in page.wrong if "ERR_FAILED" not in each]

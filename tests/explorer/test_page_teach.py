@@ -259,7 +259,7 @@ def test_a_welcome_examples_and_words_explained(visit: Begin, gpt: GPT) -> None:
         assert len(page.texts("#examples option")) == 7
         page.page.locator("#examples").select_option("2")
         page.until("store.trace.text.startsWith('one two three')")
-        for word in ("bits", "logit lens", "residual stream", "·"):
+        for word in ("bits", "logit lens", "residual stream", "␣"):
             page.page.locator(f"[data-term='{word}']").first.hover()
             assert len(page.page.locator("#term-card").inner_text().split()) > 6
         page.page.locator("[data-term=bits]").focus()
@@ -329,7 +329,7 @@ def test_lens_cells_open_and_words_are_pinned(visit: Begin, gpt: GPT) -> None:
     order = np.argsort(-logits, axis=1)
     page.until("document.querySelectorAll('.lens-card .pin').length === 10")
     shown = page.texts(".lens-card .pin .word")
-    text = [gpt.decode([int(i)]).replace(" ", "·") for i in (*order[2, :5], *order[-1, :5])]
+    text = [gpt.decode([int(i)]).replace(" ", "␣") for i in (*order[2, :5], *order[-1, :5])]
     assert [s.rstrip("…") for s in shown] == [
         t[: len(s.rstrip("…"))] for s, t in zip(shown, text, strict=True)
     ]
@@ -489,7 +489,7 @@ def test_neurons_read_and_write(visit: Begin, gpt: GPT) -> None:
     said = page.js(
         "[...document.querySelector('.neurons .reads').querySelectorAll('.said')].map((s) => s.textContent)"
     )
-    expected = [gpt.decode([int(i)]).replace(" ", "·") for i in (*found.reads[0], *found.writes[0])]
+    expected = [gpt.decode([int(i)]).replace(" ", "␣") for i in (*found.reads[0], *found.writes[0])]
     for shown, text in zip(said, expected, strict=True):
         assert shown == text or shown.startswith("<") or text.startswith(shown.rstrip("…")[:4])
     fires = page.js("[...document.querySelector('.fired').children].map((c) => c.getAttribute('aria-label'))")
@@ -600,7 +600,7 @@ def test_lenses_of_different_depths_end_together(visit: Begin, gpt: GPT) -> None
                 "[Symbol.iterator]().map((c) => c.textContent).toArray()",
                 row,
             )
-            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "·").replace("\n", "↵")
+            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "␣").replace("\n", "↵")
         # And a long text's saving is a number that can be read.
         set_state(page, view="cache", text="a b " * 150, ids=None)
         page.until("document.querySelectorAll('glass-cache tbody tr').length === 5")

@@ -81,7 +81,9 @@ interface ModelConfig {
 }
 
 interface ModelInfo {
-  models: { name: string; config: ModelConfig; parameters: number; shipped: boolean }[];
+  models: { name: string; config: ModelConfig; parameters: number; shipped: boolean; is_open: boolean }[];
+  /** of attribution, those that work here */
+  methods: string[];
   checkpoints: { name: string; step: number }[];
   limits: { tokens: number; traces: number };
   version: string;
@@ -324,6 +326,8 @@ interface TourFacts {
   next: { text: string; logit: number; p: number }[];
   mlp: MlpSteps;
   tally: Tally;
+  /** whether tokens can be coloured by gradients: they need PyTorch */
+  gradients: boolean;
 }
 
 interface TourStep {

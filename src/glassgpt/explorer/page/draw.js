@@ -185,7 +185,7 @@ export function brief(p) {
 /** A token with visible white space. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";
-  return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
+  return text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
 }
 
 /** A token, truncated. @param {string} text @param {number} most characters */

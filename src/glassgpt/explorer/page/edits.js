@@ -35,7 +35,7 @@ export function patchHead({ layer, head }) {
 /** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
-  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
+  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** A token's text, if the vocabulary is loaded. @param {number} id */

@@ -83,7 +83,11 @@ export function readValue(name, value) {
 export function readCompare(value, numberOf) {
   try {
     const { a, b } = JSON.parse(value);
-    const source = (/** @type {any} */ given) => (given?.model === undefined ? given : { ...given, model: numberOf(given.model) || undefined });
+    const source = (/** @type {any} */ given) => {
+      if (given?.model === undefined) return given;
+      const model = numberOf(given.model);
+      return model === undefined ? undefined : model === 0 ? {} : { model };
+    };
     return { a: source(a), b: source(b) };
   } catch {
     return null;

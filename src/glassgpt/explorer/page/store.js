@@ -124,7 +124,7 @@ class Store {
       const key = /** @type {keyof State} */ (name);
       if (key === "model" || (key === "text" && this.#state.ids)) continue;
       if (key === "compare" && value) {
-        const named = (/** @type {Source} */ source) => (source?.model === undefined ? source : { ...source, model: models[source.model]?.name });
+        const named = (/** @type {Source | undefined} */ source) => (source && source.checkpoint === undefined ? { model: models[source.model ?? 0]?.name } : source);
         parts.set(key, JSON.stringify({ a: named(value.a), b: named(value.b) }));
         continue;
       }
@@ -256,6 +256,25 @@ class Store {
 }
 
 export const store = new Store();
+
+/** After the server is lost, it is asked for again: after this time, and then in longer and longer intervals. */
+const [RETRY_MS, RETRY_MOST_MS, RETRIES] = [1000, 30_000, 60];
+let retrying = false;
+api.lost = () => {
+  if (retrying) return;
+  retrying = true;
+  const attempt = async (/** @type {number} */ count) => {
+    try {
+      store.info = await api.again("/model");
+      retrying = false;
+      await store.load(true);
+    } catch {
+      if (count < RETRIES) setTimeout(attempt, Math.min(RETRY_MOST_MS, RETRY_MS * 1.5 ** count), count + 1);
+      else retrying = false; // the next request tries again
+    }
+  };
+  setTimeout(attempt, RETRY_MS, 1);
+};
 
 let reloaded = 0;
 api.expired = () => {

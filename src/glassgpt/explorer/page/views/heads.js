@@ -12,6 +12,7 @@ import { GlassView } from "../view.js";
 
 /** @typedef {{layer: number, head: number}} Place */
 
+const touch = matchMedia("(hover: none)");
 const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
 
@@ -87,7 +88,7 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
+      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. ", touch.matches ? "Tap one to see it large; the buttons above it ablate it, patch it, or draw it together with others." : "Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
       el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
@@ -99,7 +100,7 @@ class GlassHeads extends GlassView {
           "section",
           {},
           el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-          el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p) to patch it: at each position the head’s output is taken from the second text."),
+          el("p", { class: "says" }, touch.matches ? "Choose a head above and press patch: at" : "Drag one of its heads onto the grid above (or press p) to patch it: at", " each position the head’s output is taken from the second text."),
           this.#from,
         ),
       ),

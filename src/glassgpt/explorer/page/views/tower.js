@@ -21,7 +21,7 @@ const CURSOR = ["token", "layer", "head", "pin"];
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin"];
+  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin", "game"];
   foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`, ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
@@ -90,7 +90,7 @@ class GlassTower extends GlassView {
       else this.#showCard();
       return;
     }
-    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
+    if (changed.has("trace") || changed.has("theme") || changed.has("game") || lens !== this.#lens || wasComputing) this.#rebuild();
     else if (changed.has("pin") && changed.size === 1) this.#showCard();
     else this.#moveCursor();
   }
@@ -236,6 +236,7 @@ class GlassTower extends GlassView {
   }
 
   #showCard() {
+    this.#card.element.hidden = store.get().game; // it would give the answer away
     this.#card.render((response, use) => this.load(response, use, this.#card.element));
   }
 
@@ -295,6 +296,7 @@ function contentOf(trace, lens, kind, layer, token) {
     const { text } = trace.tokens[token + 1];
     return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
+  if (store.get().game && token === trace.tokens.length - 1) return { ...plain, text: "?", label: "is hidden during the game" };
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
   if (text === undefined || p === undefined) return { ...plain, text: "…", label: "is being computed with your edits" };

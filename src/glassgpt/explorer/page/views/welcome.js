@@ -72,7 +72,7 @@ class GlassWelcome extends HTMLElement {
       this.#opened,
       el("b", {}, "Click any cell"),
       " to see how it came about, or press Explain for a tour. ",
-      term("·", "“·”"),
+      term("␣", "“␣”"),
       " is a space.",
     );
   }
