@@ -28,7 +28,7 @@ export const VIEWS = [
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
   { name: "why", title: "Why this word?", hint: "Where the next token comes from: tokens, heads and MLPs; steering", key: "y" },
   { name: "cache", title: "KV cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
-  { name: "tally", title: "Parameters", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
+  { name: "tally", title: "Weights", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
   { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },
   { name: "family", title: "Family tree", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
 ];

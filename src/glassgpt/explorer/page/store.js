@@ -207,6 +207,7 @@ class Store {
       this.status = "ready";
       this.error = "";
       this.#notify(["trace", "info", "status", ...this.#openPlace(), ...this.#release()]);
+      this.flush(); // it names the model, whoever copies it
     } catch (error) {
       if (isAbort(error)) return;
       this.status = "error";
