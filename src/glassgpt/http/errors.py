@@ -148,7 +148,9 @@ def explain_value(problem: Any) -> str:
         return f"it is too short. Use {context['min_length']} or more."
     bound = next((name for name in BOUNDS if name in context), None)
     if bound is not None:
-        return f"{shown(value)} is out of range. Use {BOUNDS[bound].format(f'{context[bound]:,}')}."
+        limit = context[bound]
+        limit = f"{int(limit):,}" if limit == int(limit) else f"{limit}"
+        return f"{shown(value)} is out of range. Use {BOUNDS[bound].format(limit)}."
     if kind == "literal_error":
         return f"{shown(value)} is not one of {context['expected']}."
     if kind == "union_tag_invalid":
