@@ -462,3 +462,80 @@ def test_a_column_of_the_lens_and_its_ranks(client: Client, gpt: GPT) -> None:
     every = client.get(f"/trace/{id}/lens", position=5, ranks=True)["ranks"]
     assert set(every) == {str(i) for row in plain["ids"] for i in row}
     assert every[str(token)] == ranks
+
+
+def test_the_opening_head_is_never_forgotten(gpt: GPT) -> None:
+    """Not even when the activations it was found in are: a reload opens the same head."""
+    client = Client(make_app(gpt))
+    first = client.trace()
+    assert first["telling"] is not None
+    for text in (
+        "One more text to read",
+        "Another text of some words",
+        "A third one, and then",
+        "The fourth",
+    ):
+        client.trace(text)
+    assert client.trace()["telling"] == first["telling"]
+    # A text that has grown by a token is opened like the same text typed at once.
+    token = client.trace(TEXT + " must")["tokens"][-1]["id"]
+    whole = [each["id"] for each in client.trace(TEXT)["tokens"]] + [token]
+    client.post(f"/trace/{first['id']}/append", token=token)
+    grown = client.post("/trace", ids=whole)["telling"]
+    at_once = Client(make_app(gpt)).post("/trace", ids=whole)["telling"]
+    assert [grown["layer"], grown["head"]] == [at_once["layer"], at_once["head"]]
+
+
+def test_which_methods_work_and_which_models_are_open(client: Client, gpt: GPT) -> None:
+    found = client.get("/model")
+    assert found["methods"] == [
+        "input_x_gradient",
+        "integrated_gradients",
+        "attention_rollout",
+        "direct_logit_attribution",
+    ]
+    lazily = Client(make_app(gpt, others=["tiny"]))
+    assert [model["is_open"] for model in lazily.get("/model")["models"]] == [True, False]
+
+
+def test_nobody_learns_where_the_models_lie(gpt: GPT) -> None:
+    path = str(Path("/home/somebody/models/mine"))
+    hidden = Client(make_app(GPT(gpt.backend, gpt.tokenizer, name=path)))
+    assert hidden.get("/model")["models"][0]["name"] == "mine"
+    named = Client(make_app(GPT(gpt.backend, gpt.tokenizer, name=path), name="public"))
+    assert named.get("/model")["models"][0]["name"] == "public"
+    relative = Client(make_app(GPT(gpt.backend, gpt.tokenizer, name="runs/mine")))
+    assert relative.get("/model")["models"][0]["name"] == "runs/mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/trace", {"text": "x" * 20_001}, "text: 20,001 characters are over the limit of 20,000."),
+        ("/trace", {"ids": [1] * 5000}, "ids: 5,000 items are over the limit of 4,096."),
+        ("/trace", {"text": 7}, "text: 7 is not a string."),
+        ("/trace", {"ids": [1, -1]}, "ids.1: -1 is out of range. Use 0 or more."),
+        ("/trace", {"ids": ["a"]}, "ids.0: 'a' is not an integer."),
+        ("/trace", {"ids": {}}, "ids: dict is not a list."),
+        ("/trace", {"txt": "a"}, "txt: there is no such field."),
+        ("/generate", {"temperature": 1}, "ids: this field is missing."),
+        ("/generate", {"ids": [1], "temperature": 101}, "temperature: 101 is out of range. Use 100 or less."),
+        ("/generate", {"ids": [1], "top_p": 0}, "top_p: 0 is out of range. Use more than 0."),
+        (
+            "/attribute",
+            {"id": "a", "position": 0, "target": 1, "method": "magic"},
+            "method: 'magic' is not one",
+        ),
+        (
+            "/intervene",
+            {"id": "a", "edits": [{"kind": "burn"}]},
+            "edits.0: 'burn' is not one of 'ablate_head'",
+        ),
+        ("/intervene", {"id": "a", "edits": [{}]}, "edits.0: it needs the field 'kind'."),
+    ],
+)
+def test_mistakes_are_told_in_plain_words(client: Client, path: str, body: Any, said: str) -> None:
+    _, message, _ = client.refused("POST", API + path, json=body)
+    assert message.startswith(said)
+    for raw in ("nput should", "valid ", "ermitted", "ield required", "pydantic", "alue error"):
+        assert raw not in message

@@ -284,7 +284,7 @@ def test_tokens_are_counted_from_0_everywhere(visit: Begin) -> None:
         "[...document.querySelectorAll('glass-cache text[font-weight=\"700\"]')].map((t) => t.textContent)"
     )
     assert {word.rstrip("…") for word in bold} <= {
-        page.js("store.trace.tokens[5].text").replace(" ", "·")[: len(word.rstrip("…"))] for word in bold
+        page.js("store.trace.tokens[5].text").replace(" ", "␣")[: len(word.rstrip("…"))] for word in bold
     }
     assert page.texts("glass-cache .colour-keys span") == [
         "computed in this step",
@@ -403,3 +403,45 @@ def test_an_exported_piece_of_music_is_heard_and_seen(
     for state in (*({"view": view} for view in VIEWS), {"view": "block", "play": 4}):
         show(page, **state)
     assert page.wrong == []
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_no_tab_is_cut_off_and_nothing_overlaps_beside_a_wide_panel(visit: Begin, width: int) -> None:
+    page = visit(viewport={"width": width, "height": 900}).open(TEXT, layer=1)
+    tabs = "document.querySelector('#tabs')"
+    assert page.js(f"{tabs}.scrollWidth <= {tabs}.clientWidth")
+    page.js("store.set({ wide: true, pin: 260 })")
+    page.painted()
+    # The five candidates, the final prediction and the pinned word's way up: none covers another.
+    boxes = page.js(
+        "[...document.querySelectorAll('.lens-card > *')].map((part) => {"
+        " const all = [part, ...part.querySelectorAll('.share')].map((one) => one.getBoundingClientRect());"
+        " return [Math.min(...all.map((b) => b.left)), Math.max(...all.map((b) => b.right)), all[0].top,"
+        " all[0].bottom]; })"
+    )
+    assert len(boxes) == 3
+    for i, (left, right, top, bottom) in enumerate(boxes):
+        for other in boxes[i + 1 :]:
+            beside = right <= other[0] + 1 or other[1] <= left + 1
+            below = bottom <= other[2] + 1 or other[3] <= top + 1
+            assert beside or below, boxes
+
+
+def test_at_200_percent_the_tours_card_leaves_most_of_the_page(visit: Begin) -> None:
+    page = visit(viewport={"width": 640, "height": 400}).open(TEXT, tour=4)
+    page.until("document.querySelector('glass-tour .try') !== null")
+    assert page.painted().js("document.querySelector('glass-tour').offsetHeight / innerHeight") < 0.4
+
+
+def test_the_game_is_not_given_away(visit: Begin) -> None:
+    """The tower's last column, its readout and its card know the answer."""
+    page = visit().open(TEXT, view="next", layer=1)
+    last = "[...document.querySelectorAll('glass-tower .is-lens')].filter((c) => c.dataset.token === given)"
+    n = str(len(page.ids()) - 1)
+    assert "?" not in page.js(f"{last}.map((c) => c.textContent)", n)
+    page.press("g")
+    assert set(page.js(f"{last}.map((c) => c.textContent)", n)) == {"?"}
+    assert not page.page.locator(".lens-card").is_visible()
+    assert "hidden" in page.texts(".readout")[0]
+    page.press("g")
+    assert "?" not in page.js(f"{last}.map((c) => c.textContent)", n)

@@ -46,7 +46,7 @@ def percent(p: float) -> str:
 
 
 def displayed(text: str) -> str:
-    return text.replace(" ", "·").replace("\n", "↵")
+    return text.replace(" ", "␣").replace("\n", "↵")
 
 
 def close(found: str, exact: float, write: Callable[[float], str]) -> bool:

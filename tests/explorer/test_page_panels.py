@@ -56,7 +56,7 @@ def test_a_pick_in_the_middle_goes_on_from_there(visit: Begin, gpt: GPT) -> None
     page = visit().open(view="next", token=3)
     ids = gpt.encode(TEXT)
     grown(page, len(ids))
-    came = gpt.decode([ids[4]]).replace(" ", "·")
+    came = gpt.decode([ids[4]]).replace(" ", "␣")
     rank = [i for i, _ in gpt.next_ids(ids[:4], gpt.config.vocab_size)].index(ids[4])
     assert f"came {came} : rank {rank + 1:,}" in page.texts("glass-next h2")[0].replace("  ", " ").replace(
         f"{came}:", f"{came} :"
@@ -133,7 +133,7 @@ def test_the_game_is_played_to_its_end(visit: Begin, gpt: GPT) -> None:
         offered = page.js(
             "[...document.querySelectorAll('.suggestions .word')].map(word => word.textContent)"
         )
-        best = gpt.next(page.ids(), 1)[0][0].replace(" ", "·").replace("\n", "↵")
+        best = gpt.next(page.ids(), 1)[0][0].replace(" ", "␣").replace("\n", "↵")
         page.press(str(1 + offered.index(best)))
     grown(page, length + 10)
     assert "1000 of 1000 points" in page.texts(".game")[0]
@@ -208,7 +208,7 @@ def test_compare_shows_pythons_kl(visit: Begin, gpt: GPT, other: GPT) -> None:
     top = page.js(
         "[...document.querySelectorAll('glass-compare tbody tr:first-child code')].map(c => c.textContent)"
     )
-    assert top == [str(trace.lens().texts[-1][5]).replace(" ", "·") for trace in (a, b)]
+    assert top == [str(trace.lens().texts[-1][5]).replace(" ", "␣") for trace in (a, b)]
     press(page, "Swap")
     page.until("document.querySelector('#compare-a').value === '1'")
     assert page.state()["compare"] == {"a": {"model": 1}, "b": {}}

@@ -259,7 +259,7 @@ def test_a_welcome_examples_and_words_explained(visit: Begin, gpt: GPT) -> None:
         assert len(page.texts("#examples option")) == 9
         page.page.locator("#examples").select_option("3")
         page.until("store.trace.text.startsWith('one two three')")
-        for word in ("bits", "logit lens", "residual stream", "·"):
+        for word in ("bits", "logit lens", "residual stream", "␣"):
             page.page.locator(f"[data-term='{word}']").first.hover()
             assert len(page.page.locator("#term-card").inner_text().split()) > 6
         page.page.locator("[data-term=bits]").focus()
@@ -333,7 +333,7 @@ def test_lens_cells_open_and_words_are_pinned(visit: Begin, gpt: GPT) -> None:
     order = np.argsort(-logits, axis=1)
     page.until("document.querySelectorAll('.lens-card .pin').length === 10")
     shown = page.texts(".lens-card .pin .word")
-    text = [gpt.decode([int(i)]).replace(" ", "·") for i in (*order[2, :5], *order[-1, :5])]
+    text = [gpt.decode([int(i)]).replace(" ", "␣") for i in (*order[2, :5], *order[-1, :5])]
     assert [s.rstrip("…") for s in shown] == [
         t[: len(s.rstrip("…"))] for s, t in zip(shown, text, strict=True)
     ]
@@ -493,7 +493,7 @@ def test_neurons_read_and_write(visit: Begin, gpt: GPT) -> None:
     said = page.js(
         "[...document.querySelector('.neurons .reads').querySelectorAll('.said')].map((s) => s.textContent)"
     )
-    expected = [gpt.decode([int(i)]).replace(" ", "·") for i in (*found.reads[0], *found.writes[0])]
+    expected = [gpt.decode([int(i)]).replace(" ", "␣") for i in (*found.reads[0], *found.writes[0])]
     for shown, text in zip(said, expected, strict=True):
         assert shown == text or shown.startswith("<") or text.startswith(shown.rstrip("…")[:4])
     fires = page.js("[...document.querySelector('.fired').children].map((c) => c.getAttribute('aria-label'))")
@@ -604,7 +604,7 @@ def test_lenses_of_different_depths_end_together(visit: Begin, gpt: GPT) -> None
                 "[Symbol.iterator]().map((c) => c.textContent).toArray()",
                 row,
             )
-            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "·").replace("\n", "↵")
+            assert words[column] == str(trace.lens().texts[-1 - row][4]).replace(" ", "␣").replace("\n", "↵")
         # And a long text's saving is a number that can be read.
         set_state(page, view="cache", text="a b " * 150, ids=None)
         page.until("document.querySelectorAll('glass-cache tbody tr').length === 5")
@@ -655,3 +655,65 @@ def test_an_exported_page_teaches_too(visit: Begin, client: Client, gpt: GPT, tm
         page.js("store.set({ tour: given })", step)
         page.until("store.get().tour === given && document.querySelector('.tour-words svg')", step)
     assert json.dumps(page.wrong) == "[]"
+
+
+def test_formulas_are_right(visit: Begin) -> None:
+    """e is raised to the scores, biases are added, and an index may stand in an exponent."""
+    page = visit().open(TEXT, layer=1, play=12)
+    frames = "[...given].map((formula) => module.math(formula).innerHTML)"
+    assert page.js(frames, ["e^{s_j}"], "math.js") == ["<i>e</i><sup><i>s</i><sub>j</sub></sup>"]
+    says = page.js(
+        "Object.fromEntries(Object.entries(module.STAGES).map(([k, v]) => [k, v.formula + v.says]))",
+        module="player.js",
+    )
+    assert "e is raised to each score" in says["softmax"]
+    assert all(f"b_{letter}" in says["qkv"] for letter in "qkv")
+    assert "learned g" in says["read"]
+    # At the last token nothing is struck out, and the player says so; in the middle it counts.
+    stage = page.js(
+        "module.framesOf(store.trace.tokens.length).findIndex((f) => f.stage === 'mask')", None, "player.js"
+    )
+    page.js("store.set({ play: given, token: -1 })", stage)
+    page.painted()
+    page.until("document.querySelector('.caption').textContent.includes('This is the last token')")
+    page.js("store.set({ token: 2 })")
+    n = len(page.ids()) - 3
+    page.until(
+        "document.querySelector('.caption').textContent.includes(given)", f"{n} columns are struck out"
+    )
+
+
+def test_arrow_keys_move_the_cursor_after_a_click_on_a_tab(visit: Begin) -> None:
+    page = visit().open(TEXT, layer=1, token=4)
+    page.page.get_by_role("tab", name="Heads").click()
+    page.press("ArrowLeft", "ArrowUp")
+    state = page.state()
+    assert (state["view"], state["token"], state["layer"]) == ("heads", 3, 2)
+    # By keyboard the tabs keep the focus: left and right go from tab to tab, up and down through the blocks.
+    page.page.locator("#tab-heads").focus()
+    page.press("ArrowRight", "ArrowUp")
+    state = page.state()
+    assert (state["view"], state["token"], state["layer"]) == ("next", 3, 3)
+
+
+def test_links_name_the_model(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, view="tally", layer=0)
+    page.until("location.hash.includes('model=' + given)", gpt.name)
+    page.page.locator("#model").select_option("1")
+    page.until("location.hash.includes('model=disturbed')")
+    address = page.ready().page.url
+    assert page.goto(address).js("store.trace.model") == 1
+    # Older links have a number. A model that is not here is named, and another is not shown instead.
+    assert page.open(TEXT, model=1).js("store.trace.model") == 1
+    page.until("location.hash.includes('model=disturbed')")
+    page.page.goto("about:blank")
+    page.page.goto(page.url + "#model=elsewhere")
+    page.until("store.status === 'error'")
+    assert "the model elsewhere, which is not open here" in page.texts("#notice")[0]
+    page.page.get_by_role("button", name="Show the example").click()
+    page.until("store.status === 'ready' && store.trace.model === 0")
+    # What is compared is named, too.
+    page.open(TEXT, view="compare", compare='{"a":{"model":1},"b":{}}')
+    page.press("ArrowLeft")
+    page.until('decodeURIComponent(location.hash).includes(\'"a":{"model":"disturbed"}\')')
+    assert page.goto(page.page.url).state()["compare"] == {"a": {"model": 1}, "b": {}}

@@ -134,3 +134,33 @@ def test_who_lets_the_network_in_is_told_so(
     assert main(["explore", "--model", SHIPPED, "--no-browser", "--host", host, "--port", "0"]) == 0
     said = f"warning: with --host {host} anyone who can reach this machine over the network can use"
     assert (said in capsys.readouterr().err) == warned
+
+
+def test_who_opens_it_to_the_network_gets_an_address_for_other_machines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassgpt.cli import listening, main
+    from glassgpt.cli.commands import explore
+
+    urls: list[str] = []
+    monkeypatch.setattr(
+        explore, "serve", lambda app, listener, url, open_browser: (urls.append(url), listener.close())
+    )
+    monkeypatch.setattr(listening, "network_address", lambda: "198.51.100.4")
+    words = ["explore", "Hi", "--model", SHIPPED, "--no-browser", "--port", "0", "--host"]
+    assert main([*words, "0.0.0.0"]) == 0
+    assert urls[0].startswith("http://127.0.0.1:")  # for this machine
+    other = urls[0].replace("127.0.0.1", "198.51.100.4")
+    assert f"on other machines of the network, open {other}" in capsys.readouterr().err
+    assert main([*words, "127.0.0.1"]) == 0
+    assert "other machines" not in capsys.readouterr().err
+    monkeypatch.setattr(listening, "network_address", lambda: None)  # not on a network
+    assert main([*words, "0.0.0.0"]) == 0
+    assert "other machines" not in capsys.readouterr().err
+
+
+def test_this_machines_address_is_no_loopback_address() -> None:
+    from glassgpt.cli.listening import network_address
+
+    found = network_address()
+    assert found is None or not found.startswith("127.")

@@ -232,3 +232,10 @@ def test_counting_needs_no_torch() -> None:
     code = "import sys, glassgpt; glassgpt.tally('gpt2').to_svg(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_colors_are_those_of_the_explorer(shipped: GPT) -> None:
+    """Orange raises a logit and blue lowers it, in the page as in the notebook."""
+    found = shipped.attribute("The old house stood at the", None, "direct_logit_attribution")
+    rects = re.findall(r'<rect class="(\w+)"[^>]*><title>[^<]*: ([+-])', found.to_svg())
+    assert set(rects) == {("warm", "+"), ("cool", "-")}

@@ -64,3 +64,22 @@ def listen(host: str, port: int | None, first: int = 0) -> socket.socket:
 def make_url(host: str, port: int) -> str:
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}/"
+
+
+def network_url(host: str, port: int) -> str | None:
+    """What to open on another machine, if the server listens on all addresses of this one, and it has one."""
+    if host not in ("0.0.0.0", "::"):
+        return None
+    address = network_address()
+    return None if address is None else make_url(address, port)
+
+
+def network_address() -> str | None:
+    """This machine's address on its network: the one it would send from. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address reserved for documentation
+        except OSError:
+            return None
+        address = str(probe.getsockname()[0])
+    return None if address.startswith(("127.", "0.")) else address

@@ -24,6 +24,7 @@ def make_app(
     gpt: GPT,
     compare: GPT | None = None,
     *,
+    name: str | None = None,
     others: Sequence[str] = (),
     load: Callable[[str], GPT] = load,
     host: str = "127.0.0.1",
@@ -33,13 +34,13 @@ def make_app(
     """The Explorer of one model, or of two; the page can switch to `others`, which `load` opens then.
 
     `host` is the address the server will bind. The app may be mounted under a prefix: the page's own
-    requests are relative to where it was opened. `service` computes with `gpt` for others as well: texts join
-    its batch.
+    requests are relative to where it was opened. `name` is what the page calls `gpt`. `service` computes with
+    `gpt` for others as well: texts join its batch.
     """
     app = FastAPI(title="GlassGPT Explorer", docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.add_middleware(SecurityMiddleware, host=host, max_body_bytes=MAX_BODY_BYTES)
     add_error_handlers(app)
-    models = Models([Model(gpt)] + ([] if compare is None else [Model(compare)]), list(others), load)
+    models = Models([Model(gpt, name)] + ([] if compare is None else [Model(compare)]), list(others), load)
     app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker(), service)
     for routes in (trace, prompt, intervene, generate, batch, export):
         app.include_router(routes.router, prefix=API)

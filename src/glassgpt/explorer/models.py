@@ -15,7 +15,7 @@ from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.weights.registry import load_config, shipped_names
+from glassgpt.weights.registry import DATA, load_config, shipped_names
 
 MAX_OPEN_CHECKPOINTS = 3  # a slider moves between neighbors
 
@@ -23,8 +23,9 @@ MAX_OPEN_CHECKPOINTS = 3  # a slider moves between neighbors
 class Model:
     """A model, the texts of its tokens, and the checkpoints of its training run."""
 
-    def __init__(self, gpt: GPT) -> None:
+    def __init__(self, gpt: GPT, name: str | None = None) -> None:
         self.gpt = gpt
+        self.name = short_name(gpt.name) if name is None else name  # on the page, and in its links
         self.checkpoints = find_checkpoints(gpt.name)
         self._open: OrderedDict[int, GPT] = OrderedDict()
         # What neurons read and write, by checkpoint and block.
@@ -87,17 +88,25 @@ class Model:
         return b"".join(self.token_bytes(i) or b"" for i in ids).decode("utf-8", "replace")
 
     def describe(self) -> dict[str, Any]:
-        return describe(self.gpt.name, self.gpt.config) | {"has_tokenizer": self.tokenizer is not None}
+        described = describe(self.name, self.gpt.config, is_shipped(self.gpt.name))
+        return described | {"has_tokenizer": self.tokenizer is not None, "is_open": True}
 
 
-def describe(name: str, config: Config) -> dict[str, Any]:
+def describe(name: str, config: Config, shipped: bool) -> dict[str, Any]:
     names = ("n_layer", "n_head", "n_embd", "d_head", "vocab_size", "n_positions", "d_mlp")
     shape = {name: getattr(config, name) for name in names}
-    return {"name": name, "config": shape, "parameters": config.n_parameters, "shipped": is_shipped(name)}
+    return {"name": name, "config": shape, "parameters": config.n_parameters, "shipped": shipped}
 
 
 def is_shipped(name: str) -> bool:
-    return name in shipped_names()
+    """Whether it is a shipped model, by its name or, as a server loads it, by its folder."""
+    path = Path(name)
+    return name in shipped_names() or (path.parent == DATA and path.name in shipped_names())
+
+
+def short_name(name: str) -> str:
+    """A name or relative path as it is, an absolute path without its folders: others may see the page."""
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 @dataclass
@@ -127,7 +136,9 @@ class Models:
 
     def describe(self) -> list[dict[str, Any]]:
         return [model.describe() for model in self.all] + [
-            describe(name, load_config(name)) | {"has_tokenizer": True} for name in self.others
+            describe(short_name(name), load_config(name), is_shipped(name))
+            | {"has_tokenizer": True, "is_open": name in self._opened}
+            for name in self.others
         ]
 
 

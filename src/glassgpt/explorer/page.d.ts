@@ -83,7 +83,9 @@ interface ModelConfig {
 }
 
 interface ModelInfo {
-  models: { name: string; config: ModelConfig; parameters: number; shipped: boolean }[];
+  models: { name: string; config: ModelConfig; parameters: number; shipped: boolean; is_open: boolean }[];
+  /** of attribution, those that work here */
+  methods: string[];
   checkpoints: { name: string; step: number }[];
   limits: { tokens: number; traces: number };
   version: string;
@@ -125,6 +127,8 @@ interface SparseLens {
 interface Trace {
   id: string;
   model: number;
+  checkpoint: number | null;
+  text: string;
   tokens: Token[];
   words: Word[];
   token_loss: (TokenLoss | null)[];
@@ -324,6 +328,8 @@ interface TourFacts {
   next: { text: string; logit: number; p: number }[];
   mlp: MlpSteps;
   tally: Tally;
+  /** whether tokens can be coloured by gradients: they need PyTorch */
+  gradients: boolean;
 }
 
 interface TourStep {

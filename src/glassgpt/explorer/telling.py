@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.explorer.traces import CachedTrace, split_words
+from glassgpt.explorer.traces import KEEP_BYTES, CachedTrace, split_words
 
 
 def telling_json(cached: CachedTrace, position: int) -> dict[str, Any]:
@@ -21,13 +21,18 @@ def telling_json(cached: CachedTrace, position: int) -> dict[str, Any]:
 
 
 def opening_head(cached: CachedTrace) -> dict[str, Any] | None:
-    """Where the page opens: the most telling head at the last token, if the patterns are in memory."""
+    """Where the page opens: the most telling head at the last token, unless the text is long.
+
+    The patterns of a long text are not in memory, and computing them can take longer than all the rest.
+    """
     trace, last = cached.trace, len(cached.trace) - 1
-    layers = range(trace.config.n_layer)
-    if not all(trace.is_kept(f"h.{layer}.attn.weights") for layer in layers):
-        return None  # of a long text they would have to be computed, which can take longer than all the rest
-    rows = np.stack([trace.attention[layer][:, last] for layer in layers])  # (L, H, T)
-    return most_telling(cached, last, rows)
+    config = trace.config
+    if 4 * config.n_layer * config.n_head * len(trace) ** 2 > KEEP_BYTES:
+        return None
+    if cached.opening is None:
+        rows = [trace.attention[layer][:, last] for layer in range(config.n_layer)]
+        cached.opening = most_telling(cached, last, np.stack(rows))  # (L, H, T)
+    return cached.opening
 
 
 def most_telling(cached: CachedTrace, position: int, rows: np.ndarray) -> dict[str, Any] | None:

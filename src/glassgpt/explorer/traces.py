@@ -39,6 +39,8 @@ class CachedTrace:
     model: Model
     gpt: GPT
     trace: Trace
+    # The head that the page opens (telling.py), once known: it outlives the activations, which are dropped.
+    opening: dict[str, Any] | None = None
 
     @property
     def id(self) -> str:

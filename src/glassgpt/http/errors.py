@@ -125,5 +125,53 @@ def explain(problems: Sequence[Any]) -> tuple[str, str | None]:
         name = ".".join(location)[:100]
         return f"{name} is not a field of this request. Correct its name, or leave it out.", name
     field = ".".join(location) if location else None
-    reason = str(first["msg"]).removeprefix("Value error, ")
-    return f"{field if field is not None else 'The body'}: {reason[:1].lower()}{reason[1:][:300]}", field
+    return f"{field if field is not None else 'The body'}: {explain_value(first)}", field
+
+
+# What a value is not, by the beginning of pydantic's name for the problem ("int_type", "int_parsing").
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "a string",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+BOUNDS = {"ge": "{} or more", "gt": "more than {}", "le": "{} or less", "lt": "less than {}"}
+
+
+def explain_value(problem: Any) -> str:
+    """What is wrong with a value, and what to send instead; pydantic's words are for programmers."""
+    kind, value, context = problem["type"], problem.get("input"), problem.get("ctx", {})
+    if kind == "missing":
+        return "this field is missing."
+    if kind == "extra_forbidden":
+        return "there is no such field."
+    if kind in ("string_too_long", "too_long"):
+        unit = "characters" if kind == "string_too_long" else "items"
+        return f"{len(value):,} {unit} are over the limit of {context['max_length']:,}."
+    if kind in ("string_too_short", "too_short"):
+        return f"it is too short. Use {context['min_length']} or more."
+    bound = next((name for name in BOUNDS if name in context), None)
+    if bound is not None:
+        limit = context[bound]
+        limit = f"{int(limit):,}" if limit == int(limit) else f"{limit}"
+        return f"{shown(value)} is out of range. Use {BOUNDS[bound].format(limit)}."
+    if kind == "literal_error":
+        return f"{shown(value)} is not one of {context['expected']}."
+    if kind == "union_tag_invalid":
+        return f"{context['tag'][:40]!r} is not one of {context['expected_tags']}."
+    if kind == "union_tag_not_found":
+        return f"it needs the field {context['discriminator']}."
+    if kind in ("value_error", "assertion_error"):  # of this package's own checks
+        return str(problem["msg"]).partition(", ")[2][:300]
+    name = KINDS.get(kind.partition("_")[0])
+    return f"{shown(value)} is not {'valid' if name is None else name}."
+
+
+def shown(value: Any) -> str:
+    """A value of a request, cut short."""
+    text = repr(value) if isinstance(value, str | int | float) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."

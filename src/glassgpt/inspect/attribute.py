@@ -258,3 +258,9 @@ METHODS: dict[str, Method] = {
     "attention_rollout": attention_rollout,
     "direct_logit_attribution": direct_logit_attribution,
 }
+
+
+def available_methods() -> list[str]:
+    """The methods that work here: gradients need PyTorch."""
+    by_gradients = () if is_torch_installed() else ("input_x_gradient", "integrated_gradients")
+    return [name for name in METHODS if name not in by_gradients]

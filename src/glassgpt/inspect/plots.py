@@ -131,11 +131,18 @@ def plot_heads(heads: Heads) -> Figure:
             figure.rect(x, y, size, size, "line", 0.35)
             tip = f"block {layer}, head {head}"
             pattern = max_pool(values[head] / most)
-            # The square root: among fifty tokens a weight of 2 % should be visible.
-            figure.grid(x, y, size, size, np.sign(pattern) * np.sqrt(np.abs(pattern)), tip)
+            # The square root: among fifty tokens a weight of 2 % should be visible. Weights are cool, signed
+            # numbers as in `signed`.
+            tone = 1 if heads.step == "attn.weights" else -1
+            figure.grid(x, y, size, size, tone * np.sign(pattern) * np.sqrt(np.abs(pattern)), tip)
         y += size + 8
     figure.height = y + 8
     return figure
+
+
+def signed(value: float) -> str:
+    """The color of a number above or below zero, as in the Explorer: warm above, cool below."""
+    return "warm" if value >= 0 else "cool"
 
 
 def max_pool(values: Array) -> Array:
@@ -174,9 +181,7 @@ def add_tokens(
         level = 0.0 if np.isnan(levels[t]) else float(levels[t])
         middle, tip = x + width / 2 - 1, f"{text!r}: {captions[t]}"
         figure.rect(x, y, width - 2, CHIP - 4, "line", 0.35)
-        figure.rect(
-            x, y, width - 2, CHIP - 4, "cool" if level >= 0 else "warm", MAX_OPACITY * abs(level), tip
-        )
+        figure.rect(x, y, width - 2, CHIP - 4, signed(level), MAX_OPACITY * abs(level), tip)
         if t == marked:
             figure.rect(x, y + CHIP - 4, width - 2, 2, "text")
         figure.label(middle, y + 16, label, size=13, room=width - 4, anchor="middle", tip=tip)
@@ -193,7 +198,7 @@ def plot_token_attribution(found: TokenAttribution) -> Figure:
     if found.baseline is not None and found.convergence_delta is not None:
         subtitle += f", baseline {found.baseline:.3f}, convergence delta {found.convergence_delta:.2%}"
     y = add_heading(figure, f"{METHOD_NAMES[found.method]} for {visible(target)}",
-                    f"{subtitle}; cool: positive, warm: negative")  # fmt: skip
+                    f"{subtitle}; orange: raises the logit, blue: lowers it")  # fmt: skip
     most = max(float(np.abs(found.scores).max()), 1e-30)
     captions = [f"{score:+.3f}" for score in found.scores]
     figure.height = add_tokens(figure, y, trace.texts, found.scores / most, captions, found.position)
@@ -225,9 +230,7 @@ def plot_direct_logit_attribution(found: DirectLogitAttribution) -> Figure:
     def draw(x: float, y: float, value: float, tip: str) -> None:
         figure.rect(x + 1, y, cell - 2, ROW - 2, "line", 0.35)
         strength = MAX_OPACITY * abs(value) / most
-        figure.rect(
-            x + 1, y, cell - 2, ROW - 2, "cool" if value >= 0 else "warm", strength, f"{tip}: {value:+.4f}"
-        )
+        figure.rect(x + 1, y, cell - 2, ROW - 2, signed(value), strength, f"{tip}: {value:+.4f}")
         figure.label(x + cell / 2, y + 14, f"{value:+.2f}", size=11, anchor="middle")
 
     for layer in reversed(range(config.n_layer)):
@@ -270,7 +273,7 @@ def plot_intervention(done: Intervention) -> Figure:
     figure.label(MARGIN, y + 8, "KL at each token (warm: large)", size=11, color="muted")
     kl = done.kl_per_token
     captions = [f"{value:.3f}" for value in kl]
-    levels = -kl / max(float(kl.max()), 1e-30) if kl.any() else np.zeros(len(kl))
+    levels = kl / max(float(kl.max()), 1e-30) if kl.any() else np.zeros(len(kl))
     figure.height = add_tokens(figure, y + 18, trace.texts, levels, captions, done.position)
     return figure
 

@@ -303,10 +303,6 @@ class Trace(Displayable):
         """Whether memory is spent on what may be asked for next."""
         return self._activations is not None and self._activations.keep_bytes > 0
 
-    def is_kept(self, name: str) -> bool:
-        """Whether a step inside a block is in memory: reading it runs nothing."""
-        return self._activations is not None and name in self._activations._cached
-
     def clear_cache(self) -> None:
         """Free the activations inside blocks; they are recomputed when read again."""
         self.gradient_pass = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 from glassgpt.cli import terminal
-from glassgpt.cli.listening import check_host, importing_server, listen, make_url
+from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.options import Positional, flag
 from glassgpt.cli.text import read_prompt
@@ -58,15 +58,17 @@ def command(
         load=lambda name: load(name, device, dtype),  # what was typed holds for the page's picker, too
         host=host,
     )
-    url = make_url(host, listener.getsockname()[1])
+    port = listener.getsockname()[1]
+    url, elsewhere = make_url(host, port), network_url(host, port)
     if not is_loopback(host):
         terminal.note(
             f"warning: with --host {host} anyone who can reach this machine over the network can use the "
             "model and see what the page shows"
         )
-    if text is not None:
-        url += "#text=" + quote(text, safe="")
-    serve(make_uvicorn_config(app), listener, url, open_browser=not no_browser)
+    state = "" if text is None else "#text=" + quote(text, safe="")
+    if elsewhere is not None:
+        terminal.note(f"on other machines of the network, open {elsewhere}{state}")
+    serve(make_uvicorn_config(app), listener, url + state, open_browser=not no_browser)
     return 0
 
 

@@ -3,6 +3,7 @@
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
+export const NO_SERVER = "The server does not respond. Is `glassgpt explore` still running? The page goes on by itself when it is back.";
 
 /** An error response. */
 export class ApiError extends Error {
@@ -130,7 +131,8 @@ async function sendRaw(path, init) {
     response = await fetch(ROOT + path, init);
   } catch (error) {
     if (isAbort(error)) throw error;
-    throw new ApiError("The server does not respond. Is `glassgpt explore` still running?");
+    api.lost();
+    throw new ApiError(NO_SERVER);
   }
   if (response.ok) return response;
   throw failed(response.status, await response.json().catch(() => null));
@@ -168,12 +170,25 @@ async function fetchAndStore(key, path, body, together, signal) {
   } catch (error) {
     // The server caches a limited number of traces: request a dropped one again, which notifies the views.
     if (error instanceof ApiError && error.status === 404 && /^\/(trace\/|intervene|attribute)/.test(path)) {
-      for (const known of [...cached.keys()].filter((name) => name.startsWith("/trace "))) cached.delete(known);
+      forgetTraces();
       api.expired();
       throw new DOMException("the trace is requested again", "AbortError");
     }
     throw error;
   }
+}
+
+/** The server may no longer have the traces that it once sent. */
+function forgetTraces() {
+  for (const known of [...cached.keys()].filter((name) => name.startsWith("/trace "))) cached.delete(known);
+}
+
+/** A response from the server itself, whatever was cached: it may have been started again. @param {string} path */
+async function again(path) {
+  const found = decode(await (await send(path, undefined)).json());
+  forgetTraces();
+  store(path, found);
+  return /** @type {any} */ (found);
 }
 
 /** Whether the request was only replaced by a newer one. @param {unknown} error */
@@ -243,6 +258,9 @@ export const api = {
   cachedRequests: () => [...cached.keys()],
   /** Called when the server has dropped a trace; set by the store. */
   expired: () => {},
+  /** Called when the server does not respond; set by the store. */
+  lost: () => {},
+  again,
   /** The response to a POST as text: a file. @param {string} path @param {unknown} body */
   text: async (path, body) => (await send(path, body)).text(),
   events,

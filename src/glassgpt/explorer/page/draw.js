@@ -189,7 +189,7 @@ export function visible(text) {
   if (text === "") return "∅";
   const event = eventName(text);
   if (event) return event;
-  return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
+  return text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍");
 }
 
 /** A token, truncated. @param {string} text @param {number} most characters */

@@ -5,7 +5,7 @@ import { describe, effectNow, toggleEdit } from "./edits.js";
 import { bind } from "./keys.js";
 import { store } from "./store.js";
 import { term } from "./terms.js";
-import { GlassView, PATIENCE_MS } from "./view.js";
+import { GlassView } from "./view.js";
 
 const SHOWN = 6;
 
@@ -14,7 +14,6 @@ class GlassEdits extends GlassView {
   wants = ["trace", "token", "edits", "intervention"];
 
   #chips = el("div");
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #late;
   #effect = el("div", { "aria-live": "polite" });
 
   build() {
@@ -23,13 +22,6 @@ class GlassEdits extends GlassView {
   }
 
   render() {
-    clearTimeout(this.#late);
-    const computing = store.get().edits.length > 0 && !effectNow() && !store.problem;
-    if (computing) this.#late = setTimeout(() => this.#show(), PATIENCE_MS);
-    else this.#show();
-  }
-
-  #show() {
     const { edits } = store.get();
     this.hidden = edits.length === 0;
     if (this.hidden) return;
@@ -37,6 +29,7 @@ class GlassEdits extends GlassView {
     if (edits.length > 1) chips.push(el("button", { class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
     // Until the new effect is there, the old one stays, and is seen to be old: nothing jumps.
     const was = store.intervention !== null && !effectNow();
+    this.#effect.ariaBusy = String(was);
     if (!was) put(this.#effect, effect());
     this.#effect.classList.toggle("was", was);
     exchange(this.#chips, chips);

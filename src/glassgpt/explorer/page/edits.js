@@ -35,11 +35,11 @@ export function patchHead({ layer, head }) {
 /** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
-  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, onclick: run }, active ? `✓ ${label}` : label);
+  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** A token's text, if the vocabulary is loaded. @param {number} id */
-const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.get().model}`)?.texts[id] ?? `token ${id}`);
+const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.trace?.model ?? 0}`)?.texts[id] ?? `token ${id}`);
 
 /** An edit in words. @param {Edit} edit */
 export function describe(edit) {
@@ -76,6 +76,9 @@ const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.
 
 /** The effect of the current edits at the cursor; null while it is computed. */
 export const effectNow = () => (store.intervention?.of === subject() ? store.intervention : null);
+
+/** Whether the effect of the edits is being computed. */
+export const isEditing = () => store.get().edits.length > 0 && effectNow() === null && store.problem === "";
 
 /** The lens with the current edits; null while it is computed. */
 export const lensNow = () => run?.lens ?? null;

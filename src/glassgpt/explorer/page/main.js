@@ -1,11 +1,12 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
-import { api } from "./api.js";
+import { NO_SERVER, api } from "./api.js";
 import { colour, el, resetColours, put } from "./draw.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./store.js";
 import { light } from "./hover.js";
-import { PATIENCE_MS } from "./view.js";
+import { isComputing, PATIENCE_MS } from "./view.js";
+import { isEditing } from "./edits.js";
 import "./edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
@@ -26,11 +27,11 @@ export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
   { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
-  { name: "why", title: "Why?", hint: "What the next token is owed to: tokens, heads and MLPs; steering", key: "y", load: () => import("./views/why.js") },
-  { name: "cache", title: "Cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
-  { name: "tally", title: "Tally", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
+  { name: "why", title: "Why this word?", hint: "Where the next token comes from: tokens, heads and MLPs; steering", key: "y", load: () => import("./views/why.js") },
+  { name: "cache", title: "KV cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
+  { name: "tally", title: "Weights", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
   { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },
-  { name: "family", title: "Family", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
+  { name: "family", title: "Family tree", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
 ];
 
 /** On a phone the tower is one of the views; elsewhere it is always there. @type {ViewEntry} */
@@ -54,7 +55,7 @@ export function tool(label, title, run) {
 
 function buildTabs() {
   const tab = (/** @type {ViewEntry} */ { name, title, hint }, small = false) =>
-    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: () => store.set({ view: name }) }, title);
+    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: (/** @type {MouseEvent} */ event) => openTab(name, event) }, title);
   const tabs = [tab(TOWER, true), ...VIEWS.map((view) => tab(view))];
   at("tabs").append(...tabs);
   at("tabs").addEventListener("keydown", (event) => {
@@ -66,6 +67,12 @@ function buildTabs() {
     store.set({ view: next });
     at(`tab-${next}`).focus();
   });
+}
+
+/** After a click the arrow keys move the cursor again; who came by keyboard stays on the tabs. @param {string} name @param {MouseEvent} event */
+function openTab(name, { detail }) {
+  store.set({ view: name });
+  if (detail > 0) at("sheet").focus({ preventScroll: true });
 }
 
 /** The name of the open view. */
@@ -92,8 +99,11 @@ function showView() {
   sheet.setAttribute("aria-labelledby", `tab-${name}`);
   if (sheet.firstElementChild?.localName === `glass-${name}`) return;
   sheet.replaceChildren(document.createElement(`glass-${name}`));
-  const gone = () => put(sheet, el("p", { class: "problem", role: "alert" }, "The server does not respond. Is `glassgpt explore` still running?"));
-  VIEWS.find((view) => view.name === name)?.load?.().catch(gone);
+  const gone = () => put(sheet, el("p", { class: "problem", role: "alert" }, NO_SERVER));
+  VIEWS.find((view) => view.name === name)?.load?.().catch(() => {
+    gone();
+    api.lost();
+  });
   sheet.scrollTop = 0;
 }
 
@@ -138,17 +148,32 @@ function pickModel() {
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let late;
 
-function showStatus() {
-  const status = at("status");
-  document.body.dataset.is = status.dataset.is = store.status;
-  const failed = store.status === "error";
+/** Grey what is not of the text or the model written above: at once; what is still of it, when it takes long. */
+function showComputing() {
+  const [status, loading] = [at("status"), store.status === "loading"];
   clearTimeout(late);
-  if (store.status === "loading") late = setTimeout(() => put(status, "computing…"), PATIENCE_MS);
-  else if (status.firstChild) put(status);
+  document.body.classList.toggle("old", store.isOld);
+  if (!loading && !isComputing() && !isEditing()) {
+    if (status.firstChild) put(status);
+    return;
+  }
+  late = setTimeout(() => {
+    put(status, "computing…");
+    document.body.classList.toggle("old", store.isOld || loading);
+  }, PATIENCE_MS);
+}
+
+function showStatus() {
+  document.body.dataset.is = at("status").dataset.is = store.status;
+  showComputing();
+  const failed = store.status === "error";
   const notice = at("notice");
   notice.hidden = !failed;
   if (!failed) return put(notice);
-  const example = () => void examplesOf(0).then(({ examples }) => openExample(examples[0], { model: 0, checkpoint: null }));
+  const example = () => void examplesOf(0).then(({ examples }) => {
+    openExample(examples[0], { model: 0, checkpoint: null });
+    if (store.status === "error") void store.load();
+  });
   put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { onclick: example }, "Show the example"));
 }
 
@@ -216,6 +241,7 @@ function start() {
   }
   small.addEventListener("change", showView);
   addEventListener("popstate", () => store.read());
+  document.addEventListener("glass-computing", showComputing);
   store.subscribe((changed) => {
     if (changed.has("view")) showView();
     if (changed.has("theme")) showTheme();
@@ -226,8 +252,10 @@ function start() {
     if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
+    else if (changed.has("edits") || changed.has("intervention")) showComputing();
     if (changed.has("trace")) {
       document.body.classList.add("traced");
+      showView(); // its file may have failed to come
       light();
     }
   });

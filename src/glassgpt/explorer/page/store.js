@@ -1,74 +1,15 @@
 // The state of the page. Views read it, change it with `set` and subscribe to changes; all of it is in the URL.
 
 import { ApiError, api, isAbort, messageOf } from "./api.js";
+import { DEFAULTS, readCompare, readValue } from "./link.js";
 
 /** @typedef {(changed: Set<Topic>) => void} Listener */
 
-/** @type {State} */
-const DEFAULTS = {
-  text: "A robot must obey the orders given it",
-  ids: null,
-  model: 0,
-  checkpoint: null,
-  token: -1,
-  layer: null,
-  head: null,
-  view: "block",
-  temperature: 1,
-  topK: 0,
-  topP: 1,
-  minP: 0,
-  seed: 1,
-  prompt: null,
-  step: null,
-  game: false,
-  edits: [],
-  second: "",
-  compare: null,
-  tour: null,
-  theme: "auto",
-  wide: false,
-  mask: true,
-  part: "",
-  pattern: "matrix",
-  least: 0.05,
-  filter: "",
-  sort: false,
-  skipFirst: false,
-  overlay: [],
-  play: null,
-  speed: 1,
-  pin: null,
-  target: null,
-  method: "input_x_gradient",
-  welcome: true,
-  arcs: "head",
-};
-
-/** What numbers of the state may be; others get their default. @type {Partial<Record<keyof State, (value: number) => boolean>>} */
-const VALID = {
-  temperature: (value) => value >= 0 && value <= 100,
-  topP: (value) => value > 0 && value <= 1,
-  minP: (value) => value >= 0 && value <= 1,
-  least: (value) => value >= 0 && value <= 1,
-  speed: (value) => value > 0 && value <= 8,
-  seed: (value) => Number.isSafeInteger(value) && value >= 0,
-  topK: (value) => Number.isSafeInteger(value) && value >= 0,
-};
-
-/** The fields that an edit of each kind needs; one that lacks them is left out. @type {Record<string, string[]>} */
-const EDIT_NEEDS = {
-  ablate_head: ["layer", "head"],
-  ablate_neuron: ["layer", "neuron"],
-  ablate_attention: ["layer"],
-  ablate_mlp: ["layer"],
-  ablate_block: ["layer"],
-  patch: ["step", "source"],
-  steer_token: ["layer", "token"],
-};
-
 /** A change of these needs another trace. */
 const TRACED = /** @type {const} */ (["text", "ids", "model", "checkpoint"]);
+
+/** With another text these wait for its trace: those of the text on the screen stay as they are. @type {Topic[]} */
+const HELD = ["token", "layer", "head", "edits", "overlay", "pin", "target", "play", "step", "prompt"];
 
 /** The URL is updated this long after the last change: browsers limit how often. */
 const WRITE_AFTER_MS = 150;
@@ -81,6 +22,8 @@ class Store {
   /** @type {Set<Listener>} */ #listeners = new Set();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #writing;
   /** @type {Record<string, unknown>} the request body of the current trace */ #traced = {};
+  /** @type {Set<Topic>} what has changed for the trace that is loading */ #held = new Set();
+  /** @type {Record<string, string>} `model` and `compare` of the URL, until the names of the models are known */ #unresolved = {};
 
   /** What views will ask about a text that ends at this token, without "/trace/ID": it comes with the text. @type {Set<(token: number) => string[]>} */
   foreseen = new Set();
@@ -100,14 +43,24 @@ class Store {
   status = "loading";
   /** @type {string} the message to show */
   error = "";
+  /** Whether another text is in the field, and not asked for yet. */
+  typing = false;
 
   get() {
     return this.#state;
   }
 
-  /** The config of the model whose trace is shown: another one may have been chosen, and is loading. */
+  /** The config of the model whose numbers are shown: another one may have been chosen, and is loading. */
   get config() {
     return this.info?.models[this.trace?.model ?? this.#state.model]?.config ?? this.info?.models[0]?.config ?? null;
+  }
+
+  /** Whether the text or the model written above is no longer, or not yet, the one whose numbers are shown. */
+  get isOld() {
+    if (this.typing || this.status !== "loading" || !this.trace) return this.typing;
+    const { text, ids, model, checkpoint } = this.#state;
+    const isWritten = ids === null && text !== this.trace.text; // tokens that are appended are written when they come
+    return isWritten || model !== this.trace.model || checkpoint !== this.trace.checkpoint;
   }
 
   /** The cursor, within range: token -1 is the last one, layer -1 the embedding. */
@@ -145,16 +98,20 @@ class Store {
     const changed = new Set(keys.filter((key) => !same(this.#state[key], patch[key])));
     if (changed.size === 0) return;
     const push = options.push ?? changed.has("ids");
+    if (changed.has("model")) delete this.#unresolved.model;
+    if (changed.has("compare")) delete this.#unresolved.compare;
     if (push) this.flush();
     this.#state = { ...this.#state, ...patch };
     clearTimeout(this.#writing);
     if (!push) this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
+    const traced = TRACED.some((key) => changed.has(key));
+    if (traced && this.trace) for (const topic of HELD) if (changed.delete(/** @type {keyof State} */ (topic))) this.#held.add(topic);
     this.#notify(changed);
-    if (TRACED.some((key) => changed.has(key))) void this.load();
+    if (traced) void this.load();
     if (push) this.#write(true); // while the server computes
   }
 
-  /** Store a result that is not part of the state. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace">>} found @param {Topic} topic */
+  /** Store a result that is not part of the state. @param {Partial<Pick<Store, "intervention" | "problem" | "secondTrace" | "typing">>} found @param {Topic} topic */
   update(found, topic) {
     Object.assign(this, found);
     this.#notify([topic]);
@@ -162,10 +119,17 @@ class Store {
 
   /** The URL fragment of the current state: only what differs from the defaults. */
   address() {
-    const parts = new URLSearchParams();
+    const parts = new URLSearchParams(this.#unresolved);
+    const models = this.info?.models ?? [];
+    if (models[this.#state.model] && !parts.has("model")) parts.set("model", models[this.#state.model].name); // numbers depend on the command
     for (const [name, value] of Object.entries(this.#state)) {
       const key = /** @type {keyof State} */ (name);
-      if (key === "text" && this.#state.ids) continue;
+      if (key === "model" || (key === "text" && this.#state.ids)) continue;
+      if (key === "compare" && value) {
+        const named = (/** @type {Source | undefined} */ source) => (source && source.checkpoint === undefined ? { model: models[source.model ?? 0]?.name } : source);
+        parts.set(key, JSON.stringify({ a: named(value.a), b: named(value.b) }));
+        continue;
+      }
       if (same(value, DEFAULTS[key])) continue;
       parts.set(name, typeof DEFAULTS[key] === "string" ? String(value) : JSON.stringify(value));
     }
@@ -193,23 +157,49 @@ class Store {
     const parts = new URLSearchParams(location.hash.slice(1));
     /** @type {Record<string, unknown>} */
     const found = { ...DEFAULTS };
+    this.#unresolved = {};
     for (const [name, value] of parts) {
-      if (Object.hasOwn(DEFAULTS, name)) found[name] = readValue(/** @type {keyof State} */ (name), value);
+      if (name === "model" || name === "compare") this.#unresolved[name] = value;
+      else if (Object.hasOwn(DEFAULTS, name)) found[name] = readValue(/** @type {keyof State} */ (name), value);
     }
     const before = this.#state;
     this.#state = /** @type {State} */ (/** @type {unknown} */ (found));
+    if (this.info) this.#resolveNames(this.info);
     const again = !this.trace || TRACED.some((key) => !same(before[key], this.#state[key]));
     if (!again) this.#openPlace();
     this.#notify(/** @type {Topic[]} */ (Object.keys(DEFAULTS)));
     if (again) void this.load();
   }
 
+  /** The numbers of the models that the URL names; older links have the numbers. @param {ModelInfo} info */
+  #resolveNames({ models }) {
+    const numberOf = (/** @type {unknown} */ name) => {
+      const found = models.findIndex((model) => model.name === name);
+      return found >= 0 ? found : /^\d+$/.test(String(name)) && models[Number(name)] ? Number(name) : undefined;
+    };
+    const { model, compare } = this.#unresolved;
+    const resolved = { ...this.#state };
+    if (model !== undefined) {
+      const number = numberOf(model);
+      if (number === undefined) return; // load() says so
+      resolved.model = number;
+    }
+    if (compare !== undefined) resolved.compare = readCompare(compare, numberOf);
+    this.#unresolved = {};
+    this.#state = resolved;
+  }
+
   /** Request the trace of the current text; with `again` when the server has dropped it. */
   async load(again = false) {
-    this.status = "loading";
+    [this.status, this.typing] = ["loading", false];
     this.#notify(["status"]);
     try {
-      if (!this.info) await this.#open();
+      const first = !this.info;
+      this.info ??= await api.get("/model");
+      this.#resolveNames(/** @type {ModelInfo} */ (this.info));
+      const { model: missing } = this.#unresolved;
+      if (missing !== undefined) throw new ApiError(`The link names the model ${missing}, which is not open here. Start it with: glassgpt explore --model ${missing}`);
+      if (first) await this.#open();
       const { text, ids, model, checkpoint } = this.#state;
       /** @type {Record<string, unknown>} */
       const body = ids ? { ids } : { text };
@@ -220,23 +210,30 @@ class Store {
       this.#traced = body;
       this.status = "ready";
       this.error = "";
-      this.#notify(["trace", "info", "status", ...this.#openPlace()]);
+      this.#notify(["trace", "info", "status", ...this.#openPlace(), ...this.#release()]);
+      this.flush(); // it names the model, whoever copies it
     } catch (error) {
       if (isAbort(error)) return;
       this.status = "error";
       this.error = messageOf(error);
-      this.#notify(["status"]);
+      this.#notify(["status", "info", ...this.#release()]);
     }
   }
 
-  /** What the page needs first: which models there are, and what to show without a text. */
+  /** What to show first, where the address names no text. */
   async #open() {
-    this.info = await api.get("/model");
     const asked = this.#state;
-    const found = await this.opening();
-    if (!found || this.#state.text !== asked.text || this.#state.ids || this.#state.model !== asked.model) return; // or a text was typed meanwhile
-    this.#state = { ...this.#state, ...found };
-    this.#notify(/** @type {Topic[]} */ (Object.keys(found)));
+    const opening = await this.opening();
+    if (!opening || this.#state.text !== asked.text || this.#state.ids || this.#state.model !== asked.model) return; // or a text was typed meanwhile
+    this.#state = { ...this.#state, ...opening };
+    this.#notify(/** @type {Topic[]} */ (Object.keys(opening)));
+  }
+
+  /** What has changed since the trace was asked for. @returns {Topic[]} */
+  #release() {
+    const held = [...this.#held];
+    this.#held.clear();
+    return held;
   }
 
   /** Where no block or head was named, open the one that shows most of this text. @returns {Topic[]} what has changed */
@@ -272,31 +269,26 @@ class Store {
   }
 }
 
-/** @param {keyof State} name @param {string} value @returns {unknown} */
-function readValue(name, value) {
-  const initial = DEFAULTS[name];
-  if (typeof initial === "string") return value;
-  try {
-    const found = JSON.parse(value);
-    if (name === "edits") return Array.isArray(found) ? found.filter(isEdit) : initial;
-    if (name === "ids") return Array.isArray(found) && found.every((id) => Number.isSafeInteger(id) && id >= 0) ? found : initial;
-    if (name === "overlay") return Array.isArray(found) ? found.filter((head) => /^\d+\.\d+$/.test(head)) : initial;
-    if (name === "compare") return found;
-    if (found === null && initial === null) return null;
-    if (typeof found !== typeof (initial ?? 0)) return initial;
-    return typeof found === "number" && !(VALID[name] ?? Number.isSafeInteger)(found) ? initial : found;
-  } catch {
-    return initial;
-  }
-}
-
-/** @param {any} edit @returns {boolean} */
-function isEdit(edit) {
-  const text = (/** @type {string} */ field) => field === "step" || field === "source";
-  return (EDIT_NEEDS[edit?.kind] ?? ["?"]).every((field) => (text(field) ? typeof edit[field] === "string" : Number.isSafeInteger(edit[field]) && edit[field] >= 0));
-}
-
 export const store = new Store();
+
+/** After the server is lost, it is asked for again: after this time, and then in longer and longer intervals. */
+const [RETRY_MS, RETRY_MOST_MS, RETRIES] = [1000, 30_000, 60];
+let retrying = false;
+api.lost = () => {
+  if (retrying) return;
+  retrying = true;
+  const attempt = async (/** @type {number} */ count) => {
+    try {
+      store.info = await api.again("/model");
+      retrying = false;
+      await store.load(true);
+    } catch {
+      if (count < RETRIES) setTimeout(attempt, Math.min(RETRY_MOST_MS, RETRY_MS * 1.5 ** count), count + 1);
+      else retrying = false; // the next request tries again
+    }
+  };
+  setTimeout(attempt, RETRY_MS, 1);
+};
 
 let reloaded = 0;
 api.expired = () => {

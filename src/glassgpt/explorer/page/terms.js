@@ -8,7 +8,7 @@ const TERMS = {
   bits: "How unexpected a token was: −log₂ of its probability. 0 bits: certain. 1 bit: as likely as not. 10 bits: one chance in about a thousand.",
   nats: "The same measure as bits, with natural logarithms: 1 nat is 1.44 bits.",
   "logit lens": "What the model would say if it had to stop here: the stream at this height is sent through the last LayerNorm and the token table, as if it had reached the top.",
-  "·": "A space. Most tokens begin with one, so “·it” and “it” are two different tokens. ↵ is a line break.",
+  "␣": "A space. Most tokens begin with one, so “␣it” and “it” are two different tokens. ↵ is a line break.",
   token: "A piece of text from a fixed list: a frequent word, a part of a rare one, or a single byte such as <d9>. The model reads and writes token numbers only.",
   logit: "A token’s score before the softmax: any number; larger is likelier.",
   softmax: "Turns scores into probabilities: raise e to each, divide by the sum.",

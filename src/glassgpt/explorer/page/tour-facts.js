@@ -42,6 +42,7 @@ async function find(trace) {
   const sampler = new Sampler(logits.data);
   return {
     trace, config, telling, layer, head, embedding, mlp, tally, pattern,
+    gradients: store.info?.methods?.includes("input_x_gradient") ?? true,
     parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
     weights: steps["attn.weights"], // a pattern's are bytes: good enough for colours only
     examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })), { name: `${layer}.${head}`, words: "far back", pattern }],
@@ -57,9 +58,9 @@ async function patternOf(trace, layer, head) {
 }
 
 /** The word that the tour's head looks back at, and how much. @param {TourFacts} facts */
-export function lookedAt({ telling, trace }) {
+export function lookedAt({ telling, trace, weights }) {
   const { best } = telling;
   if (!best) return null;
   const word = trace.tokens.slice(best.first, best.last + 1).map(({ text }) => text).join("").trim();
-  return { word, pieces: best.last + 1 - best.first, share: best.share, from: trace.tokens[telling.position].text.trim() };
+  return { word, parts: weights.slice(best.first, best.last + 1), share: best.share, from: trace.tokens[telling.position].text.trim() };
 }

@@ -1,10 +1,13 @@
 // The text of the guided tour. Each step stands alone; `state` is what the page shows, `look` and `at` what is lit.
 
+import { api } from "./api.js";
 import { percent } from "./draw.js";
 import { lookedAt } from "./tour-facts.js";
 
 /** What every step begins with, so that steps can be visited in any order. @type {Partial<State>} */
 export const PLAIN = { token: -1, edits: [], play: null, part: "", mask: true, game: false, overlay: [], skipFirst: false, filter: "", sort: false, pattern: "matrix", step: null, temperature: 1, topK: 0, topP: 1, minP: 0, target: null, method: "input_x_gradient", pin: null };
+
+const touch = matchMedia("(hover: none)");
 
 /** @param {number} n */
 const count = (n) => n.toLocaleString("en-US");
@@ -32,10 +35,10 @@ export const STEPS = [
   {
     title: "Text becomes tokens",
     text: ({ config, trace }) => [
-      `The model has never met a letter. It knows a fixed list of ${count(config.vocab_size)} pieces: frequent words whole, rare words in parts, and, if need be, single bytes, so no text is beyond it. A piece is called a token, and all the model gets is its number in the list. This text is ${trace.tokens.length} of them.`,
+      `The model does not read letter by letter. It knows a fixed list of ${count(config.vocab_size)} pieces: frequent words whole, rare words in parts, and, if need be, single bytes, so no text is beyond it. A piece is called a token, and all the model gets is its number in the list. This text is ${trace.tokens.length === 1 ? "one of them" : `${trace.tokens.length} of them`}.`,
       "The list was learned by one rule: begin with bytes, and again and again join the two neighbours that occur together most.",
     ],
-    go: () => "Point at a token, or move to it with the arrow keys: its number, its bytes, and its merges. The colour is its loss: how unexpected it was.",
+    go: () => "Point at a token, or click it and move on with the arrow keys: its number, its bytes, and its merges. The colour is its loss: how unexpected it was.",
     state: (facts) => ({ view: "next", token: 0, ...here(facts) }),
     look: "strip",
     at: ".chips",
@@ -70,7 +73,7 @@ export const STEPS = [
     text: (facts) => {
       const seen = lookedAt(facts);
       return [
-        `What a word means depends on words before it. Attention is the one place where columns meet: here a token may fetch something from the tokens to its left, and from itself. ${seen ? `In block ${facts.layer}, head ${facts.head}, “${seen.from}” looks back at “${seen.word}” with ${percent(seen.share)} of its attention${seen.pieces > 1 ? `, its ${seen.pieces} tokens together` : ""}.` : ""}`,
+        `What a word means depends on words before it. Attention is the one place where columns meet: here a token may fetch something from the tokens to its left, and from itself. ${seen ? `In block ${facts.layer}, head ${facts.head}, “${seen.from}” looks back at “${seen.word}” with ${percent(seen.share)} of its attention${seen.parts.length > 1 ? ` (${seen.parts.map(percent).join(" + ")}: the word is ${seen.parts.length} tokens)` : ""}.` : ""}`,
         "Think of a meeting. Whoever needs to know something puts a question (the query, q). Everyone who spoke so far holds up a card saying what they know about (the key, k). The better a card fits the question, the louder its holder is heard, and what is then said is the value (v). Query, key and value are three short lists; each token makes its own from its stream, with three tables of learned numbers (matrices).",
       ];
     },
@@ -87,7 +90,7 @@ export const STEPS = [
       "Step five: add up the values, each times its weight. That sum, z, is what was heard. It goes back through one more matrix and is added to the stream.",
     ],
     go: () => "Press Play, or the key p, and watch the table fill in. The buttons beside it go one step at a time.",
-    state: (facts) => ({ view: "block", part: "attention", play: 0, ...here(facts) }),
+    state: (facts) => ({ view: "block", part: "attention", play: 0, token: Math.max(0, facts.trace.tokens.length - 3), ...here(facts) }), // not the last: there the mask has nothing to strike out
     look: "block",
     at: ".player",
     figure: "numbers",
@@ -108,9 +111,9 @@ export const STEPS = [
     title: "Many heads",
     text: ({ config }) => [
       `One question is seldom enough. Which word is the subject? What came just before? So a block holds ${config.n_head} meetings at once. Each is a head: it has its own queries, keys and values, each ${config.d_head} numbers long. Their results are laid side by side.`,
-      "Nobody told the heads what to ask. In some you can read it off the picture (“the word before”); in most you cannot. Many rest on the first token, which is their way to do nothing.",
+      "Nobody told the heads what to ask. In some you can read it off the picture (“the word before”); in most you cannot. Many rest on the first token, which is their way of doing nothing.",
     ],
-    go: () => "Every small square is one head’s pattern. Point at one to see it large, click to keep it; hold Shift and click to silence it (ablate it, in the field’s word), and see what it did to the next word.",
+    go: () => `Every small square is one head’s pattern. ${touch.matches ? "Tap one to see it large, and press “ablate”" : "Point at one to see it large, click to keep it; hold Shift and click"} to silence it (the technical term is ablate), and see what it did to the next word.`,
     state: (facts) => ({ view: "heads", ...here(facts) }),
     look: "heads",
     at: ".large",
@@ -119,7 +122,7 @@ export const STEPS = [
   {
     title: "Then each token thinks for itself",
     text: (facts) => [
-      `After the meeting everyone goes back to their desk. The second half of a block, the MLP, works on each column alone: it makes the list four times as wide (${facts.config.n_embd} → ${count(facts.config.d_mlp)}), holds back whatever is negative (a curve called GELU does this), and presses it down again to the old width.`,
+      `After the meeting everyone goes back to their desk. The second half of a block, the MLP, works on each column alone: it makes the list four times as wide (${facts.config.n_embd} → ${count(facts.config.d_mlp)}), lets positive numbers through and nearly silences negative ones (a curve called GELU does this), and presses it down again to the old width.`,
       `Two thirds of a block’s numbers are here. Much of what the model seems to know about the world is stored in these rows: a certain pattern in, a certain nudge out.`,
     ],
     go: () => "The strongest of the inner numbers, the neurons, are listed: the words each one reads and writes, and where in the text it fires.",
@@ -132,7 +135,7 @@ export const STEPS = [
     title: "Out at the top: a score for every word",
     text: ({ next, config }) => [
       `The stream has passed the last block and is brought to a common scale once more. Now it is compared with each of the ${count(config.vocab_size)} rows of the token table, the same table it came from: the product with a row is that token’s score, its logit. “${next[0].text.trim()}” scores ${next[0].logit.toFixed(1)}.`,
-      "A softmax turns all the scores into probabilities. Only the last column matters for the next word; the others have predicted words that we can already read, which is how the model is marked in training.",
+      "A softmax turns all the scores into probabilities. Only the last column matters for the next word; the others have predicted words that we can already read, which is how the model is graded in training.",
     ],
     go: () => "The table goes from product to probability. Choose a row to see the products themselves.",
     state: (facts) => ({ view: "next", ...here(facts) }),
@@ -143,7 +146,7 @@ export const STEPS = [
   {
     title: "Choosing one",
     text: () => [
-      "To take the likeliest word every time sounds wise and reads badly: the text soon runs in circles. So a word is sampled at random, and a few settings shape the odds.",
+      "Always taking the most likely word sounds sensible but reads badly: the text soon runs in circles. So a word is sampled at random, and a few settings shape the odds.",
       "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a probability of p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
     ],
     go: () => "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then sample.",
@@ -156,7 +159,7 @@ export const STEPS = [
     title: "One word at a time, and a good memory",
     text: ({ trace, tally }) => [
       "The chosen word joins the text, and all begins again for the one after it. To climb the whole tower anew for every old word would be a waste: since nobody may look to the right, the old columns cannot change.",
-      `So the keys and values of old tokens are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. For the last of these ${trace.tokens.length} tokens that is one column instead of ${trace.tokens.length}. (Their queries are not needed again: a query is asked once, by its own column.) The cache costs memory (here ${count(tally.cache_bytes_per_token)} bytes for each token), and saves computing every earlier column again at each step.`,
+      `So the keys and values of old tokens are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. ${trace.tokens.length === 1 ? "With a longer text the gain grows." : `For the last of these ${trace.tokens.length} tokens that is one column instead of ${trace.tokens.length}.`} (Their queries are not needed again: a query is asked once, by its own column.) The cache costs memory (here ${count(tally.cache_bytes_per_token)} bytes for each token), and saves computing every earlier column again at each step.`,
     ],
     go: () => "Press Play: the lit column is computed, the grey ones are cached. Compare the multiplications with and without.",
     state: (facts) => ({ view: "cache", ...here(facts) }),
@@ -170,7 +173,7 @@ export const STEPS = [
       `That is the whole machine. All of its skill lies in the numbers of its matrices, its parameters, and they can be counted: ${count(facts.tally.total)}. The largest part, ${percent(share(facts, (name) => name.includes(".mlp.")))}, is in the MLPs of the blocks; ${percent(share(facts, (name) => name.includes(".attn.")))} are in attention, and ${percent(share(facts, (name) => name.startsWith("wte") || name.startsWith("lm_head")))} in the token table.`,
       "Nobody wrote these numbers. They began as noise and were moved a little, again and again, so that the true next word became a little likelier.",
     ],
-    go: () => "Every matrix is drawn to scale. The three matrices for q, k and v are stored side by side, as c_attn. Further down stands the sum for GPT-2 small from The Illustrated GPT-2, and why it is 29,184 less than the published model has.",
+    go: () => "Every matrix is drawn to scale. The three matrices for q, k and v are stored side by side, as c_attn. Further down stands the sum for GPT-2 small from The Illustrated GPT-2, and why it is 29,184 short.",
     state: (facts) => ({ view: "tally", ...here(facts) }),
     look: "tally",
     at: "figure",
@@ -178,8 +181,8 @@ export const STEPS = [
   },
   {
     title: "Why this word?",
-    text: ({ next }) => [
-      `Nothing in the machine is hidden, so it can be asked: to what is “${next[0].text.trim()}” owed? Two answers. The tokens of the text are coloured by how much each of them raised or lowered its score. And since every block only adds to the stream, the score is a sum: each head and each MLP has a share in it.`,
+    text: ({ next, gradients }) => [
+      `Nothing in the machine is hidden, so it can be asked: why “${next[0].text.trim()}”? Two answers. The tokens of the text are coloured by ${gradients ? "how much each of them raised or lowered its score" : "how much of their information arrived here through attention"}. And since every block only adds to the stream, the score is a sum: each head and each MLP has a share in it.`,
       "Such answers are measurements, not explanations: different methods may disagree, and a share says where a number came from, not what it means.",
     ],
     go: () => "Choose another word, or another method. Click a bar to open the head or MLP it belongs to. Below, steer the model towards a word, with a slider.",
@@ -192,7 +195,7 @@ export const STEPS = [
     title: "A family of transformers",
     text: ({ config, parameters }) => [
       "The first transformer (2017) was made to translate, and had two halves: an encoder that reads a sentence, without a mask, and a decoder that writes another. GPT-2 is the decoder alone; BERT is the encoder alone; others keep a memory of earlier passages.",
-      `OpenAI published GPT-2 in four sizes, from 124 million to 1.5 billion numbers. The model here has ${config.n_layer} blocks and ${(parameters / 1e6).toFixed(1)} million. The largest models of today still work in this way: more blocks, wider lists, more heads, more text.`,
+      `OpenAI published GPT-2 in four sizes, from 124 million to 1.56 billion numbers. The model here has ${config.n_layer} blocks and ${(parameters / 1e6).toFixed(1)} million. The largest models of today still work in this way: more blocks, wider lists, more heads, more text.`,
     ],
     go: () => "Where this model stands; below, it and the four sizes side by side, to scale.",
     state: (facts) => ({ view: "family", ...here(facts) }),
@@ -204,7 +207,9 @@ export const STEPS = [
     title: "You’ve made it",
     text: () => [
       "You have followed a word from its bytes, through table, meetings and desks, to the top of the tower and back into the text.",
-      "The page is yours now. Type a text of your own; silence heads; steer; compare two models. To show a friend what you see, use Export: one HTML file with everything in it, which opens without a server. On this computer, the address of the page is enough.",
+      api.offline
+        ? "This page is a file with one text inside. To type a text of your own, silence heads, steer or compare two models, install GlassGPT and start `glassgpt explore`."
+        : "The page is yours now. Type a text of your own; silence heads; steer; compare two models. To show a friend what you see, use Export: one HTML file with everything in it, which opens without a server. On this computer, the address of the page is enough.",
     ],
     go: () => "Press Escape to close the tour, or the left arrow to look back. Your own text and settings come back.",
     state: (facts) => ({ view: "next", ...here(facts) }),
@@ -228,7 +233,7 @@ export const FIGURE_WORDS = {
   sampling: "The likeliest tokens at three temperatures.",
   cache: "Columns of tokens: all but the last are kept, the last is computed.",
   tally: "Bars for the parameters of the MLPs, attention, the token table and the positions.",
-  why: "Lines from the last token to those it attends to.",
+  why: "The embedding, the heads, the MLPs and the biases each add to the score of the likeliest word.",
   family: "Encoder and decoder side by side, the decoder alone, the encoder alone.",
   whole: "The whole way in one line: text, tokens, table, blocks, scores, word, and back to the text.",
 };

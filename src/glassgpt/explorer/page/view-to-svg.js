@@ -37,6 +37,7 @@ function add(layers, element, seen, level) {
   const part = { left: Math.max(box.left, seen.left), top: Math.max(box.top, seen.top), right: Math.min(box.right, seen.right), bottom: Math.min(box.bottom, seen.bottom) };
   const place = { x: part.left, y: part.top, width: part.right - part.left, height: part.bottom - part.top };
   if (style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none" || place.width <= 0 || place.height <= 0) return;
+  if (element.matches("[type=checkbox]")) return checkbox(root, /** @type {HTMLInputElement} */ (element), box);
   if (element.matches("[type=range]")) return slider(root, /** @type {HTMLInputElement} */ (element), box);
   const opacity = style.opacity === "1" ? null : style.opacity;
   const framed = style.borderLeftWidth !== "0px" && style.borderTopWidth !== "0px";
@@ -48,8 +49,11 @@ function add(layers, element, seen, level) {
     const gap = parseFloat(style.outlineOffset) + ring / 2;
     root.append(svg("rect", { x: place.x - gap, y: place.y - gap, width: place.width + 2 * gap, height: place.height + 2 * gap, rx: 6, fill: "none", stroke: style.outlineColor, "stroke-width": ring }));
   }
-  const ramp = style.backgroundImage.match(/rgb\([^)]*\)/g) ?? [];
-  ramp.forEach((fill, i) => root.append(svg("rect", { ...place, x: place.x + (i * place.width) / ramp.length, width: place.width / ramp.length, fill })));
+  const ramp = style.backgroundImage.match(/rgba?\([^)]*\)/g) ?? [];
+  if (ramp.length > 0) {
+    const id = `ramp-${ramp.join("").replace(/[^\d.]+/g, "-")}`;
+    root.append(svg("linearGradient", { id }, ramp.map((colour, i) => svg("stop", { offset: i / Math.max(1, ramp.length - 1), "stop-color": colour }))), svg("rect", { ...place, rx: parseFloat(style.borderTopLeftRadius) || null, fill: `url(#${id})`, opacity }));
+  }
   if (element instanceof HTMLCanvasElement) {
     root.append(svg("image", { x: box.left, y: box.top, width: box.width, height: box.height, href: element.toDataURL(), opacity }));
   } else if (element instanceof SVGSVGElement) {
@@ -64,6 +68,12 @@ function add(layers, element, seen, level) {
       else if (child instanceof Text) write(root, child, style, inner);
     }
   }
+}
+
+/** A checkbox, with its tick. @param {Root} root @param {HTMLInputElement} input @param {DOMRect} box */
+function checkbox(root, { checked }, { left, top, width, height }) {
+  root.append(svg("rect", { x: left, y: top, width, height, rx: 3, fill: checked ? colour("accent") : "none", stroke: colour(checked ? "accent" : "line-strong") }));
+  if (checked) root.append(svg("path", { d: `M${left + 0.22 * width} ${top + 0.52 * height}l${0.2 * width} ${0.22 * height}l${0.36 * width} ${-0.46 * height}`, fill: "none", stroke: colour("pane"), "stroke-width": 2 }));
 }
 
 /** A slider: its track and its thumb. @param {Root} root @param {HTMLInputElement} input @param {DOMRect} box */

@@ -27,6 +27,17 @@ function measureAll() {
   for (const measure of all) measure();
 }
 
+/** How many answers the views wait for. */
+let awaited = 0;
+/** Whether a view waits for an answer. */
+export const isComputing = () => awaited > 0;
+
+/** @param {1 | -1} by */
+function countAwaited(by) {
+  awaited += by;
+  document.dispatchEvent(new CustomEvent("glass-computing"));
+}
+
 /** Render them in one go, so that what they ask the server for goes out together. */
 function renderAll() {
   const views = [...waiting];
@@ -81,25 +92,54 @@ export class GlassView extends HTMLElement {
 
   #onTheme = () => schedule(this, new Set(/** @type {Topic[]} */ (["theme"])));
 
+  /** How many answers each part of the view waits for. @type {Map<HTMLElement, number>} */
+  #awaited = new Map();
+  /** The parts that an answer failed to come for. @type {Set<HTMLElement>} */
+  #failed = new Set();
+
   /**
-   * Use a response when it arrives, or show its error. What is shown meanwhile, or after an error, belongs to what
-   * was asked before: it is marked as stale.
+   * Use a response when it arrives, or show its error. What is shown until then, or after an error, belongs to what
+   * was asked before: that part is greyed, from now on.
    * @template T
-   * @param {Promise<T>} response @param {(value: T) => void} use
+   * @param {Promise<T>} response @param {(value: T) => void} use @param {HTMLElement} [part] that it fills; by default, the whole view
    */
-  async load(response, use) {
-    this.dataset.shows = "loading";
+  async load(response, use, part = this) {
+    this.#await(part, 1);
+    this.#failed.delete(part);
     try {
       use(await response);
-      put(this.problem);
-      this.dataset.shows = "ready";
-      this.classList.remove("stale");
+      if (this.#failed.size === 0) put(this.problem);
     } catch (error) {
-      if (isAbort(error)) return;
-      put(this.problem, `${messageOf(error)} The numbers below are those of before.`);
-      this.dataset.shows = "stale";
-      this.classList.add("stale"); // not the attribute: with each of its changes all styles in the view would be computed
+      if (isAbort(error)) return; // a newer request has taken its place
+      this.#failed.add(part);
+      put(this.problem, `${messageOf(error)}${this.hasNumbers ? " The numbers below are from the previous request." : ""}`);
+    } finally {
+      this.#await(part, -1);
     }
+  }
+
+  /** @param {HTMLElement} part @param {1 | -1} by */
+  #await(part, by) {
+    const left = (this.#awaited.get(part) ?? 0) + by;
+    this.#awaited.set(part, left);
+    const is = (/** @type {HTMLElement} */ one) => (this.#awaited.get(one) ?? 0) > 0;
+    // A class, not the attribute: with each change of that, all styles in the view would be computed.
+    part.classList.toggle("stale", left > 0 || this.#failed.has(part));
+    part.classList.toggle("failed", left === 0 && this.#failed.has(part));
+    part.ariaBusy = String(left > 0);
+    this.dataset.shows = [...this.#awaited.keys()].some(is) ? "loading" : this.#failed.size > 0 ? "stale" : "ready";
+    countAwaited(by);
+  }
+
+  /** Grey the view: its numbers are of before, and the store asks for the new ones. @param {boolean} is */
+  grey(is) {
+    this.classList.toggle("stale", is);
+    this.ariaBusy = String(is);
+  }
+
+  /** Whether there are numbers of an earlier answer. */
+  get hasNumbers() {
+    return true;
   }
 
   /** What the view will ask about a text that ends at this token. @type {(token: number) => string[]} */

@@ -16,6 +16,7 @@ from glassgpt.explorer.telling import opening_head, telling_json
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
+from glassgpt.inspect.attribute import available_methods
 from glassgpt.inspect.readout import head_weight, lens_column, neuron_tokens
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, illustrated_count, tally
 from glassgpt.inspect.taps import BLOCK_STEPS, EMBEDDING_STEPS
@@ -154,6 +155,7 @@ def model_json(explorer: Explorer) -> dict[str, Any]:
     first = explorer.models[0]
     return {
         "models": explorer.models.describe(),
+        "methods": available_methods(),
         "checkpoints": [{"name": f"step {step:,}", "step": step} for step in first.checkpoints],
         "limits": {"tokens": max_tokens(first), "traces": explorer.traces.max_traces},
         "version": glassgpt.__version__,
@@ -284,8 +286,8 @@ def compare_json(a: CachedTrace, b: CachedTrace) -> dict[str, Any]:
     if vocabulary_key(a.model) != vocabulary_key(b.model):
         raise ApiError(
             422,
-            f"{a.gpt.name} and {b.gpt.name} have different vocabularies, so their tokens cannot be compared. "
-            "Compare two models with the same vocabulary, or two checkpoints of a run.",
+            f"{a.model.name} and {b.model.name} have different vocabularies, so their tokens cannot be "
+            "compared. Compare two models with the same vocabulary, or two checkpoints of a run.",
             "b",
         )
     return {

@@ -73,7 +73,7 @@ class GlassBlock extends GlassView {
       this.#attention,
       el("div", { class: "pair" },
         step("read", "Read the stream", "LN(x)", ["LayerNorm: ", this.#norms], v.resid_pre, v.ln_1),
-        step("qkv", "Query, key, value", "LN(x) W_{qkv}", ["q looks for, k is found by, v is passed on."], el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
+        step("qkv", "Query, key, value", "LN(x) W_{qkv} + b_{qkv}", ["q looks for, k is found by, v is passed on."], el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
       step("dots scale mask softmax values", "Attention weights", "softmax( q K^T / √d_{head} + mask )", [],
         el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention),
         this.#scores),
@@ -211,7 +211,7 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1`);
+    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1; then each number times its learned g, plus its b`);
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);

@@ -14,27 +14,50 @@ function sources() {
 /** Its index among them, or -1. @param {Source | undefined} source */
 const place = (source) => sources().findIndex((one) => JSON.stringify(one.source) === JSON.stringify(source));
 
-/** The two to compare: from the state, else both models, else the first checkpoint and the model. */
+/** The model that is shown, as one of the sources. @returns {Source} */
+const shown = () => (store.trace?.model ? { model: store.trace.model } : {});
+
+/** What to compare it with, if nothing is chosen: a model that was named at the start, the first checkpoint of the run, or a model with as large a vocabulary. @returns {Source | null} */
+function companion() {
+  const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
+  const own = store.trace?.model ?? 0;
+  const fits = (/** @type {number} */ other) => other !== own && models[other]?.config.vocab_size === models[own].config.vocab_size;
+  const source = (/** @type {number} */ model) => (model === 0 ? {} : { model });
+  const numbers = models.map((_, number) => number).filter(fits);
+  const named = numbers.find((number) => number < 2 && models[number].is_open);
+  if (named !== undefined) return source(named);
+  if (own === 0 && checkpoints.length > 0) return { checkpoint: checkpoints[0].step };
+  return numbers.length > 0 ? source(numbers[0]) : null;
+}
+
+/** The two to compare: from the state, or the shown model and one that fits; a checkpoint comes first, in time. @returns {{a: Source, b: Source} | null} */
 function pair() {
   const { compare } = store.get();
-  const all = sources();
-  const a = place(compare?.a);
-  const b = place(compare?.b);
-  const alone = all[1]?.source.model === undefined;
-  return { a: all[a < 0 ? (alone ? 1 : 0) : a].source, b: all[b < 0 ? (alone ? 0 : 1) : b].source };
+  if (place(compare?.a) >= 0 && place(compare?.b) >= 0) return { a: compare?.a ?? {}, b: compare?.b ?? {} };
+  const other = companion();
+  if (other === null) return null;
+  return other.checkpoint === undefined ? { a: shown(), b: other } : { a: other, b: shown() };
 }
 
 class GlassCompare extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "info", "token", "compare", "theme"];
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
-  #choice = el("div", { class: "acts" });
-  #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { ...pair(), a: this.#checkpoints[i].source } }));
-  #slider = el("div", { class: "acts", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
+  #choice = el("div", { class: "acts kept" });
+  #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { b: shown(), ...pair(), a: this.#checkpoints[i].source } }));
+  #slider = el("div", { class: "acts kept", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
   #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
-  parts = [el("h2", {}, "Two models, one text"), this.#choice, this.#slider, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
+  parts = [el("h2", { class: "kept" }, "Two models, one text"), this.#choice, this.#slider, this.problem, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
+
+  build() {
+    this.append(...this.parts);
+  }
+
+  get hasNumbers() {
+    return this.#found !== null;
+  }
 
   get #checkpoints() {
     return sources().filter(({ source }) => source.checkpoint !== undefined);
@@ -42,13 +65,20 @@ class GlassCompare extends Panel {
 
   render() {
     if (!store.info) return;
-    if (sources().length < 2) {
-      put(this.#said, "Only one model is open. Start the Explorer with a second one, or with a training run that has checkpoints:");
+    const both = pair();
+    this.#choice.hidden = sources().length < 2;
+    if (!both) {
+      this.#asked = "";
+      [this.#slider.hidden, this.#found] = [true, null];
+      put(this.#lens);
+      if (!this.#choice.hidden) this.#showChoice({ a: shown(), b: {} });
+      const name = store.info.models[store.trace?.model ?? 0].name;
+      put(this.#said, `There is no other model here with the vocabulary of ${name}, so their tokens could not be compared. Start the Explorer with a second one, or with a training run that has checkpoints:`);
       return put(this.#figure, el("pre", { class: "command", tabindex: 0 }, "glassgpt explore --compare OTHER\nglassgpt explore --model runs/mine"));
     }
-    this.#showChoice();
+    this.#showChoice(both);
     const { ids, text } = store.get();
-    const body = { ...(ids ? { ids } : { text }), ...pair() };
+    const body = { ...(ids ? { ids } : { text }), ...both };
     const asked = JSON.stringify(body);
     if (asked === this.#asked && this.#found) this.#draw(this.#found);
     else void this.load(api.post("/compare", body, { slot: "compare" }), (/** @type {Comparison} */ found) => {
@@ -57,23 +87,27 @@ class GlassCompare extends Panel {
     });
   }
 
-  #showChoice() {
+  /** @param {{a: Source, b: Source}} both */
+  #showChoice(both) {
     if (this.#choice.childElementCount === 0) {
       const selects = /** @type {const} */ (["a", "b"]).map((side) => {
         const select = el("select", { id: `compare-${side}` }, sources().map(({ name }, i) => el("option", { value: i }, name)));
-        select.addEventListener("change", () => store.set({ compare: { ...pair(), [side]: sources()[Number(select.value)].source } }));
+        select.addEventListener("change", () => store.set({ compare: { ...(pair() ?? { a: shown(), b: shown() }), [side]: sources()[Number(select.value)].source } }));
         return [el("label", { for: select.id }, side.toUpperCase()), select];
       });
-      const swap = () => store.set({ compare: { a: pair().b, b: pair().a } });
+      const swap = () => {
+        const both = pair();
+        if (both) store.set({ compare: { a: both.b, b: both.a } });
+      };
       this.#choice.append(...selects.flat(), el("button", { onclick: swap }, "Swap"));
     }
     const [a, b] = this.#choice.querySelectorAll("select");
-    [a.value, b.value] = [String(place(pair().a)), String(place(pair().b))];
+    [a.value, b.value] = [String(place(both.a)), String(place(both.b))];
     const checkpoints = this.#checkpoints;
     this.#slider.hidden = checkpoints.length < 2;
     if (checkpoints.length === 0) return;
     this.#training.input.max = String(checkpoints.length - 1);
-    const now = checkpoints.findIndex(({ source }) => source.checkpoint === pair().a.checkpoint);
+    const now = checkpoints.findIndex(({ source }) => source.checkpoint === both.a.checkpoint);
     this.#training.show(Math.max(0, now), checkpoints[now]?.name ?? "");
   }
 

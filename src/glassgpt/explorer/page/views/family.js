@@ -38,7 +38,7 @@ class GlassFamily extends Panel {
   render() {
     put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, branch.name), drawing(branch), el("p", { class: "small" }, el("b", {}, branch.examples)), el("p", { class: "small quiet" }, branch.says))));
     const { config } = current();
-    const model = store.info?.models[store.get().model];
+    const model = store.info?.models[current().trace.model];
     const own = /** @type {Size} */ ([model?.name ?? "this model", "", config.n_layer, config.n_embd, model?.parameters ?? 0]);
     const parameters = own[4];
     const largest = SIZES[3][4];

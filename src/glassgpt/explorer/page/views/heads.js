@@ -12,6 +12,7 @@ import { GlassView } from "../view.js";
 
 /** @typedef {{layer: number, head: number}} Place */
 
+const touch = matchMedia("(hover: none)");
 const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
 
@@ -87,8 +88,8 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says" }, "Each square is one head: rows look, columns are looked at. Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
-      el("div", { class: "controls" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
+      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. ", touch.matches ? "Tap one to see it large; the buttons above it ablate it, patch it, or draw it together with others." : "Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
+      el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
         "div",
@@ -99,7 +100,7 @@ class GlassHeads extends GlassView {
           "section",
           {},
           el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-          el("p", { class: "says" }, "Drag one of its heads onto the grid above (or press p) to patch it: at each position the head’s output is taken from the second text."),
+          el("p", { class: "says" }, touch.matches ? "Choose a head above and press patch: at" : "Drag one of its heads onto the grid above (or press p) to patch it: at", " each position the head’s output is taken from the second text."),
           this.#from,
         ),
       ),
@@ -179,6 +180,7 @@ class GlassHeads extends GlassView {
       const heads = Array.from({ length: n_head }, (_, head) => head);
       put(grid, this.#pictures.get(grid)?.canvas, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
+    const part = main ? this : grid; // the large head and the shares are of the main one
     const isCurrent = () => trace === (main ? store.trace : store.secondTrace) && this.isConnected;
     const { layer: here } = cursorHead();
     layers.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
@@ -187,12 +189,12 @@ class GlassHeads extends GlassView {
       await this.load(api.get(`/trace/${trace.id}/patterns`), ({ "attn.weights": { shape, data } }) => {
         const size = data.length / n_layer;
         for (const layer of layers) api.remember(path(layer), { "attn.weights": { shape: shape.slice(1), data: data.subarray(layer * size, (layer + 1) * size) } });
-      });
+      }, part);
     }
     for (const layer of layers) {
       const known = api.peek(path(layer));
       if (known && isCurrent()) this.#draw(grid, trace, layer, known["attn.weights"].data, main);
-      else if (isCurrent()) await this.load(api.get(path(layer)), ({ "attn.weights": weights }) => isCurrent() && this.#draw(grid, trace, layer, weights.data, main));
+      else if (isCurrent()) await this.load(api.get(path(layer)), ({ "attn.weights": weights }) => isCurrent() && this.#draw(grid, trace, layer, weights.data, main), part);
       if (!isCurrent()) return;
     }
     if (!main) return;
@@ -292,6 +294,7 @@ class GlassHeads extends GlassView {
     this.#together.hidden = others.length === 0;
     exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
     const weights = this.#weights(place);
+    this.#large.classList.toggle("stale", !weights);
     if (!weights) return;
     const drawn = others.flatMap(({ name: other, paint }) => {
       const [layer, head] = other.split(".").map(Number);

@@ -54,7 +54,7 @@ class GlassNext extends Panel {
   #gameButton = el("button", { title: "g", onclick: () => this.#play() }, "Play the game");
   #writer = new Writer(samplingParams, (words) => put(this.#said, words));
   #game = new Game(this);
-  #table = new FromVector((response, use) => this.load(response, use));
+  #table = new FromVector((response, use) => this.load(response, use, this.#table.element));
   #normal = el("div", {},
     el("div", { class: "next-columns" },
       el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
@@ -97,8 +97,11 @@ class GlassNext extends Panel {
     this.#writer.render();
     const { id, model } = current().trace;
     const wanted = this.#wanted;
-    if (this.#row === wanted) return this.#show();
-    if (edits.length > 0 && !effectNow()) return; // it is loading
+    if (this.#row === wanted) {
+      this.grey(false);
+      return this.#show();
+    }
+    if (edits.length > 0 && !effectNow()) return this.grey(true); // it is loading
     const logits = edits.length > 0 ? effectNow() : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
     this.#table.load(); // in the same request
     void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {

@@ -47,6 +47,7 @@ class GlassStrip extends GlassView {
     });
     this.#field.addEventListener("input", () => {
       this.#fit();
+      store.update({ typing: this.#field.value !== this.#shown() }, "status");
       clearTimeout(this.#typing);
       this.#typing = setTimeout(() => this.#send(), TYPED_MS);
     });
@@ -107,7 +108,7 @@ class GlassStrip extends GlassView {
   render(changed) {
     const { trace } = store;
     if (!trace) return;
-    const editing = document.activeElement === this.#field && this.#typed;
+    const editing = document.activeElement === this.#field && (this.#typed || store.typing);
     if (!editing && this.#field.value !== this.#shown()) {
       this.#field.value = this.#shown();
       afterRender(this.#fit);

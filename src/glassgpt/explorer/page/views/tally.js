@@ -4,7 +4,6 @@ import { api } from "../api.js";
 import { colour, el, PARTS, percent, put, svg } from "../draw.js";
 import { count, head, label, line, Panel, figure, current, scroll } from "../panel.js";
 import { strips } from "../scale.js";
-import { store } from "../store.js";
 
 const inBlock = (/** @type {TallyRow} */ row) => row.name.startsWith("h.");
 const ofOne = (/** @type {TallyRow} */ row) => !inBlock(row) || row.name.startsWith("h.0."); // outside, or in the first block
@@ -30,7 +29,7 @@ function labelFor(row, first, width, height) {
 }
 
 class GlassTally extends Panel {
-  /** @type {Topic[]} */ wants = ["info", "model", "theme"];
+  /** @type {Topic[]} */ wants = ["trace", "theme"];
   /** @type {Tally | null} */ #tally = null;
   #model = -1;
   #title = el("h2");
@@ -42,7 +41,7 @@ class GlassTally extends Panel {
   parts = [this.#title, this.#figure, this.#pointed, scroll("Every tensor", this.#table), el("h2", {}, "The table of The Illustrated GPT-2"), this.#why, scroll("The article’s table", this.#article)];
 
   render() {
-    const { model } = store.get();
+    const { model } = current().trace;
     if (this.#model === model && this.#tally) this.#draw(this.#tally);
     else void this.load(api.get(`/tally?model=${model}`, { slot: "tally" }), (/** @type {Tally} */ tally) => {
       [this.#tally, this.#model] = [tally, model];

@@ -8,7 +8,7 @@ import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
-import { afterRender, GlassView, PATIENCE_MS } from "../view.js";
+import { afterRender, GlassView } from "../view.js";
 import { curves, layout, streams } from "./tower-draw.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
@@ -19,7 +19,7 @@ const CURSOR = ["token", "layer", "head", "pin"];
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin"];
+  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin", "game"];
   foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`, ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
@@ -40,7 +40,6 @@ class GlassTower extends GlassView {
     this.#rebuild();
   });
   #seen = "";
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #late;
   #card = new LensCard();
   /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
@@ -78,24 +77,20 @@ class GlassTower extends GlassView {
   /** @param {Set<Topic>} changed */
   render(changed) {
     const lens = this.#wanted;
-    // Until the lens with the new edits is there, what is shown is that of before, and marked so unless it is there at once.
+    // Until the lens with the new edits is there, what is shown is that of before, and marked so.
     const computing = lens === null;
     const wasComputing = this.classList.contains("computing");
-    clearTimeout(this.#late);
-    if (!computing) this.classList.remove("computing");
-    else if (!wasComputing) this.#late = setTimeout(() => this.#markLate(), PATIENCE_MS);
+    this.classList.toggle("computing", computing);
+    this.#grid.ariaBusy = String(computing);
+    if (computing) put(this.#note, "computing it with your edits; below is what was before");
     if (computing && !changed.has("trace") && !changed.has("theme")) {
       if (CURSOR.some((topic) => changed.has(topic))) this.#moveCursor();
+      else this.#showCard();
       return;
     }
-    if (changed.has("trace") || changed.has("theme") || lens !== this.#lens || wasComputing) this.#rebuild();
-    else if (changed.has("pin") && changed.size === 1) this.#card.render((response, use) => this.load(response, use));
+    if (changed.has("trace") || changed.has("theme") || changed.has("game") || lens !== this.#lens || wasComputing) this.#rebuild();
+    else if (changed.has("pin") && changed.size === 1) this.#showCard();
     else this.#moveCursor();
-  }
-
-  #markLate() {
-    this.classList.add("computing");
-    put(this.#note, "computing it with your edits; below is what was before");
   }
 
   /** The lens to show: that of the text, or that with the edits, null while it is computed. */
@@ -233,9 +228,14 @@ class GlassTower extends GlassView {
     this.#mark();
     this.#read(null);
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
-    this.#card.render((response, use) => this.load(response, use));
+    this.#showCard();
     const path = patternPath(trace, layer);
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void this.load(api.get(path), () => this.#drawCurves());
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void api.get(path).then(() => this.#drawCurves(), () => {}); // until then there are none
+  }
+
+  #showCard() {
+    this.#card.element.hidden = store.get().game; // it would give the answer away
+    this.#card.render((response, use) => this.load(response, use, this.#card.element));
   }
 
   /** The attention of the cursor's head. */
@@ -283,6 +283,7 @@ function contentOf(trace, lens, kind, layer, token) {
     const { text } = trace.tokens[token + 1];
     return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
+  if (store.get().game && token === trace.tokens.length - 1) return { ...plain, text: "?", label: "is hidden during the game" };
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
   if (text === undefined || p === undefined) return { ...plain, text: "…", label: "is being computed with your edits" };

@@ -8,7 +8,7 @@ import { store } from "../store.js";
 import { term } from "../terms.js";
 
 class GlassWelcome extends HTMLElement {
-  #opened = el("span");
+  #opened = el("span", { class: "opened" });
   about = el("p");
   /** It shows the example that is open, so that the arrow keys go on from there. */
   #examples = el("select", { id: "examples", onchange: () => this.#take(), disabled: api.offline });
@@ -69,7 +69,7 @@ class GlassWelcome extends HTMLElement {
       this.#opened,
       el("b", {}, "Click any cell"),
       " to see how it came about, or press Explain for a tour. ",
-      term("·", "“·”"),
+      term("␣", "“␣”"),
       " is a space.",
     );
   }

@@ -1,7 +1,7 @@
-// Why this word? What a next token's logit is owed to: the tokens of the text, and the parts of the model. And steering.
+// Why this word? Where a next token's logit comes from: the tokens of the text, and the parts of the model. And steering.
 
-import { api, isAbort, messageOf } from "../api.js";
-import { diverging, el, exchange, format, percent, put, ramp, short, svg, visible, colour } from "../draw.js";
+import { api, isAbort } from "../api.js";
+import { diverging, el, exchange, format, percent, put, ramp, shade, short, svg, visible, colour } from "../draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../sampling.js";
 import { Steering } from "../steering.js";
@@ -15,8 +15,11 @@ const BARS = 14;
 const METHODS = [
   ["input_x_gradient", "gradient", "How much the logit would change along each token’s embedding, at this very point. Quick, and coarse."],
   ["integrated_gradients", "integrated gradients", "The same, averaged over the way from an empty text to this one; the scores sum to what the text adds to the logit."],
-  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks; it does not depend on the word."],
+  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks: where this token’s information came from. The shares sum to one; they do not depend on the word."],
 ];
+
+/** Whether a method works here: gradients need PyTorch. An older exported file does not say. @param {string} name */
+const works = (name) => store.info?.methods?.includes(name) ?? true;
 
 class GlassWhy extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "token", "target", "method", "edits", "theme"];
@@ -24,6 +27,7 @@ class GlassWhy extends Panel {
   #title = el("h2");
   #methods = el("div", { class: "choice", role: "group", "aria-label": "Method" });
   #says = el("p", { class: "says" });
+  #key = el("div", { class: "colour-keys" });
   #tokens = el("div", { class: "owed", role: "group", "aria-label": "What each token contributes" });
   #parts = el("figure");
   #partsSay = el("p", { class: "says" });
@@ -33,7 +37,7 @@ class GlassWhy extends Panel {
   parts = [
     this.#title,
     this.#choice,
-    el("section", {}, el("h3", {}, "Owed to these tokens"), this.#methods, this.#says, this.problem, this.#tokens, el("div", { class: "colour-keys" }, ramp("lowers the logit", "diverging", "raises it"))),
+    el("section", {}, el("h3", {}, "Contribution of each token"), this.#methods, this.#says, this.problem, this.#tokens, this.#key),
     el("section", {}, el("h3", {}, "Written by these parts"), this.#partsSay, this.#parts),
     this.#steering.element,
   ];
@@ -47,8 +51,10 @@ class GlassWhy extends Panel {
     const { token } = store.cursor;
     const { target, method, edits } = store.get();
     this.#steering.show(edits);
-    exchange(this.#methods, METHODS.map(([name, title]) => el("button", { "aria-pressed": String(name === method), onclick: () => store.set({ method: name }) }, title)));
-    put(this.#says, METHODS.find(([name]) => name === method)?.[2] ?? "");
+    const [how, , words] = METHODS.find(([name]) => name === method && works(name)) ?? METHODS.find(([name]) => works(name)) ?? METHODS[2];
+    exchange(this.#methods, METHODS.filter(([name]) => works(name)).map(([name, title]) => el("button", { "aria-pressed": String(name === how), onclick: () => store.set({ method: name }) }, title)));
+    put(this.#says, words, works("input_x_gradient") ? null : el("span", { class: "quiet" }, " With PyTorch (make full) there are gradients as well."));
+    put(this.#key, how === "attention_rollout" ? ramp("no share", "attention", "the largest") : ramp("lowers the logit", "diverging", "raises it"));
     const asked = Promise.all([api.get(`/trace/${trace.id}/next?position=${token}`, { slot: "why-next" }), api.get(`/vocabulary?model=${trace.model}`)]);
     void this.load(
       asked.then(async ([{ logits }, { texts }]) => {
@@ -57,20 +63,25 @@ class GlassWhy extends Panel {
         this.#words = this.#steering.words = texts;
         this.#showTitle(trace, token, id, sampler);
         const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
-        void this.#askTokens(trace, token, ask(METHODS.some(([name]) => name === method) ? method : METHODS[0][0]));
+        void this.load(this.#orNone(ask(how)), ({ scores: found }) => this.#showTokens(trace, token, found, how), this.#tokens);
         return { id, found: await ask("direct_logit_attribution") };
       }),
       ({ id, found }) => this.#showParts(found, id),
     );
   }
 
-  /** What cannot be had (gradients need torch, and not too long a text) is said in its own place. @param {Trace} trace @param {number} token @param {Promise<Attribution>} asked */
-  async #askTokens(trace, token, asked) {
+  /** Where a method cannot be used (integrated gradients of a long text), no scores of another one stay. @param {Promise<Attribution>} asked */
+  async #orNone(asked) {
     try {
-      this.#showTokens(trace, token, (await asked).scores ?? []);
+      return { scores: (await asked).scores ?? [] };
     } catch (error) {
-      if (!isAbort(error)) put(this.#tokens, el("p", { class: "problem", role: "alert" }, messageOf(error)));
+      if (!isAbort(error)) put(this.#tokens);
+      throw error;
     }
+  }
+
+  get hasNumbers() {
+    return this.#tokens.childElementCount > 0;
   }
 
   /** @param {Trace} trace @param {number} token @param {number} id @param {Sampler} sampler */
@@ -82,11 +93,11 @@ class GlassWhy extends Panel {
     exchange(this.#choice, ids.map((other) => el("button", { "aria-pressed": String(other === id), onclick: () => store.set({ target: other }) }, `${short(this.#words[other] ?? "", 12)} ${percent(sampler.plain[sampler.rankOf[other]])}`)));
   }
 
-  /** @param {Trace} trace @param {number} token @param {number[]} scores */
-  #showTokens(trace, token, scores) {
+  /** @param {Trace} trace @param {number} token @param {number[]} scores @param {string} how */
+  #showTokens(trace, token, scores, how) {
     const most = Math.max(...scores.map(Math.abs)) || 1;
     exchange(this.#tokens, trace.tokens.slice(0, token + 1).map(({ text }, place) => {
-      const { fill, ink } = diverging(scores[place], most);
+      const { fill, ink } = how === "attention_rollout" ? shade("attention", scores[place] / most) : diverging(scores[place], most);
       return el("button", { "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
     }));
   }
@@ -100,7 +111,7 @@ class GlassWhy extends Panel {
     ].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
     const shown = parts.slice(0, BARS);
     const rest = parts.slice(BARS).reduce((sum, { value }) => sum + value, 0) + biases;
-    put(this.#partsSay, "Everything in the stream was written by some part, so the ", term("logit"), ` of “${visible(this.#words[id] ?? "")}”, ${format(logit, 2)}, is a sum: of all heads ${format(heads.flat().reduce((a, b) => a + b, 0), 2)}, all MLPs ${format(mlps.reduce((a, b) => a + b, 0), 2)}, the embedding ${format(embedding, 2)} and biases ${format(biases, 2)} (together ${format(total, 2)}). The strongest ${shown.length}; click one to open it.`);
+    put(this.#partsSay, "Everything in the stream was written by some part, so the ", term("logit"), ` of “${visible(this.#words[id] ?? "")}”, ${format(logit, 2)}, is a sum: of all heads ${format(heads.flat().reduce((a, b) => a + b, 0), 2)}, all MLPs ${format(mlps.reduce((a, b) => a + b, 0), 2)}, the embedding ${format(embedding, 2)} and biases ${format(biases, 2)} (together ${format(total, 2)}). An MLP’s share includes its output bias, which is the same for every text; a head’s does not. The strongest ${shown.length}; click one to open it.`);
     const rows = [...shown, { name: "all others", value: rest, go: null }];
     const most = Math.max(...rows.map(({ value }) => Math.abs(value)), 1e-9);
     const width = Math.min(560, this.figureWidth);

@@ -1,0 +1,165 @@
+"""While the server computes, no number stands un-greyed under a heading that it does not belong to.
+
+The answers are held back until the test lets them go, so that a slow machine and a quick one see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glassgpt.gpt import GPT
+from tests.explorer.browser import Visit
+from tests.explorer.conftest import TEXT
+
+pytestmark = pytest.mark.slow
+
+Begin = Callable[..., Visit]
+
+# Every visible text with a digit, and whether it is greyed: by its own opacity or that of what it stands in.
+NUMBERS = """(() => {
+  const found = { clear: [], grey: [] };
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    const box = node.parentElement;
+    if (!/\\d/.test(node.data) || box.closest("option, textarea, .unseen")) continue;
+    if (!box.checkVisibility()) continue;
+    let opacity = 1;
+    for (let one = box; one; one = one.parentElement) opacity *= Number(getComputedStyle(one).opacity);
+    found[opacity > 0.5 ? "clear" : "grey"].push(node.data);
+  }
+  return found;
+})()"""
+FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+
+
+class Gate:
+    """The answers of the API, held back while it is shut."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.visit, self.held, self.shut = visit, [], False
+        visit.page.route("**/api/**", self._pass)
+
+    def _pass(self, route: Any) -> None:
+        if self.shut:
+            self.held.append(route)
+        else:
+            route.continue_()
+
+    def open(self) -> None:
+        self.shut = False
+        while self.held:
+            self.held.pop().continue_()
+
+
+def press(*keys: str) -> Callable[[Visit], None]:
+    return lambda visit: [visit.page.keyboard.press(key) for key in keys] and None
+
+
+def run(expression: str) -> Callable[[Visit], None]:
+    return lambda visit: visit.js(expression)
+
+
+def choose_model(visit: Visit) -> None:
+    visit.page.locator("#model").select_option("1")
+
+
+def type_text(visit: Visit) -> None:
+    visit.page.locator("#text").fill("One and two and three")
+
+
+ABLATE = "store.set({ edits: [{ kind: 'ablate_head', layer: 0, head: 1, how: 'zero' }] })"
+ACTIONS: dict[str, tuple[dict[str, Any], Callable[[Visit], None]]] = {
+    "the cursor moves": ({"layer": 2}, press("ArrowLeft", "ArrowLeft", "ArrowUp")),
+    "another head": ({"layer": 2}, press("]")),
+    "the embedding": ({"layer": 0}, press("ArrowDown")),
+    "another model": ({"layer": 2}, choose_model),
+    "another model in Next token": ({"view": "next"}, choose_model),
+    "another model in the tally": ({"view": "tally"}, choose_model),
+    "another text": ({"layer": 2}, type_text),
+    "another text in Heads": ({"view": "heads"}, type_text),
+    "a cursor move in Next token": ({"view": "next"}, press("ArrowLeft")),
+    "an edit in Next token": ({"view": "next"}, run(ABLATE)),
+    "an edit in Heads": ({"view": "heads", "layer": 1}, run(ABLATE)),
+    "a move with an edit": (
+        {"view": "next", "edits": '[{"kind":"ablate_mlp","layer":1,"how":"zero"}]'},
+        press("ArrowLeft"),
+    ),
+    "a cursor move in Why": ({"view": "why"}, press("ArrowLeft")),
+    "another word in Why": ({"view": "why"}, run("store.set({ target: 11 })")),
+    "another method in Why": ({"view": "why"}, run("store.set({ method: 'attention_rollout' })")),
+    "the other way round in Compare": (
+        {"view": "compare"},
+        lambda visit: visit.page.get_by_role("button", name="Swap").click(),
+    ),
+    "a cursor move in Compare": ({"view": "compare"}, press("ArrowLeft")),
+    "another pinned word": ({"layer": 1, "pin": 11}, lambda visit: visit.page.locator(".pin").nth(2).click()),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_no_number_is_left_under_another_heading(visit: Begin, gpt: GPT, action: str) -> None:
+    state, act = ACTIONS[action]
+    page = visit().open(TEXT, **state)
+    before = page.js(NUMBERS)
+    assert len(before["clear"]) > 20
+    assert before["grey"] == []
+    gate = Gate(page)
+    gate.shut = True
+    act(page)
+    page.js(FRAME)
+    meanwhile = page.js(NUMBERS)
+    late = page.until(
+        "!given || document.querySelector('#status').textContent === 'computing…'", bool(gate.held)
+    )
+    assert late
+    later = page.js(NUMBERS)
+    gate.open()
+    page.ready()
+    page.until("document.querySelector('.stale, .old, .computing, .was') === null")
+    after = page.painted().js(NUMBERS)
+    assert after["grey"] == []
+    for seen in (meanwhile, later):
+        assert set(seen["clear"]) - set(after["clear"]) == set(), action
+    if gate.held or "Compare" not in action:
+        assert set(before["clear"]) != set(after["clear"])
+
+
+def test_what_waits_is_busy_for_screen_readers(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, layer=2)
+    gate = Gate(page)
+    gate.shut = True
+    page.page.keyboard.press("ArrowUp")
+    page.until("document.querySelector('glass-block').ariaBusy === 'true'")
+    gate.open()
+    page.until("document.querySelector('glass-block').ariaBusy === 'false'")
+    page.until("document.querySelector('#status').textContent === ''")
+
+
+def test_while_another_text_loads_nothing_is_asked_about_the_old_one(visit: Begin) -> None:
+    """The cursor of the new text is none of the old one's: such requests were wasted, and drawn."""
+    page = visit().open(TEXT, layer=2, token=3)
+    gate = Gate(page)
+    gate.shut = True
+    page.page.locator("#text").fill("Two words")
+    page.until("store.status === 'loading'")
+    page.js(FRAME)
+    assert [route.request.url.rpartition("/")[2] for route in gate.held] == ["trace"]
+    gate.open()
+    page.ready()
+
+
+def test_the_page_goes_on_when_the_server_is_back(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, layer=1)
+    page.page.route("**/api/**", lambda route: route.abort())
+    page.page.keyboard.press("ArrowUp")
+    page.until("document.querySelector('glass-block').dataset.shows === 'stale'")
+    assert "does not respond" in page.texts("glass-block .problem")[0]
+    page.page.unroute("**/api/**")
+    page.until("document.querySelector('glass-block').dataset.shows === 'ready'")  # nobody pressed a key
+    assert page.texts("glass-block .problem") == [""]
+    assert page.texts("glass-block h2")[0].startswith("Block 2")
+    page.until("document.querySelector('.stale') === null")
+    page.wrong = [each for each in page.wrong if "ERR_FAILED" not in each]
