@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import lzma
 import random
@@ -21,23 +22,13 @@ RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "default"
 def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """The recipe's modules, which are scripts beside each other, for one test."""
     monkeypatch.syspath_prepend(str(RECIPE))
-    import attribution
-    import collect
-    import mix
-    from corpus import books, page, reference, repository, runs, sources, wikipedia, wikitext
-
-    yield SimpleNamespace(
-        attribution=attribution, collect=collect, mix=mix, books=books, page=page, reference=reference,
-        repository=repository, runs=runs, sources=sources, wikipedia=wikipedia, wikitext=wikitext,
-    )  # fmt: skip
-    for name in (
-        "attribution",
-        "clean",
-        "collect",
-        "mix",
-        *[name for name in sys.modules if name.split(".")[0] == "corpus"],
-    ):
-        sys.modules.pop(name, None)
+    scripts = ("attribution", "clean", "collect", "leaks", "mix")
+    parts = ("books", "page", "reference", "repository", "runs", "sources", "wikipedia", "wikitext")
+    modules = {name: importlib.import_module(name) for name in scripts}
+    modules |= {name: importlib.import_module(f"corpus.{name}") for name in parts}
+    yield SimpleNamespace(**modules)
+    for name in [name for name in sys.modules if name in scripts or name.split(".")[0] == "corpus"]:
+        del sys.modules[name]
 
 
 def commit(mirror: Path, name: str, files: dict[str, str]) -> None:
@@ -345,6 +336,26 @@ def test_from_repositories_to_pieces(
     assert kept["Cut"] == f"= Cut =\n\n{sentences('cut')}"
     (revised,) = [json.loads(line) for line in (text / "revised.jsonl").open()]
     assert revised["text"] == f"= Thing 5 =\n\n{sentences('paragraph that only this revision has', 22)}"
+
+    files = [text / "edit_pages.jsonl", text / "revised.jsonl"]
+    run("leaks", *files, "--eval", tmp_path / "eval", "--workers", "1", "-o", tmp_path / "leaks.json")
+    leaks = json.loads((tmp_path / "leaks.json").read_text())
+    assert leaks["edit_pages.jsonl"] == {"shared by": {"documents": 60}, "most runs": {}, "over": []}
+    (tmp_path / "leak.jsonl").write_text(json.dumps({"title": "Lamp", "text": f"{sentences('x')}\n{SECRET}"}))
+    run(
+        "leaks",
+        tmp_path / "leak.jsonl",
+        "--eval",
+        tmp_path / "eval",
+        "--workers",
+        "1",
+        "-o",
+        tmp_path / "leaks.json",
+    )
+    (found,) = json.loads((tmp_path / "leaks.json").read_text()).values()
+    assert found["shared by"] == {"documents": 1, "wikitext-test": 1}
+    assert found["most runs"] == {"wikitext-test": 11}
+    assert found["over"] == ["Lamp"]
 
     monkeypatch.setattr(recipe.mix, "PIECE", 10_000)
     monkeypatch.setattr(recipe.mix, "HELD_OUT", 10)
