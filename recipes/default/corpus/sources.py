@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from corpus import books, reference, wikipedia
+from corpus import books, modern, reference, wikipedia
 from corpus.repository import Repository
 
 WIKIPEDIA = "CC BY-SA 3.0, by Wikipedia contributors"
 KNOWLEDGE_PROJECT = "CC BY 4.0, Nineteenth-Century Knowledge Project"
+GOVERNMENT = "CC0 or public domain (United States government)"
 GUTENBERG = "public domain in the United States (Project Gutenberg)"
 
 
@@ -50,6 +51,21 @@ SOURCES = [
            "4ed01c4a", "CC BY-SA 3.0, NICT and Wikipedia contributors", reference.kyoto),
     Source("frus", "encyclopedia", "HistoryAtState/frus",
            "d3dff150", "public domain (United States government)", reference.frus, titles=False),
+    Source("elife", "encyclopedia", "elifesciences/elife-article-xml",
+           "72034a54", "CC BY 3.0 and 4.0 or CC0, the authors, eLife", modern.elife, titles=False),
+    Source("guides", "encyclopedia", "GSA/digitalgov.gov",
+           "49795832", GOVERNMENT, modern.markdown("content/news", "content/guides", "content/resources"), titles=False),
+    Source("guides", "encyclopedia", "18F/18f.gsa.gov",
+           "0a55c75e", GOVERNMENT, modern.markdown("content/posts", "content/pages"), titles=False),
+    Source("guides", "encyclopedia", "18F/handbook", "1e495563", GOVERNMENT, modern.markdown("pages"), titles=False),
+    Source("guides", "encyclopedia", "GSA/plainlanguage.gov",
+           "43230773", GOVERNMENT, modern.markdown("_pages"), titles=False),
+    Source("guides", "encyclopedia", "department-of-veterans-affairs/vagov-content",
+           "5d2beb69", GOVERNMENT, modern.markdown("pages/", history=True), titles=False),
+    Source("recipes", "encyclopedia", "ronaldl29/public-domain-recipes",
+           "61b488ee", "public domain (Unlicense)", modern.markdown("content"), titles=False, least=250),
+    Source("recipes", "encyclopedia", "LukeSmithxyz/based.cooking",
+           "2d8642ec", "public domain (Unlicense)", modern.markdown("content"), titles=False, least=250),
     Source("zeta", "books", "Zeta-and-Company/Gutenberg_subset", "af29746a", GUTENBERG, books.zeta),
     Source("cs_fiction", "books", "legobridge/copyshield-llm", "4889c5de", GUTENBERG, books.copyshield(True)),
     Source("sfgram", "books", "nschaetti/SFGram-dataset", "77727e5a", GUTENBERG, books.sfgram),
@@ -79,7 +95,7 @@ OPENSTAX = {
     "world-history": "c21881a4efaa1b6a5db5171a484c572d3bfa7000",
     "writing-guide": "33df4b0b714cf2b831050cb05f8a06ec3e3e9707",
 }
-SOURCES[-7:-7] = [
+SOURCES[-15:-15] = [
     Source("openstax", "encyclopedia", f"openstax/osbooks-{book}", commit,
            "CC BY 4.0, OpenStax, Rice University", reference.openstax, titles=False)
     for book, commit in OPENSTAX.items()
