@@ -185,23 +185,27 @@ def test_works_of_reference(recipe: SimpleNamespace, tmp_path: Path) -> None:
 
 def test_modern_prose(recipe: SimpleNamespace, tmp_path: Path) -> None:
     modern, good = recipe.modern, sentences("cell", 2)
+    cited = '(<xref ref-type="bibr">Doe, 2010</xref>; see <xref ref-type="fig">1</xref>)'
     study = (
         '<article article-type="research-article"><article-title>Cells <italic>move</italic></article-title>'
-        f'<abstract><p>{good} (<xref ref-type="bibr">Doe, 2010</xref>; see <xref ref-type="fig">1</xref>)</p></abstract>'
+        f"<abstract><p>{good} {cited}</p></abstract>"
         f'<abstract abstract-type="executive-summary"><title>eLife digest</title><p>{good}</p></abstract>'
-        f'<body><sec sec-type="intro"><title>Introduction</title><p>{good}</p></sec><sec><p>{good}</p></sec></body></article>'
+        f'<body><sec sec-type="intro"><title>Introduction</title><p>{good}</p></sec>'
+        f"<sec><p>{good}</p></sec></body></article>"
     )
     old = study.replace("Cells", "Old cells")
     files = {"articles/elife-1-v2.xml": study, "articles/elife-1-v1.xml": old}
     found = read(recipe, tmp_path, "a/elife", modern.elife, files)
     assert found == {
-        "Cells move": f"= Cells move =\n\n{good}\n\n== eLife digest ==\n\n{good}\n\n== Introduction ==\n\n{good}"
+        "eLife 1: Cells move": f"= Cells move =\n\n{good}\n\n== eLife digest ==\n\n{good}\n\n"
+        f"== Introduction ==\n\n{good}"
     }
-    recipe_file = (
-        "---\ntitle: 'Leek soup'\n---\n![leeks](a.webp)\n\nA *good* [soup](http://x.org/y)\nfor two.\n\n- ⏲️ Time: 1 hour\n\n"
-        "## Directions\n\n1. Cut the leeks.\n2. Boil them in\n   salted water.\n\n```\ncode\n```\n{{< hint >}}\n"
+    soup = (
+        "---\ntitle: 'Leek soup'\n---\n![leeks](a.webp)\n\nA *good* [soup](http://x.org/y)\nfor two.\n\n"
+        "- \u23f2\ufe0f Time: 1 hour\n\n## Directions\n\n1. Cut the leeks.\n2. Boil them in\n   salted water."
+        "\n\n```\ncode\n```\n{{< hint >}}\n"
     )
-    found = read(recipe, tmp_path, "a/food", modern.markdown("content"), {"content/soup.md": recipe_file})
+    found = read(recipe, tmp_path, "a/food", modern.markdown("content"), {"content/soup.md": soup})
     assert found["Leek soup"] == (
         "= Leek soup =\n\nA good soup for two.\n- Time: 1 hour\n\n== Directions ==\n\n"
         "1. Cut the leeks.\n2. Boil them in salted water."

@@ -12,7 +12,7 @@ import gzip
 import json
 from pathlib import Path
 
-from corpus.sources import OPENSTAX, SOURCES, WIKIPEDIA
+from corpus.sources import SOURCES, WIKIPEDIA
 
 HEAD = """The texts that GlassGPT's shipped models learned from, by source:
 where it was taken from, its license, its titles.
@@ -35,10 +35,10 @@ def about(name: str) -> str:
     found = [source for source in SOURCES if source.name == name]
     if not found:
         raise SystemExit(f"{name}.jsonl: no source of that name; move the file out of the folder")
-    if name == "openstax":
-        books = ", ".join(f"osbooks-{book}@{commit[:8]}" for book, commit in OPENSTAX.items())
-        return f"https://github.com/openstax/: {books}. {found[0].license}"
-    return f"https://github.com/{found[0].repository}@{found[0].commit}. {found[0].license}"
+    repositories = ", ".join(
+        f"https://github.com/{source.repository}@{source.commit[:8]}" for source in found
+    )
+    return f"{repositories}. {found[0].license}"
 
 
 def titles(file: Path) -> list[str]:

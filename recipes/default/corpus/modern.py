@@ -1,4 +1,4 @@
-"""Readers of modern plain prose: a journal's summaries for everybody, agencies' articles and guides, recipes."""
+"""Readers of modern plain prose: a journal's summaries for everybody, agencies' articles, recipes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def elife(repository: Repository) -> Iterator[Document]:
         if match:
             number, version = match.group(1), int(match.group(2))
             newest[number] = max(newest.get(number, (0, blob)), (version, blob))
-    for _, text in repository.read(blob for _, (_, blob) in sorted(newest.items())):
+    for path, text in repository.read(blob for _, (_, blob) in sorted(newest.items())):
+        number = path.rpartition("/")[2].split("-")[
+            1
+        ]  # names the authors: https://doi.org/10.7554/eLife.NUMBER
         kind, found = KIND.search(text), JATS_TITLE.search(text)
         if kind is None or found is None:
             continue
@@ -69,7 +72,7 @@ def elife(repository: Repository) -> Iterator[Document]:
         elif kind.group(1) in ESSAYS:
             body = BODY.search(text)
             _parts(body.group(1) if body else "", 2, page)
-        yield title, page.text()
+        yield f"eLife {number}: {title}", page.text()
 
 
 # ---- Markdown
