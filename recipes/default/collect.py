@@ -110,9 +110,6 @@ class Collector:
         return tidy_gaps("\n".join(kept))
 
 
-EMPTY_SECTION = re.compile(r"^(={2,4}) [^\n]+ \1\n+(?=(?:={2,4}) |\Z)", re.MULTILINE)
-
-
 def tidy_gaps(text: str) -> str:
     """After lines were cut out: no heading without text, no more than one empty line."""
     lines = re.sub(r"\n{3,}", "\n\n", text).strip("\n").split("\n")
@@ -135,13 +132,6 @@ def first_edition(folder: Path, group: str) -> Iterator[tuple[str, str]]:
             text = clean.cleaned(document["text"], source)
             title = document["title"] if source == "wiki" else f"{document['title']} / {document['author']}"
             yield title, text if source == "wiki" else EMPHASIS.sub("", text)
-
-
-def finish(source: Source | None, title: str, text: str) -> str:
-    """Books: some with curly quotes, as print and the web have them."""
-    if (source is not None and source.group == "encyclopedia") or source is None:
-        return text
-    return clean.typeset(text) if digest(title) % CURLY == 0 else text
 
 
 def main() -> None:

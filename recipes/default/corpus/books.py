@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import quantiles
 
 from corpus.page import straight
@@ -204,7 +204,7 @@ def _name(number: str, title: str, author: str) -> str:
     return f"{number} {title.replace(' : $b ', ': ').replace('$b ', '')} / {author}"
 
 
-def copyshield(fiction: bool):  # type: ignore[no-untyped-def]
+def copyshield(fiction: bool) -> Callable[[Repository], Iterator[Document]]:
     def read(repository: Repository) -> Iterator[Document]:
         csv.field_size_limit(1 << 30)
         about = {row["id"]: row for row in _table(repository, "data/metadata.csv", ",")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from xml.etree import ElementTree
 
 from corpus.page import Page, straight, tidy
@@ -37,7 +37,7 @@ def heading_of(text: str) -> str:
     return " ".join(word.capitalize() if word.isupper() else word for word in head.split())
 
 
-def britannica(edition: str, noisy_at: float):  # type: ignore[no-untyped-def]
+def britannica(edition: str, noisy_at: float) -> Callable[[Repository], Iterator[Document]]:
     def read(repository: Repository) -> Iterator[Document]:
         for _, text in repository.read(repository.files(f"{edition}/TXT/")):
             text = PAGE_MARK.sub("", text.rpartition("+====")[2].lstrip("=+").strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -283,7 +283,7 @@ def extracted(repository: Repository, files: list[Blob]) -> Iterator[Document]:
             yield title, page.text()
 
 
-def extracted_in_history(under: str):  # type: ignore[no-untyped-def]
+def extracted_in_history(under: str) -> Callable[[Repository], Iterator[Document]]:
     def read(repository: Repository) -> Iterator[Document]:
         newest = {blob.oid: blob for blob in repository.history(under) if "/wiki_" in blob.path}
         return extracted(repository, sorted(newest.values(), key=lambda blob: (blob.path, blob.oid)))
