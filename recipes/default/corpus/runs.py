@@ -78,7 +78,8 @@ class SeenRuns:
     @staticmethod
     def sample(words: Hashes) -> Hashes:
         runs = runs_of(words, SHINGLE)
-        return runs[runs & np.uint64(7) == 0]
+        sampled: Hashes = runs[runs & np.uint64(7) == 0]
+        return sampled
 
     def _place(self, runs: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         place = (runs >> self._shift).astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
 
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 REFERENCES = re.compile(r"<ref[^>/]*/>|<ref\b[^>]*>.*?</ref\s*>", re.DOTALL | re.IGNORECASE)
@@ -100,10 +101,12 @@ def expand(match: re.Match[str]) -> str:
     return {"us$": f"US${values[0]}", "gbp": f"£{values[0]}"}.get(name, "")
 
 
-def _repeat(pattern: re.Pattern[str], replacement: object, text: str, times: int) -> str:
+def _repeat(
+    pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], text: str, times: int
+) -> str:
     """From the inside out: templates and tables stand in one another."""
     for _ in range(times):
-        text, count = pattern.subn(replacement, text)  # type: ignore[arg-type]
+        text, count = pattern.subn(replacement, text)
         if not count:
             break
     return text
