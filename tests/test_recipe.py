@@ -131,13 +131,22 @@ def test_recipe_from_text_to_packed_model(corpus: Path, tmp_path: Path) -> None:
 
     step("convert", "runs/mini", "half/mini.safetensors", "--dtype", "float16")
     step(RECIPE / "carry.py", "cut", "half/mini.safetensors", "-o", "pieces")
-    step(RECIPE / "attribution.py", *sources, "-o", "ATTRIBUTION.txt.gz")
+    (tmp_path / "text").mkdir()
+    listed = {
+        "first_books": "Tale 7 / A. Writer",
+        "first_encyclopedia": "Thing 59",
+        "frus": "volume: A letter",
+    }
+    for name, title in listed.items():
+        (tmp_path / "text" / f"{name}.jsonl").write_text(json.dumps({"title": title, "text": "x"}) + "\n")
+    step(RECIPE / "attribution.py", "text", "-o", "ATTRIBUTION.txt.gz")
     given = ["--name", "mini", "--shards", "shards", "--windows", "4", "--attribution", "ATTRIBUTION.txt.gz"]
     assert "packing costs" in step(RECIPE / "pack.py", "pieces", *given, "-o", "data")
     shipped = tmp_path / "data" / "mini"
-    listed = gzip.decompress((shipped / "ATTRIBUTION.txt.gz").read_bytes()).decode()
-    assert "Tale 7, A. Writer, 1890" in listed
-    assert "Thing 59" in listed
+    attribution = gzip.decompress((shipped / "ATTRIBUTION.txt.gz").read_bytes()).decode()
+    assert "\nTale 7 / A. Writer\n" in attribution
+    assert "\nThing 59\n" in attribution
+    assert "https://github.com/HistoryAtState/frus@d3dff150. public domain" in attribution
 
     measured = ["--clean", "clean", "--shards", "shards", "--eval", published]
     step(

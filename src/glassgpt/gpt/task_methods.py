@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @overload
-def translate(self: GPT, text: str, to: str, **decoding: Unpack[SettingsDict]) -> str: ...
+def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str
+    self: GPT, text: str, to: str, **decoding: Unpack[SettingsDict]
+) -> str: ...
 
 
 @overload
@@ -33,7 +35,7 @@ def translate(
 
 
 @overload
-def summarize(
+def summarize(  # type: ignore[overload-overlap]
     self: GPT,
     text: str,
     sentences: int | None = None,
@@ -75,7 +77,7 @@ def summarize(
 
 
 @overload
-def classify(
+def classify(  # type: ignore[overload-overlap]
     self: GPT, text: str, labels: Sequence[str] | None = None, format: str | None = None
 ) -> Label: ...
 

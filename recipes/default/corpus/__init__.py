@@ -1,0 +1,1 @@
+"""The second edition's training text, from public repositories: readers, cleaning, duplicates, leaks."""
