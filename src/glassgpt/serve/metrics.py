@@ -22,7 +22,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 class Metrics:
     def __init__(self, pool: ModelPool) -> None:
-        disable_created_metrics()  # a time beside each number, which nobody asked for  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a timestamp per metric is noise
         self.registry = CollectorRegistry()
 
         def histogram(name: str, help: str) -> Histogram:
