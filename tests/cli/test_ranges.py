@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 
+import numpy as np
 import pytest
 
 import glassgpt as package
@@ -29,7 +30,12 @@ COUNTS = [
     ("flag", "values"),
     [
         *((flag, ("nan", "inf", "-inf", "1e30", "-1e30")) for flag in FLOATS),
-        *((flag, ("-1", HUGE, "-" + HUGE, "100000000000")) for flag in COUNTS if flag != "--seed"),
+        *(
+            (flag, ("-1", HUGE, "-" + HUGE, "100000000000"))
+            for flag in COUNTS
+            if flag not in ("--seed", "--top-k")
+        ),
+        ("--top-k", ("-2", HUGE, "-" + HUGE, "100000000000")),  # 0 and -1 switch it off
         ("--samples", ("100000000",)),
         ("--seed", ("-1", str(2**64), HUGE)),
         ("--stop-tokens", (HUGE, "257")),
@@ -68,9 +74,11 @@ def test_generate_options(glassgpt, tiny, flag, values):
 )  # fmt: skip
 def test_options_of_other_commands(glassgpt, tiny, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
+    np.arange(4096, dtype=np.uint16).tofile("d.bin")  # what is missing is said before what is out of range
+    words = ["d.bin" if word == "d" else word for word in words]
     model = ("--model", tiny) if words[0] == "next" else ()
     glassgpt(*words, *model).is_one_line_error("; write a ", " to ")
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["d.bin"]
 
 
 def test_a_number_of_thousands_of_digits(glassgpt):
