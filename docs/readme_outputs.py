@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ast
 import io
+import json
+import lzma
 import os
 import re
 import shlex
@@ -220,11 +222,28 @@ def refreshed(text: str, name: str, folder: str) -> str:
     return BLOCK.sub(renew, text)
 
 
+def make_example_files(folder: Path) -> None:
+    """The files that the examples use; `folder` is the current one."""
+    import glassgpt
+    from glassgpt.cli import main
+    from glassgpt.music import Performance
+    from glassgpt.music.midi import write_midi
+
+    text = "The old house stood at the end of the lane. " * 400
+    (folder / "a.txt").write_text(text, "utf-8")
+    with lzma.open(folder / "b.jsonl.xz", "wt") as file:
+        file.write(json.dumps({"text": text}) + "\n")
+    assert main(["prepare", "a.txt", "-o", "shards", "--tokenizer", "bytes"]) == 0
+    glassgpt.load("tiny").tokenizer.save(folder / "folder")
+    write_midi(Performance.from_notes([0, 0.5, 1], [1, 1, 2], [60, 64, 67], [80, 80, 80]), folder / "a.mid")
+
+
 def main() -> None:
     pages = [Path(page).resolve() for page in sys.argv[1:]]
     for page in pages if pages else PAGES:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
+            make_example_files(Path(folder))
             text = refreshed(page.read_text("utf-8"), page.name, folder)
             write_text_files(page.parent, {page.name: text})
             os.chdir(ROOT)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import json
-import lzma
 import pkgutil
 import re
 import shlex
@@ -25,8 +23,6 @@ from glassgpt.cli import COMMANDS, main
 from glassgpt.cli.commands.music import SUBCOMMANDS as MUSIC
 from glassgpt.cli.parse import parse
 from glassgpt.errors import UserError
-from glassgpt.music import Performance
-from glassgpt.music.midi import write_midi
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -175,17 +171,6 @@ def loaded() -> dict[str, Any]:
     return {}
 
 
-def make_example_files(folder: Path) -> None:
-    """The files that the examples use."""
-    text = "The old house stood at the end of the lane. " * 400
-    (folder / "a.txt").write_text(text, "utf-8")
-    with lzma.open(folder / "b.jsonl.xz", "wt") as file:
-        file.write(json.dumps({"text": text}) + "\n")
-    assert main(["prepare", "a.txt", "-o", "shards", "--tokenizer", "bytes"]) == 0
-    glassgpt.load("tiny").tokenizer.save(folder / "folder")
-    write_midi(Performance.from_notes([0, 0.5, 1], [1, 1, 2], [60, 64, 67], [80, 80, 80]), folder / "a.mid")
-
-
 @pytest.mark.slow
 @needs_native
 @pytest.mark.usefixtures("use_cpu")
@@ -198,7 +183,7 @@ def test_python_blocks_print_what_is_shown(
     A page without outputs runs with the small model: it only has to run.
     """
     monkeypatch.chdir(tmp_path)
-    make_example_files(tmp_path)
+    pages.make_example_files(tmp_path)
     monkeypatch.setattr(glassgpt, "load", cached_load(loaded, any(map(pages.outputs, PYTHON[page]))))
     namespace: dict[str, Any] = {}
     for number, code in enumerate(PYTHON[page], start=1):
@@ -255,8 +240,8 @@ def test_every_command_line_parses() -> None:
         name, *args = shlex.split(command)
         if pages.DOTS in args:  # abbreviated
             continue
-        if name == "train":  # there is no run to resume
-            args = [arg for arg in args if arg != "--resume"]
+        if name == "train" and "--resume" in args:  # there is no run to resume, which would know its steps
+            args = [arg for arg in args if arg != "--resume"] + ["--steps", "2"] * ("--steps" not in args)
         try:
             parse(name, COMMANDS[name], args)
         except UserError as error:

@@ -517,7 +517,7 @@ def test_nobody_learns_where_the_models_lie(gpt: GPT) -> None:
         ("/trace", {"ids": [1, -1]}, "ids.1: -1 is out of range. Use 0 or more."),
         ("/trace", {"ids": ["a"]}, "ids.0: 'a' is not an integer."),
         ("/trace", {"ids": {}}, "ids: dict is not a list."),
-        ("/trace", {"txt": "a"}, "txt: there is no such field."),
+        ("/trace", {"txt": "a"}, "txt is not a field of this request."),
         ("/generate", {"temperature": 1}, "ids: this field is missing."),
         ("/generate", {"ids": [1], "temperature": 101}, "temperature: 101 is out of range. Use 100 or less."),
         ("/generate", {"ids": [1], "top_p": 0}, "top_p: 0 is out of range. Use more than 0."),

@@ -223,7 +223,10 @@ def test_the_new_views_by_keys_alone(visit: Begin, gpt: GPT) -> None:
     page.press("f")
     assert page.state()["view"] == "family"
     focus("#examples")
-    for start in ("Mary told", "one two"):  # each stroke goes on from the example that is open
+    for start in (
+        "A robot must obey the orders given it by people",
+        "Mary told",
+    ):  # each stroke goes on from the example that is open
         page.press("ArrowDown")
         page.until("store.trace.text.startsWith(given)", start)
     assert page.ready().state()["view"] == "family"

@@ -350,7 +350,7 @@ def test_runs_are_in_the_picker(visit: Begin, gpt: GPT, tmp_path: Path) -> None:
         assert page.ready().js("store.trace.norms") == page.js(
             "api.post('/trace', { text: store.trace.text }).then((trace) => trace.norms)"
         )
-        assert f"the model {run}" in page.texts("glass-welcome p")[0]
+        assert f"the model {run.name}" in page.texts("glass-welcome p")[0]
         page.painted().close()
 
 

@@ -102,8 +102,8 @@ def test_it_learns_to_classify(
     assert "record 161: the label 'meh' is not one of negative, positive; skipped" in made.err
     assert "1 of 161 records skipped" in made.err
     gpt = package.load(tmp_path / "out")
-    assert gpt.classify("The red cat.").label == "negative"
-    assert gpt.classify("The black cat.").label == "positive"
+    assert gpt.classify("The red 3 cat.").label == "negative"
+    assert gpt.classify("The black 3 cat.").label == "positive"
     classified = glassgpt("classify", "--file", file, "--model", tmp_path / "out")
     assert "accuracy 100.0% (160 of 160 labelled records)" in classified.err
 
