@@ -36,7 +36,7 @@ def test_a_library_that_is_none_or_older_is_not_used(monkeypatch: pytest.MonkeyP
     library.load_library.cache_clear()
     try:
         monkeypatch.setenv("GLASSGPT_NATIVE", str(tmp_path / "none.so"))
-        with pytest.raises(library.NotBuilt, match="was not built"):
+        with pytest.raises(library.NotBuilt, match="which is not a file"):
             library.load_library()
         (tmp_path / "none.so").write_bytes(b"not a library")
         with pytest.raises(library.NotBuilt, match="cannot be loaded"):

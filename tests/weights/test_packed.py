@@ -265,7 +265,7 @@ def test_without_a_format_the_dtype_decides(small: Checkpoint, tmp_path: Path) -
         assert convert(tmp_path / "hf", tmp_path / dtype, dtype=dtype).target_format == "packed"
 
 
-@pytest.mark.parametrize("target", ["x.gguf", "x.bin", "x.pt", "x.safetensors"])
+@pytest.mark.parametrize("target", ["x.bin", "x.pt", "x.safetensors"])
 def test_other_formats_refuse_int4(small: Checkpoint, target: str, tmp_path: Path) -> None:
     if target == "x.pt":
         pytest.importorskip("torch")
