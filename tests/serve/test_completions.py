@@ -404,7 +404,9 @@ def test_a_suffix_chooses_among_guesses(client: TestClient, gpt: GPT) -> None:
     assert complete(client, **body, suffix="")["choices"][0]["text"] == guesses[0]["text"]
 
 
-def test_a_suffix_is_encoded_once_for_all_prompts(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suffix_is_encoded_once_for_all_prompts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encode, texts = LoadedModel.encode, []
     monkeypatch.setattr(LoadedModel, "encode", lambda self, text: texts.append(text) or encode(self, text))
     complete(client, prompt=["a"] * 5, suffix=" b", max_tokens=1)
