@@ -13,6 +13,7 @@ from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import (
     atomic_symlink,
     atomic_write,
+    check_target,
     find_interrupted_writes,
     lock_folder,
     read_bytes,
@@ -122,3 +123,12 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing", Path("/dev/zero")):
         with pytest.raises(FileFormatError, match=r"not a (regular )?file"):
             read_bytes(path)
+
+
+@pytest.mark.parametrize("name", ["loop", "loop/inside"])
+def test_a_link_to_itself_is_no_target(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(SettingError, match="is a symbolic link to itself"):
+        check_target(tmp_path / name)
+    with pytest.raises(SettingError, match="is a symbolic link to itself"):
+        check_target(tmp_path / "new", [tmp_path / name])

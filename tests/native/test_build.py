@@ -58,6 +58,11 @@ def test_threads_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(threads.VARIABLE, "many")
     with pytest.raises(SettingError, match="GLASSGPT_THREADS is 'many'"):
         threads.thread_count()
+    for name in (threads.VARIABLE, "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "9" * 5000)  # more digits than int() reads
+        with pytest.raises(SettingError, match="give a whole number from 1 to 1024"):
+            threads.thread_count()
     monkeypatch.delenv(threads.VARIABLE)
+    assert 1 <= threads.thread_count() <= threads.MOST
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert 1 <= threads.thread_count() <= threads.MOST

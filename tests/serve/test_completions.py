@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from glassgpt.gpt import GPT
+from glassgpt.serve.models import LoadedModel
 from tests.conftest import SHIPPED
 from tests.serve.conftest import PROMPT, complete, refused
 
@@ -401,3 +402,12 @@ def test_a_suffix_chooses_among_guesses(client: TestClient, gpt: GPT) -> None:
     assert [choice["text"] for choice in found["choices"]] == expected[:2]
     assert found["usage"]["completion_tokens"] == sum(len(choice["token_ids"]) for choice in guesses)
     assert complete(client, **body, suffix="")["choices"][0]["text"] == guesses[0]["text"]
+
+
+def test_a_suffix_is_encoded_once_for_all_prompts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, texts = LoadedModel.encode, []
+    monkeypatch.setattr(LoadedModel, "encode", lambda self, text: texts.append(text) or encode(self, text))
+    complete(client, prompt=["a"] * 5, suffix=" b", max_tokens=1)
+    assert texts.count(" b") == 1

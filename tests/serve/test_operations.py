@@ -9,6 +9,7 @@ import shutil
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -72,6 +73,15 @@ class TestRequestLog:
             complete(client, max_tokens=1)
         assert json.loads(caplog.records[-1].message)["prompts"] == [PROMPT]
 
+    def test_no_path_steers_a_terminal(self, gpt: GPT, caplog: pytest.LogCaptureFixture) -> None:
+        path = "/\x9b31m\u2028\u202e\x7f\nx"
+        with caplog.at_level("INFO", "glassgpt.serve"), app_client(gpt, log="requests") as client:
+            client.get(quote(path))
+        line = caplog.records[-1].message
+        assert line.isascii()
+        assert line.isprintable()
+        assert json.loads(line)["path"] == path
+
 
 def test_docs_describe_every_endpoint_and_load_nothing(client: TestClient) -> None:
     answer = client.get("/docs")
@@ -92,6 +102,13 @@ def test_an_unknown_field_is_named_in_plain_words(client: TestClient) -> None:
     error = refused(client, 400, prompt="A", stream=True, stream_options={"quux": 1})
     assert error["message"].startswith("stream_options.quux is not a field of this request. Leave it out")
     assert "pydantic" not in error["message"]
+
+
+def test_a_field_whose_name_is_half_a_surrogate_pair_is_refused(client: TestClient) -> None:
+    body = b'{"prompt": "A", "\\ud800": 1}'
+    answer = client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "\\ud800"
 
 
 def test_ready_needs_no_key(gpt: GPT) -> None:

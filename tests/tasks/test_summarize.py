@@ -59,6 +59,12 @@ def test_a_short_text_is_given_as_it_is_and_nothing_is_computed(
     assert made.quotes[0].score is None
 
 
+def test_the_only_sentence_among_headings_is_chosen_without_a_score(gpt: package.GPT) -> None:
+    sentence = "The harbor bridge will be closed to cars in spring."
+    made = extract(gpt, f"Alpha\n\nBeta\n\n{sentence}\n\nGamma", 1)
+    assert [(quote.text, quote.score) for quote in made.quotes] == [(sentence, None)]
+
+
 def test_relevance_is_what_a_sentence_adds_to_the_others_log_probability(gpt: package.GPT) -> None:
     ids = [gpt.encode(f" {one}") for one in split_sentences(STORY)][:4]
     assert gpt.tokenizer is not None

@@ -23,7 +23,7 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.(part|old)")
 def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
     """Refuse a target that no command may overwrite, even with --force."""
     check_not_device(target)
-    resolved = target.resolve()
+    resolved = resolve(target)
     if resolved in (Path.cwd(), *Path.cwd().parents):
         raise SettingError(f"{target} is the current folder or contains it. Choose a folder inside it.")
     for parent in target.parents:
@@ -32,7 +32,7 @@ def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
                 f"{target} cannot be created: {parent} is a file, not a folder. Choose another path."
             )
     for given in inputs:
-        source = given.resolve()
+        source = resolve(given)
         if source == resolved or resolved in source.parents:
             raise SettingError(f"{target} is or contains the source {given}. Choose another target.")
 
@@ -52,6 +52,16 @@ def check_not_device(path: Path) -> None:
         raise SettingError(
             f"{path} is a device or a pipe, which a file would replace. Choose another target."
         )
+
+
+def resolve(path: Path) -> Path:
+    """The path without links; an error for links that lead in a circle."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise SettingError(f"{path} is a symbolic link to itself. Choose another path.") from None
+    return Path(os.path.realpath(path))
 
 
 def resolve_symlink(target: Path) -> Path:

@@ -103,7 +103,7 @@ def add_error_handlers(app: FastAPI, format: ErrorFormat = field_error, validati
 
     @app.exception_handler(Exception)
     async def handle_bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        log.error("%s %r", request.method, request.url.path, exc_info=error)
         return error_response(500, "Internal server error. See the server's terminal.", format=format)
 
 

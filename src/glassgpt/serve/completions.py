@@ -82,7 +82,8 @@ class Completion:
         self.client = "" if request.client is None else request.client.host
         key = request.scope.get(KEY)
         self.log_details: dict[str, Any] = request.scope.get(DETAILS, {})
-        self.prompts = read_prompts(body, model)
+        self.suffix = read_suffix(body, model)
+        self.prompts = read_prompts(body, model, len(self.suffix))
         self.inbox: asyncio.Queue[Update | Ended] = asyncio.Queue()
         self.jobs = [
             CompletionJob(
@@ -99,7 +100,6 @@ class Completion:
         self.prompt_scores: list[PromptLogprobs | None] = [None] * len(self.jobs)
         self.generated = 0
         self.cached = [0] * len(self.jobs)
-        self.suffix = read_suffix(body, model)
         self._rating: list[CompletionJob] = []
         self._left = sum(job.samples for job in self.jobs)
         self._receive = request.receive

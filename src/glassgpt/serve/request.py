@@ -50,8 +50,13 @@ def read_suffix(body: CompletionRequest, model: LoadedModel) -> list[int]:
     return model.encode(body.suffix)[:FOLLOWING] if body.suffix else []
 
 
-def read_prompts(body: CompletionRequest, model: LoadedModel) -> list[tuple[str | None, list[int]]]:
-    """Each prompt as text, where it was sent as text, and as ids."""
+def read_prompts(
+    body: CompletionRequest, model: LoadedModel, following: int
+) -> list[tuple[str | None, list[int]]]:
+    """Each prompt as text, where it was sent as text, and as ids.
+
+    `following` tokens of a suffix come after the completion.
+    """
     given: Any = body.prompt
     if given is None or given == "":
         given = [""]
@@ -68,12 +73,12 @@ def read_prompts(body: CompletionRequest, model: LoadedModel) -> list[tuple[str 
             raise ApiError(
                 400, f"{name}: {wrong} is not in this model's vocabulary, 0 to {size - 1}.", "prompt"
             )
-        prompts.append(fit_prompt(body, model, name, text, ids))
+        prompts.append(fit_prompt(body, model, name, text, ids, following))
     return prompts
 
 
 def fit_prompt(
-    body: CompletionRequest, model: LoadedModel, name: str, text: str | None, ids: list[int]
+    body: CompletionRequest, model: LoadedModel, name: str, text: str | None, ids: list[int], following: int
 ) -> tuple[str | None, list[int]]:
     """The prompt, truncated if that was asked for; an error if it is too long."""
     context = model.context
@@ -85,7 +90,7 @@ def fit_prompt(
         if keep < len(ids):
             text, ids = None, ids[len(ids) - keep :]
     least = wanted if body.max_tokens is not None else 1
-    least += len(read_suffix(body, model))
+    least += following
     if len(ids) + least > context:
         raise ApiError(
             400,

@@ -77,4 +77,4 @@ class RequestLogMiddleware:
             "seconds": round(seconds, 4),
             **scope[DETAILS],
         }
-        log.info(json.dumps(line, ensure_ascii=False))
+        log.info(json.dumps(line))  # ASCII: no path or prompt can end the line or steer a terminal

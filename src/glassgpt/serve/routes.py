@@ -94,7 +94,8 @@ async def read_request(
     state: ServerState, body: CompletionRequest, model: LoadedModel, request: Request
 ) -> Completion:
     arguments = (state, body, model, request)
-    if prompt_characters(body.prompt) < LONG_PROMPT:
+    suffix = 0 if body.suffix is None else len(body.suffix)
+    if prompt_characters(body.prompt) + suffix < LONG_PROMPT:
         return Completion(*arguments)
     state.delivery  # noqa: B018  # made here, on the event loop
     return await anyio.to_thread.run_sync(Completion, *arguments)

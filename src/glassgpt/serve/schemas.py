@@ -92,7 +92,7 @@ class Schema(BaseModel):
         unknown = next((name for name in given if name not in known), None)
         if unknown is None:
             return given
-        unknown = str(unknown)[:100]
+        unknown = str(unknown)[:100].encode("utf-8", "backslashreplace").decode()  # half a surrogate pair
         close = get_close_matches(unknown, known, n=1)
         advice = f"Did you mean {close[0]}?" if close else "Leave it out, or see the fields at /docs."
         message = f"is not a field of this request. {advice}"

@@ -88,6 +88,8 @@ def extract(gpt: GPT, text: str, sentences: int = SENTENCES, progress: Progress 
         return Extract(quotes, len(found), len(found), source_tokens)
     ids = [gpt.encode(f" {one}")[:CANDIDATE_TOKENS] for one in found]
     candidates = choose_candidates(found, ids, sentences)
+    if len(candidates) == 1:
+        return Extract([Quote(candidates[0], found[candidates[0]])], len(found), 1, source_tokens)
     scores = rank(gpt, [ids[i] for i in candidates], candidates, progress)
     chosen = choose([found[i] for i in candidates], scores, sentences)
     quotes = [Quote(candidates[i], found[candidates[i]], float(scores[i])) for i in sorted(chosen)]

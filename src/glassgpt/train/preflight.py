@@ -160,7 +160,7 @@ def choose_output(
 ) -> Path:
     """Where the tuned model goes: a new folder, that of the run to resume, or with `force` over a model."""
     files = list(files)
-    name = expand_user(files[0]).resolve().name.split(".")[0]
+    name = Path(os.path.realpath(expand_user(files[0]))).name.split(".")[0]
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = resolve_symlink(Path(f"{name}-tuned") if out is None else expand_user(out))

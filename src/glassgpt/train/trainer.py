@@ -426,7 +426,7 @@ def check_same_model(asked: RunConfig, config: Config) -> None:
 
 
 def is_same_path(one: str, other: str) -> bool:
-    return one == other or expand_user(one).resolve() == expand_user(other).resolve()
+    return one == other or os.path.realpath(expand_user(one)) == os.path.realpath(expand_user(other))
 
 
 def data_tokenizer(data: str) -> Tokenizer | None:

@@ -28,7 +28,7 @@ def find_sources(inputs: Iterable[str | Path], exclude: Sequence[Path] = ()) -> 
     The folders in `exclude`, and prepared ones, are not searched: a tokenizer's merges.txt is not a text.
     """
     found: dict[Path, SourceFile] = {}
-    excluded = [folder.resolve() for folder in exclude]
+    excluded = [Path(os.path.realpath(folder)) for folder in exclude]
     for given in inputs:
         for path in _expand(str(given), excluded):
             found.setdefault(path.resolve(), _open_source(path))
