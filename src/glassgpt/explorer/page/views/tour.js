@@ -82,6 +82,7 @@ class GlassTour extends HTMLElement {
       if (changed.has("tour") || changed.has("trace")) void this.#render();
       else if (changed.has("view") && this.#shown >= 0) this.#light();
     });
+    void this.#render(); // the address may have asked for it before it was loaded
   }
 
   disconnectedCallback() {
