@@ -168,7 +168,7 @@ function showComputing() {
   const [status, loading] = [at("status"), store.status === "loading"];
   clearTimeout(late);
   document.body.classList.toggle("old", store.isOld);
-  if (!loading && !isComputing() && !isEditing()) {
+  if (!loading && !store.typing && !isComputing() && !isEditing()) {
     if (status.firstChild) put(status);
     return;
   }
