@@ -76,7 +76,7 @@ export class Arcs {
   /** @param {Trace} trace @param {number[]} weights @param {number} token */
   #say(trace, weights, token) {
     const found = wordsAttended(trace, weights, 3);
-    const name = (/** @type {string} */ text) => eventLabel(text) ?? visible(text).replace(/^·/, "");
+    const name = (/** @type {string} */ text) => eventLabel(text) ?? visible(text).replace(/^␣/, "");
     const from = name(trace.tokens[token].text);
     put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) => [i ? ", " : "", el("b", {}, name(text)), ` ${percent(share)}`])]);
     this.picture.setAttribute("aria-label", found.length > 0 ? `Arcs from “${from}” to what it attends to: ${found.map(({ text, share }) => `“${name(text)}” ${percent(share)}`).join(", ")}` : "No arcs");
