@@ -15,6 +15,7 @@ import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
 from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
+from glassgpt.inspect.intervene import kl_per_token
 from glassgpt.inspect.readout import lens_logits_at
 from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
@@ -198,6 +199,20 @@ def test_two_models_on_one_text(client: Client, gpt: GPT, other: GPT) -> None:
     assert min(found["kl"]) > 0
     assert found["p_difference"][0] is None
     assert np.array_equal(np.float32(found["p_difference"][1:]), (b.token_loss.p - a.token_loss.p)[1:])
+
+
+def test_a_text_that_was_appended_to_is_compared_and_edited(client: Client, gpt: GPT, other: GPT) -> None:
+    """Its logits come in parts."""
+    ids = [*gpt.encode(TEXT), 11, 260]
+    here = client.trace()
+    for token in ids[-2:]:
+        here = client.post(f"/trace/{here['id']}/append", token=token)
+    kl = client.post("/compare", ids=ids, a={"model": 0}, b={"model": 1})["kl"]
+    assert kl == pytest.approx(kl_per_token(gpt.trace(ids), other.trace(ids)), rel=1e-3, abs=1e-6)
+    edit = {"kind": "ablate_mlp", "layer": 0, "how": "zero"}
+    edited = client.post("/intervene", id=here["id"], edits=[edit])["kl_per_token"]
+    after = gpt.intervene(ids, [edit])
+    assert edited == pytest.approx(after.kl_per_token, rel=1e-3, abs=1e-6)
 
 
 def test_a_model_compared_with_itself_is_the_same(client: Client) -> None:

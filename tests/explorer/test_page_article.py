@@ -84,7 +84,9 @@ def test_music_opens_with_a_phrase_and_readable_events(visit: Begin, address: st
     assert page.js(cut) == []
     cells = page.texts("glass-tower .cell.is-token")
     assert all(re.match(r"vel|♪|×|\d+m?s|[A-G]♯?\d", cell) for cell in cells), cells
-    page.press("x", "ArrowRight")
+    page.press("x")
+    page.until("document.activeElement?.id === 'tour-title'")
+    page.press("ArrowRight")
     page.until("document.querySelector('.tour-words')?.textContent.includes('key')")
     assert "frequent words" not in page.texts(".tour-words")[0]
 

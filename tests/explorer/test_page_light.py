@@ -44,7 +44,7 @@ def test_nothing_is_red(visit: Callable[..., Visit], light: str) -> None:
         assert page.js(RED) == "", view
         if view == "why":  # with a method that works: the shares of attention rollout sum to one
             assert page.texts("glass-why [aria-pressed=true]")[-1] == "attention rollout"
-            shares = [float(each.splitlines()[-1]) for each in page.texts(".owed button")]
+            shares = [float(each.rstrip("%")) / 100 for each in page.texts(".owed button .how")]
             assert sum(shares) == pytest.approx(1, abs=0.005 * len(shares))
             assert "PyTorch" in page.texts("glass-why .says")[0]
             assert "raises" not in page.texts("glass-why .colour-keys")[0]

@@ -378,6 +378,23 @@ def test_the_page_opens_at_the_head_that_shows_most(visit: Begin) -> None:
     # Another example opens its own.
     part.page.locator("#examples").select_option("1")
     part.until("store.trace.telling && store.isAtTelling && store.trace.tokens.length > 12")
+    # So does the same, when a lesson's button opens it again.
+    part.js("store.set({ layer: 0, head: 0 })")
+    assert not part.js("store.isAtTelling")
+    part.js("module.openExample(module.knownExamples().examples[1])", module="examples.js")
+    assert part.js("store.isAtTelling")
+
+
+def test_nothing_of_an_example_stays_in_the_next(visit: Begin) -> None:
+    page = visit().open(TEXT)
+    page.page.locator("#examples").select_option("7")
+    page.until("store.get().temperature === 0.8 && store.trace.tokens.length === 1")
+    page.page.locator("#examples").select_option("6")
+    page.until("store.trace.text.startsWith('Guten Tag') && store.isAtTelling")
+    assert page.state()["temperature"] == 1
+    assert page.state()["topK"] == 0
+    # A word of many bytes is written as a word.
+    assert re.search(r"at one word, “[^<”]+” ", page.ready().texts(".opened")[0])
 
 
 def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> None:

@@ -27,7 +27,7 @@ class Example:
 
 
 TEXTS = (
-    Example("A law of robotics", "“it” looks back at “robot”", "A robot must obey the orders given it"),
+    Example("A law of robotics", "what does “it” look back at?", "A robot must obey the orders given it"),
     Example(
         "Three references",
         "“it”, “such orders” and “the First Law” mean something only with what came before",

@@ -127,8 +127,18 @@ def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -
 
 def kl_per_token(one: Trace, other: Trace) -> Array:
     """KL(one || other) of the next-token distributions at every position, (T,), in nats."""
-    chunks = zip(one.log_probs(), other.log_probs(), strict=True)
-    return np.concatenate([to_numpy(kl_divergence(p, q)) for p, q in chunks])
+    if len(one.tokens) != len(other.tokens):
+        raise ValueError(
+            f"the traces have {len(one.tokens)} and {len(other.tokens)} tokens: compare one text"
+        )
+    ones, others = one.log_probs(), other.log_probs()
+    p, q, found = next(ones), next(others), []
+    while p is not None and q is not None:  # a trace that was appended to comes in chunks of its own
+        n = min(len(p), len(q))
+        found.append(to_numpy(kl_divergence(p[:n], q[:n])))
+        p = p[n:] if n < len(p) else next(ones, None)
+        q = q[n:] if n < len(q) else next(others, None)
+    return np.concatenate(found)
 
 
 def log_softmax(logits: Array) -> Array:

@@ -1,6 +1,7 @@
 // What one token attends to: in the cursor's head, or in its whole block.
 
 import { api } from "./api.js";
+import { eventName } from "./music-events.js";
 import { store } from "./store.js";
 
 /** For longer texts the patterns are too large to load for one row; the block view's own is used. */
@@ -37,4 +38,11 @@ export function wordsAttended(trace, weights, most) {
     .sort((a, b) => b.share - a.share)
     .slice(0, most)
     .filter(({ share }) => share >= 0.01);
+}
+
+/** Tokens as a reader writes them: an event by its name, and a word whole, since its tokens may be parts of letters. @param {Trace} trace @param {number} first @param {number} [last] */
+export function wordAt(trace, first, last = first) {
+  const whole = trace.words.find((word) => word.first === first && word.last === last)?.text;
+  const tokens = trace.tokens.slice(first, last + 1).map(({ text }) => eventName(text) ?? text);
+  return (first < last && whole ? whole : tokens.join("")).trim();
 }

@@ -49,7 +49,7 @@ export function describe(edit) {
   if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
-  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "towards"} “${tokenText(edit.token ?? 0)}” by ${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
+  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "toward"} “${tokenText(edit.token ?? 0)}” by ${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
   const block = edit.step?.split(".")[1];
   return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
 }

@@ -24,12 +24,15 @@ export const knownExamples = (model = store.get().model) => api.peek(path(model)
 /** What changes with the text, whatever it is: nothing of the one before stays. @type {Partial<State>} */
 const FRESH = { prompt: null, token: -1, layer: null, head: null, edits: [], overlay: [], pin: null, target: null, step: null, play: null };
 
+/** An example shows the model's own probabilities, unless it says otherwise: those of the one before are not its. @type {Partial<State>} */
+const UNSHAPED = { temperature: 1, topK: 0, topP: 1, minP: 0 };
+
 /** The part of the state that is an example's. @param {Example} example @returns {Partial<State>} */
 const promptOf = ({ text, ids }) => (ids ? { ids, text: "" } : { text: text ?? "", ids: null });
 
 /** Open an example of the current model, or of another one. @param {Example} example @param {Partial<State>} [also] */
 export function openExample(example, also = {}) {
-  store.set({ ...FRESH, ...promptOf(example), ...example.state, ...also }, { push: true });
+  store.set({ ...FRESH, ...UNSHAPED, ...promptOf(example), ...example.state, ...also }, { push: true });
 }
 
 /** Whether the page shows this example. @param {Example} example */
@@ -37,6 +40,9 @@ export function isOpen({ text, ids }) {
   const state = store.get();
   return ids ? JSON.stringify(state.ids) === JSON.stringify(ids) : state.ids === null && state.text === text;
 }
+
+/** How often a model was picked. */
+let picks = 0;
 
 /**
  * Open a model. A text of one's own stays if the model reads text; else it opens with its first example, since a
@@ -46,12 +52,17 @@ export function isOpen({ text, ids }) {
 export async function openModel(model, name) {
   const before = knownExamples();
   const own = !before.examples.some(isOpen);
+  const number = ++picks;
+  store.update({ typing: true }, "status"); // the numbers are not those of the model that the picker names
   try {
     const { kind, examples } = await examplesOf(model);
+    if (number !== picks) return; // another one was picked meanwhile
     const chosen = examples.find((example) => example.name === name);
     if (chosen || kind !== "text" || before.kind !== "text" || !own) {
       const same = kind === before.kind ? examples.find(isOpen) : undefined;
-      return openExample(chosen ?? same ?? examples[0], { model, checkpoint: null });
+      openExample(chosen ?? same ?? examples[0], { model, checkpoint: null });
+      if (store.status !== "loading") store.update({ typing: false }, "status"); // it was open
+      return;
     }
   } catch {
     // The trace says what is wrong.

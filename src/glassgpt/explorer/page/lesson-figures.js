@@ -34,7 +34,7 @@ export function openedBlocks() {
   });
   const y = tall - 56 - 36 + 14; // the middle of the cross-attention
   drawn.push(svg("path", { d: `M${wide} ${y}H${wide + gap + 6}m-6 -4l6 4l-6 4`, fill: "none", stroke: colour("d-plus"), "stroke-width": 1.5 }), label(wide + gap / 2, y - 6, "k, v", { "text-anchor": "middle", fill: colour("ink") }));
-  return figure(3 * wide + 2 * gap, tall, "An encoder block has self-attention without a mask and an MLP. A decoder block of 2017 has masked self-attention, cross-attention, whose keys and values come from the encoder, and an MLP. GPT-2’s block has masked self-attention and an MLP.", drawn);
+  return figure(3 * wide + 2 * gap + 2, tall, "An encoder block has self-attention without a mask and an MLP. A decoder block of 2017 has masked self-attention, cross-attention, whose keys and values come from the encoder, and an MLP. GPT-2’s block has masked self-attention and an MLP.", drawn);
 }
 
 /** The order in which XLNet may guess five words, in the drawing. */

@@ -51,7 +51,7 @@ const LESSONS = [
     make: () => [
       ...says("A decoder needs no second half to translate. A sentence, a token that says “now in French”, the translation: to the model that is one text, and all it does is go on with it. Everything it must look at stands to its left."),
       el("div", { class: "acts" }, opens("en-fr", "To French", "Translate “I am a student.”"), opens("en-fr", "Half translated", "See a head look at the next word to translate")),
-      ...says("Summaries work alike: an article, a separator, its summary. The model here writes poor ones, but you can watch it read. It also shows transfer: it is the default model, which learned English from plain text, with a few small changes learned from articles and their openings. In 2019 a decoder trained in these two steps needed far fewer summaries to learn from than one that began from nothing."),
+      ...says("Summaries work the same way: an article, a separator, its summary. The model here writes poor ones, but you can watch it read. It also shows transfer: it is the default model, which learned English from plain text, with a few small changes learned from articles and their openings. In 2019 a decoder trained in these two steps needed far fewer summaries to learn from than one that began from nothing."),
       el("div", { class: "acts" }, opens("summarize", "A lighthouse", "Summarize an article"), opens("summarize", "One sentence", "A short one")),
       ...says("Nor must tokens be words. A piano performance is a sequence too: a key goes down, some time passes, a key comes up, and it is played softer or louder. The same blocks, trained on such events, go on with a tune."),
       el("div", { class: "acts" }, opens("music", "A broken chord", "Open a phrase"), opens("music", "A tune over two chords", "A longer one")),
@@ -118,7 +118,7 @@ const LESSONS = [
       const known = layer >= 0 ? api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${token}`) : undefined;
       return [
         splitHeads(config, known?.["attn.q"] ?? null),
-        ...says(`A block has no separate matrices for its heads. One matrix, c_attn, makes q, k and v of all heads at once; then each is cut and laid out again, ${config.n_head} rows of ${config.d_head}. Nothing is computed by that: the same ${count(config.n_embd)} numbers are only read in another shape. After attention the heads’ results are laid side by side again, and c_proj mixes them.${known ? " The coloured row is the q of the cursor’s token." : ""}`),
+        ...says(`A block has no separate matrices for its heads. One matrix, c_attn, makes q, k and v of all heads at once; then each is cut and laid out again, ${config.n_head} rows of ${config.d_head}. Nothing is computed by that: the same ${count(config.n_embd)} numbers are only read in another shape. After attention the heads’ results are laid side by side again, and c_proj mixes them.${known ? " The colored row is the q of the cursor’s token." : ""}`),
       ];
     },
   },

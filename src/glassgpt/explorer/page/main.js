@@ -16,7 +16,6 @@ import "./views/next.js";
 import { examplesOf, openExample, openModel } from "./examples.js";
 import { acceptFiles } from "./midi-files.js";
 import "./views/welcome.js";
-import { closeTour, openTour } from "./views/tour.js";
 
 /**
  * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js. Those that are opened
@@ -33,6 +32,22 @@ export const VIEWS = [
   { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },
   { name: "family", title: "Family tree", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
 ];
+
+/** The guided tour, which is loaded when it is asked for. */
+async function loadTour() {
+  try {
+    return await import("./views/tour.js");
+  } catch {
+    put(at("notice"), NO_SERVER);
+    at("notice").hidden = false; // until the server is back
+    api.lost();
+    return null;
+  }
+}
+
+/** @param {Element | null} from where the focus goes when it is closed */
+const openTour = async (from) => (await loadTour())?.openTour(from);
+const closeTour = async () => store.get().tour !== null && (await loadTour())?.closeTour();
 
 /** On a phone the tower is one of the views; elsewhere it is always there. @type {ViewEntry} */
 const TOWER = { name: "tower", title: "Tower", hint: "The logit lens at every token and block", key: "" };
@@ -153,7 +168,7 @@ function showComputing() {
   const [status, loading] = [at("status"), store.status === "loading"];
   clearTimeout(late);
   document.body.classList.toggle("old", store.isOld);
-  if (!loading && !isComputing() && !isEditing()) {
+  if (!loading && !store.typing && !isComputing() && !isEditing()) {
     if (status.firstChild) put(status);
     return;
   }
@@ -211,14 +226,14 @@ function bindKeys() {
   bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
   bind(["w"], "widen or narrow the panel", toggleWide);
   bind(["d"], "theme: auto, light or dark", nextTheme);
-  bind(["x"], "guided tour", () => openTour(document.activeElement));
-  bind(["Escape"], "close the tour", closeTour);
+  bind(["x"], "guided tour", () => void openTour(document.activeElement));
+  bind(["Escape"], "close the tour", () => void closeTour());
   bind(["?"], "this list of keys", showKeys);
 }
 
 function start() {
   buildTabs();
-  const explain = tool("Explain", "A guided tour (x)", () => openTour(explain));
+  const explain = tool("Explain", "A guided tour (x)", () => void openTour(explain));
   explain.classList.add("primary");
   tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) => openExport(shownViews(), VIEWS)));
   const theme = tool("Theme", "", nextTheme);
@@ -253,6 +268,7 @@ function start() {
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
     else if (changed.has("edits") || changed.has("intervention")) showComputing();
+    if ((changed.has("tour") || changed.has("trace")) && store.get().tour !== null) void loadTour();
     if (changed.has("trace")) {
       document.body.classList.add("traced");
       showView(); // its file may have failed to come

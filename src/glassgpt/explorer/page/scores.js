@@ -45,7 +45,7 @@ export class GlassScores extends Drawn {
   #sum = el("canvas", { "aria-hidden": "true" });
   #keys = el("canvas", { "aria-hidden": "true" });
   #values = el("canvas", { "aria-hidden": "true" });
-  #figures = [this.#figure("the key of each token, as colours", this.#keys), this.#figure("the value of each token times its weight, as colours", this.#values)];
+  #figures = [this.#figure("the key of each token, as colors", this.#keys), this.#figure("the value of each token times its weight, as colors", this.#values)];
   #highlight = el("div", { class: "highlight", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #lines = [];
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];

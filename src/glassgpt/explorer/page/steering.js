@@ -15,8 +15,8 @@ export class Steering {
   #says = el("p", { class: "small", role: "status" });
   /** @type {string[]} the text of every token */ words = [];
   element = el("section", {}, el("h3", {}, "Steer it"),
-    el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: towards one word and away from another. The effect is shown above, and in the tower."),
-    el("div", { class: "acts" }, el("label", { for: "towards" }, "towards"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
+    el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: toward one word and away from another. The effect is shown above, and in the tower."),
+    el("div", { class: "acts" }, el("label", { for: "towards" }, "toward"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
     el("div", { class: "acts" }, el("label", { for: "strength" }, "strength"), this.#strength, this.#strengthSays),
     this.#says);
 

@@ -43,7 +43,7 @@ class Store {
   status = "loading";
   /** @type {string} the message to show */
   error = "";
-  /** Whether another text is in the field, and not asked for yet. */
+  /** Whether another text is in the field, or another model in the picker, and not asked for yet. */
   typing = false;
 
   get() {
@@ -96,16 +96,17 @@ class Store {
   set(patch, options = {}) {
     const keys = /** @type {(keyof State)[]} */ (Object.keys(patch));
     const changed = new Set(keys.filter((key) => !same(this.#state[key], patch[key])));
+    if ("model" in patch) delete this.#unresolved.model; // even if it is the first: the link named another
+    if ("compare" in patch) delete this.#unresolved.compare;
     if (changed.size === 0) return;
     const push = options.push ?? changed.has("ids");
-    if (changed.has("model")) delete this.#unresolved.model;
-    if (changed.has("compare")) delete this.#unresolved.compare;
     if (push) this.flush();
     this.#state = { ...this.#state, ...patch };
     clearTimeout(this.#writing);
     if (!push) this.#writing = setTimeout(() => this.flush(), WRITE_AFTER_MS);
     const traced = TRACED.some((key) => changed.has(key));
     if (traced && this.trace) for (const topic of HELD) if (changed.delete(/** @type {keyof State} */ (topic))) this.#held.add(topic);
+    if (!traced && this.trace) this.#openPlace(); // the text that is open, opened again
     this.#notify(changed);
     if (traced) void this.load();
     if (push) this.#write(true); // while the server computes

@@ -1,6 +1,7 @@
 // The numbers of the guided tour: those of the page's own text and model, found once for each trace.
 
 import { api } from "./api.js";
+import { wordAt } from "./attention-row.js";
 import { Sampler } from "./sampling.js";
 import { store } from "./store.js";
 
@@ -61,6 +62,5 @@ async function patternOf(trace, layer, head) {
 export function lookedAt({ telling, trace, weights }) {
   const { best } = telling;
   if (!best) return null;
-  const word = trace.tokens.slice(best.first, best.last + 1).map(({ text }) => text).join("").trim();
-  return { word, parts: weights.slice(best.first, best.last + 1), share: best.share, from: trace.tokens[telling.position].text.trim() };
+  return { word: wordAt(trace, best.first, best.last), parts: weights.slice(best.first, best.last + 1), share: best.share, from: wordAt(trace, telling.position) };
 }

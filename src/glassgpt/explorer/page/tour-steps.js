@@ -36,9 +36,9 @@ export const STEPS = [
     title: "Text becomes tokens",
     text: ({ config, trace }) => [
       `The model does not read letter by letter. It knows a fixed list of ${count(config.vocab_size)} pieces: frequent words whole, rare words in parts, and, if need be, single bytes, so no text is beyond it. A piece is called a token, and all the model gets is its number in the list. This text is ${trace.tokens.length === 1 ? "one of them" : `${trace.tokens.length} of them`}.`,
-      "The list was learned by one rule: begin with bytes, and again and again join the two neighbours that occur together most.",
+      "The list was learned by one rule: begin with bytes, and again and again join the two neighbors that occur together most.",
     ],
-    go: () => "Point at a token, or click it and move on with the arrow keys: its number, its bytes, and its merges. The colour is its loss: how unexpected it was.",
+    go: () => "Point at a token, or click it and move on with the arrow keys: its number, its bytes, and its merges. The color is its loss: how unexpected it was.",
     state: (facts) => ({ view: "next", token: 0, ...here(facts) }),
     look: "strip",
     at: ".chips",
@@ -147,7 +147,7 @@ export const STEPS = [
     title: "Choosing one",
     text: () => [
       "Always taking the most likely word sounds sensible but reads badly: the text soon runs in circles. So a word is sampled at random, and a few settings shape the odds.",
-      "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a probability of p. Min-p drops what is too unlikely beside the favourite. What is left is scaled up to one again.",
+      "A low temperature sharpens the differences, a high one levels them. Top-k keeps the best k words. Top-p keeps the fewest words that together reach a probability of p. Min-p drops what is too unlikely beside the favorite. What is left is scaled up to one again.",
     ],
     go: () => "Move the sliders: how many words are left and how much probability they hold is counted over the whole vocabulary. Then sample.",
     state: (facts) => ({ view: "next", temperature: 0.8, topK: 40, ...here(facts) }),
@@ -161,7 +161,7 @@ export const STEPS = [
       "The chosen word joins the text, and all begins again for the one after it. To climb the whole tower anew for every old word would be a waste: since nobody may look to the right, the old columns cannot change.",
       `So the keys and values of old tokens are kept: the KV cache. Only the newest column is computed; the others merely hold up their cards. ${trace.tokens.length === 1 ? "With a longer text the gain grows." : `For the last of these ${trace.tokens.length} tokens that is one column instead of ${trace.tokens.length}.`} (Their queries are not needed again: a query is asked once, by its own column.) The cache costs memory (here ${count(tally.cache_bytes_per_token)} bytes for each token), and saves computing every earlier column again at each step.`,
     ],
-    go: () => "Press Play: the lit column is computed, the grey ones are cached. Compare the multiplications with and without.",
+    go: () => "Press Play: the lit column is computed, the gray ones are cached. Compare the multiplications with and without.",
     state: (facts) => ({ view: "cache", ...here(facts) }),
     look: "cache",
     at: ".cache-figures",
@@ -182,10 +182,10 @@ export const STEPS = [
   {
     title: "Why this word?",
     text: ({ next, gradients }) => [
-      `Nothing in the machine is hidden, so it can be asked: why “${next[0].text.trim()}”? Two answers. The tokens of the text are coloured by ${gradients ? "how much each of them raised or lowered its score" : "how much of their information arrived here through attention"}. And since every block only adds to the stream, the score is a sum: each head and each MLP has a share in it.`,
+      `Nothing in the machine is hidden, so it can be asked: why “${next[0].text.trim()}”? Two answers. The tokens of the text are colored by ${gradients ? "how much each of them raised or lowered its score" : "how much of their information arrived here through attention"}. And since every block only adds to the stream, the score is a sum: each head and each MLP has a share in it.`,
       "Such answers are measurements, not explanations: different methods may disagree, and a share says where a number came from, not what it means.",
     ],
-    go: () => "Choose another word, or another method. Click a bar to open the head or MLP it belongs to. Below, steer the model towards a word, with a slider.",
+    go: ({ gradients }) => `Choose another word${gradients ? ", or another method" : ""}. Click a bar to open the head or MLP it belongs to. Below, steer the model toward a word, with a slider.`,
     state: (facts) => ({ view: "why", ...here(facts) }),
     look: "why",
     at: ".owed",

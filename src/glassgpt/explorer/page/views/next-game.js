@@ -1,4 +1,4 @@
-// The phone-keyboard game: three suggestions without probabilities; guess the model's favourite.
+// The phone-keyboard game: three suggestions without probabilities; guess the model's favorite.
 
 import { el, percent, put } from "../draw.js";
 import { uniform } from "../sampling.js";
@@ -16,7 +16,7 @@ export class Game {
   #score = el("p");
   #again = el("button", { onclick: () => this.start() }, "Play again");
   element = el("div", { class: "game", hidden: true },
-    el("p", {}, "Which of the three is the model’s favourite next token? It scores 100 points, the others fewer, in proportion to their probability. Keys 1, 2, 3."),
+    el("p", {}, "Which of the three is the model’s favorite next token? It scores 100 points, the others fewer, in proportion to their probability. Keys 1, 2, 3."),
     this.#score,
     el("div", { class: "suggestions", role: "group", "aria-label": "Suggestions" }, this.#keys),
     this.#result,
@@ -60,7 +60,7 @@ export class Game {
     const points = Math.round((100 * sampler.plain[rank]) / sampler.plain[0]);
     const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
     this.#past.push(points);
-    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favourite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
+    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favorite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
     appendTokens([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
   }
 }

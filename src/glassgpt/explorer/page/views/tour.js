@@ -82,6 +82,7 @@ class GlassTour extends HTMLElement {
       if (changed.has("tour") || changed.has("trace")) void this.#render();
       else if (changed.has("view") && this.#shown >= 0) this.#light();
     });
+    void this.#render(); // the address may have asked for it before it was loaded
   }
 
   disconnectedCallback() {
@@ -118,9 +119,12 @@ class GlassTour extends HTMLElement {
     this.back.disabled = index === 0;
     put(this.next, index === STEPS.length - 1 ? "Done" : "Next");
     if (isNew) this.heading.focus({ preventScroll: true });
+    this.words.ariaBusy = "true"; // its numbers may be those of another text
     try {
+      if (isNew && !this.words.firstChild) put(this.words, el("p", {}, "computing…"));
       const facts = await tourFacts();
-      if (this.#shown !== index) return;
+      if (this.#shown !== index || facts.trace.id !== store.trace?.id) return;
+      this.words.ariaBusy = "false";
       put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, step.go(facts)));
       if (isNew) this.words.scrollTop = 0;
       if (applied !== index) {
@@ -133,7 +137,9 @@ class GlassTour extends HTMLElement {
       }
       this.#light();
     } catch (error) {
-      if (!isAbort(error)) put(this.words, el("p", { role: "alert" }, messageOf(error)));
+      if (isAbort(error)) return;
+      this.words.ariaBusy = "false";
+      put(this.words, el("p", { role: "alert" }, messageOf(error)));
     }
   }
 

@@ -29,7 +29,7 @@ export function layout(width, height, tokens, layers) {
   const rows = [];
   /** @param {Row["kind"]} kind @param {number} layer @param {string} name @param {string} title */
   const add = (kind, layer, name, title) => rows.push({ kind, layer, name, title, top: Math.round(6 + rows.length * step), high });
-  add("next", layers, "next token", "The actual next token, coloured by loss");
+  add("next", layers, "next token", "The actual next token, colored by loss");
   for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `Logit lens after block ${layer}`);
   add("lens", -1, "embedding", "Logit lens of the embedding");
   add("token", -2, "token", "The text, token by token");

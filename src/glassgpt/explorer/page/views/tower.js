@@ -256,7 +256,7 @@ class GlassTower extends GlassView {
     if (!trace || !config) return;
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
-    const norm = kind === "lens" ? [" Norm of the ", term("residual stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
+    const norm = kind === "lens" ? [" Norm of the ", term("residual stream", "stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
     put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
 }

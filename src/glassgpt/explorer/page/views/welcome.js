@@ -1,9 +1,9 @@
 // A sentence of welcome: what this model is, what to do first, and a few texts to begin with.
 
 import { api } from "../api.js";
+import { wordAt } from "../attention-row.js";
 import { el, percent, put } from "../draw.js";
 import { examplesOf, isOpen, knownExamples, openExample } from "../examples.js";
-import { eventName } from "../music-events.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
 
@@ -33,7 +33,7 @@ class GlassWelcome extends HTMLElement {
   #list() {
     const { examples } = knownExamples();
     const names = JSON.stringify(examples.map(({ name }) => name));
-    if (names !== this.#listed) put(this.#examples, el("option", { value: "" }, "your own text"), examples.map(({ name, words }, i) => el("option", { value: i, title: words }, `${name}: ${words}`)));
+    if (names !== this.#listed) put(this.#examples, el("option", { value: "" }, "your own text"), examples.map(({ name, words }, i) => el("option", { value: i, title: words }, `${name} (${words})`)));
     this.#listed = names;
     const open = examples.findIndex(isOpen);
     this.#examples.value = open < 0 ? "" : String(open);
@@ -49,8 +49,7 @@ class GlassWelcome extends HTMLElement {
     const { trace } = store;
     if (!trace?.telling || !store.isAtTelling) return put(this.#opened);
     const { layer, head, first, last, share } = trace.telling;
-    const text = (/** @type {Token[]} */ tokens) => `“${tokens.map((token) => eventName(token.text) ?? token.text).join("").trim()}”`;
-    put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where ${text(trace.tokens.slice(-1))} looks back most at one word, ${text(trace.tokens.slice(first, last + 1))} (${percent(share)}). `);
+    put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where “${wordAt(trace, trace.tokens.length - 1)}” looks back most at one ${knownExamples().kind === "music" ? "event" : "word"}, “${wordAt(trace, first, last)}” (${percent(share)}). `);
   }
 
   #render() {

@@ -15,7 +15,7 @@ const BARS = 14;
 const METHODS = [
   ["input_x_gradient", "gradient", "How much the logit would change along each token’s embedding, at this very point. Quick, and coarse."],
   ["integrated_gradients", "integrated gradients", "The same, averaged over the way from an empty text to this one; the scores sum to what the text adds to the logit."],
-  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks: where this token’s information came from. The shares sum to one; they do not depend on the word."],
+  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks: where this token’s information came from. The shares sum to one; they do not depend on the word. Most heads rest on the first token, so it often gets nearly all."],
 ];
 
 /** Whether a method works here: gradients need PyTorch. An older exported file does not say. @param {string} name */
@@ -98,7 +98,7 @@ class GlassWhy extends Panel {
     const most = Math.max(...scores.map(Math.abs)) || 1;
     exchange(this.#tokens, trace.tokens.slice(0, token + 1).map(({ text }, place) => {
       const { fill, ink } = how === "attention_rollout" ? shade("attention", scores[place] / most) : diverging(scores[place], most);
-      return el("button", { "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, format(scores[place], 2)));
+      return el("button", { "data-token": place, onclick: () => store.set({ token: place }), style: { background: fill, color: ink } }, el("span", {}, visible(text)), el("span", { class: "how" }, how === "attention_rollout" ? percent(scores[place]) : format(scores[place], 2)));
     }));
   }
 
