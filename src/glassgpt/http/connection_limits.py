@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from dataclasses import dataclass
 
 import h11
@@ -117,7 +118,8 @@ class LimitedProtocol(H11Protocol):
         if phase == self.phase:
             return
         self.cancel_timer()
-        self.phase, self.since = phase, self.loop.time()
+        # Not loop.time(): uvloop rounds it to milliseconds, in which several connections arrive.
+        self.phase, self.since = phase, time.monotonic()
         limits = self.limits
         # Between two requests uvicorn has its own timer.
         timeouts = {
