@@ -50,3 +50,12 @@ def test_only_rooms_that_compute_with_torch_import_it() -> None:
         "glassgpt.model.numpy_backend",
     } <= set(names)
     subprocess.run([sys.executable, "-c", SCRIPT, *names], check=True, timeout=600)
+
+
+def test_the_program_handles_ctrl_c_before_it_imports_much() -> None:
+    """`python -m glassgpt` imports the package before `__main__` can set a handler."""
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import glassgpt; print('typing' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", script, str(SOURCE)], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"

@@ -1,9 +1,13 @@
 """GPT-2 made of glass: run it, see inside it, train and tune it, serve it, check it."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing's, for type checkers: its import takes 10 ms, before Ctrl-C has a handler
 if TYPE_CHECKING:
+    from typing import Any
+
     from glassgpt.gpt import GPT, load
     from glassgpt.inspect.tally import tally
     from glassgpt.train.finetune import tune

@@ -5,15 +5,16 @@ returned, there is nothing to clean up; in between `main` has handlers of its ow
 at once: taking all objects apart one by one, as Python does at its end, takes 20 ms.
 """
 
-import atexit
-import contextlib
 import os
 import signal
-import sys
-import threading
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored: nohup, &
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+
+import atexit
+import contextlib
+import sys
+import threading
 
 from glassgpt.cli import main
 

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import random
 import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -323,6 +325,34 @@ class TestHostileGrammars:
                 engine.compile(Settings(**settings))
             assert "\n" not in str(caught.value)
             assert len(str(caught.value)) < 300
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("limit", [1 << 20, 2 << 20])
+    def test_are_refused_sooner_where_stacks_are_small(self, engine, limit):
+        """Under `ulimit -s 1024` a chain of 400 rules has killed the process that compiled it."""
+        resource = pytest.importorskip("resource")
+        program = (
+            "from glassgpt.generate import Settings\n"
+            "from tests.generate.test_constraints import ByteTokenizer, SettingError, chain, small\n"
+            "import threading\n"
+            "def work():\n"
+            "    engine = small(ByteTokenizer())\n"
+            "    for length in (10, 400, 800):\n"
+            "        try:\n"
+            "            engine.compile(Settings(grammar=chain(length)))\n"
+            "            print(length)\n"
+            "        except SettingError as error:\n"
+            "            print('nested too deeply' in str(error))\n"
+            "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
+        )
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        result = subprocess.run(
+            [sys.executable, "-c", program],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (limit, hard)),
+            capture_output=True,
+            text=True,
+        )
+        assert (result.returncode, result.stdout.split()) == (0, ["10", "True", "True"]), result.stderr
 
     def test_a_chain_that_is_long_but_harmless_is_followed(self, engine):
         assert texts(engine, Settings(grammar=chain(300), max_new_tokens=20))[0].text == "z"

@@ -148,7 +148,7 @@ class TestChangedWeights:
             make_app(ModelPool(find_models([f"tiny={copy}"]))), base_url="http://127.0.0.1:8000"
         )
 
-    @pytest.mark.parametrize("how", ["overwritten", "truncated"])
+    @pytest.mark.parametrize("how", ["overwritten", "truncated", "removed after it"])
     def test_are_said(self, copy: Path, how: str) -> None:
         with self.serve(copy) as client:
             wait_until(lambda: client.get("/ready").status_code == 200)
@@ -160,6 +160,8 @@ class TestChangedWeights:
                     file.seek(-100, 2)
                     file.write(b"\7" * 100)
                     os.utime(weights, ns=(1, 1))  # however coarse the file system's clock is
+            if how == "removed after it":
+                weights.unlink()
             for answer in (
                 client.get("/ready"),
                 client.post("/v1/completions", json={"prompt": "A", "max_tokens": 2}),

@@ -19,7 +19,8 @@ from typing import Any
 
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 CPU_SECONDS = 0.5  # of a check; what people write takes 0.02
-STACK_BYTES = 2 << 20  # a quarter of what a thread has: what fits here fits there
+STACK_BYTES = 2 << 20  # at most, and a quarter of what a thread has: what fits here fits there
+THREAD_BYTES = 2 << 20  # of a thread's stack, where the system sets no limit
 MEMORY_BYTES = 512 << 20
 STEPS = 8  # masks that are computed
 
@@ -72,11 +73,17 @@ def check(guidance: Any, vocabulary: Any, kind: str, text: str) -> dict[str, str
     return {"source": source}
 
 
+def stack_limit(soft: int) -> int:
+    """Bytes of stack for a check, from the limit of the process that asked: its threads have that much."""
+    return min(STACK_BYTES, (soft if soft > 0 else THREAD_BYTES) // 4)  # -1: no limit
+
+
 def limit_resources() -> None:
     """What goes beyond is killed by the system."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack_limit(soft), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as file:

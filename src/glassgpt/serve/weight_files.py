@@ -7,31 +7,29 @@ is written in place, or truncated, is not: answers would be garbage.
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 SUFFIXES = (".safetensors", ".gguf", ".bin")
 
 
 class WeightFiles:
-    """Their state when the model was loaded."""
+    """Their state when the model was loaded. They stay open: what becomes of their names does not matter."""
 
     def __init__(self, path: Path) -> None:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        self._found = {
-            file: file.stat()
-            for file in files
-            if file.is_file() and (file == path or file.suffix in SUFFIXES)
-        }
+        self._found: list[tuple[Path, int, tuple[int, int]]] = []  # with a descriptor
+        for file in files:
+            if file.is_file() and (file == path or file.suffix in SUFFIXES):
+                descriptor = os.open(file, os.O_RDONLY)
+                weakref.finalize(self, os.close, descriptor)
+                self._found.append((file, descriptor, size_and_time(descriptor)))
 
     def find_changed(self) -> Path | None:
         """A file that was written in place since then."""
-        return next((file for file, before in self._found.items() if is_rewritten(file, before)), None)
+        return next((file for file, now, before in self._found if size_and_time(now) != before), None)
 
 
-def is_rewritten(file: Path, before: os.stat_result) -> bool:
-    try:
-        now = os.stat(file)
-    except OSError:  # removed: who has it mapped keeps it
-        return False
-    same_file = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino)
-    return same_file and (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns)
+def size_and_time(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
