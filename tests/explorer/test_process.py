@@ -164,3 +164,20 @@ def test_this_machines_address_is_no_loopback_address() -> None:
 
     found = network_address()
     assert found is None or not found.startswith("127.")
+
+
+def test_serve_on_all_addresses_names_the_one_of_the_network(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glassgpt.cli import listening, main
+    from glassgpt.serve import server
+
+    monkeypatch.setattr(server, "run", lambda app, listener, drain_timeout, on_start: on_start())
+    monkeypatch.setattr(listening, "network_address", lambda: "198.51.100.4")
+    words = ["serve", "--model", SHIPPED, "--port", "0", "--host"]
+    assert main([*words, "0.0.0.0"]) == 0
+    said = capsys.readouterr()
+    other = said.out.strip().replace("127.0.0.1", "198.51.100.4")
+    assert f"on other machines of the network: {other}" in said.err
+    assert main([*words, "127.0.0.1"]) == 0
+    assert "other machines" not in capsys.readouterr().err

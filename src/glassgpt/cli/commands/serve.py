@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.cli import terminal
-from glassgpt.cli.listening import check_host, importing_server, listen, make_url
+from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.options import flag
 from glassgpt.generate.fair_queue import QueueLimits
@@ -114,7 +114,11 @@ def command(
     with listen(host, port) as listener:  # before a download: a port that is in use is known at once
 
         def announce() -> None:
-            print(f"{make_url(host, listener.getsockname()[1])}v1", flush=True)
+            port = listener.getsockname()[1]
+            elsewhere = network_url(host, port)
+            if elsewhere is not None:
+                terminal.note(f"on other machines of the network: {elsewhere}v1")
+            print(f"{make_url(host, port)}v1", flush=True)
             terminal.note("serving at this URL; press Ctrl-C to stop")
 
         pool = ModelPool(

@@ -268,7 +268,8 @@ function start() {
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
     else if (changed.has("edits") || changed.has("intervention")) showComputing();
-    if ((changed.has("tour") || changed.has("trace")) && store.get().tour !== null) void loadTour();
+    if (changed.has("tour") && store.get().tour !== null) void loadTour();
+    else if (changed.has("trace")) setTimeout(() => void import("./views/tour.js").catch(() => {})); // it is there if the server stops
     if (changed.has("trace")) {
       document.body.classList.add("traced");
       showView(); // its file may have failed to come
