@@ -23,7 +23,7 @@ export function layout(width, height, tokens, layers) {
   const even = Math.floor((width - LABEL - 8) / tokens);
   const pitch = even < NARROW ? ROOMY : Math.min(100, even);
   const count = layers + 3;
-  const step = Math.max(26, Math.min(84, (height - 12) / count));
+  const step = Math.max(25, Math.min(84, (height - 12) / count));
   const high = Math.round(Math.max(20, Math.min(40, step - 12)));
   /** @type {Row[]} */
   const rows = [];
