@@ -58,7 +58,7 @@ style: .venv/installed-dev page-tools
 
 # The C++ engine. Installing the package builds it; this builds it again after a change, or says why it cannot.
 native: .venv/installed
-	@$(BIN)/python src/glassgpt/native/build.py --if-stale
+	@$(BIN)/python src/glassgpt/backends/native/build.py --if-stale
 
 # Every script that makes a figure, a table or a page of the documentation, and every recipe in miniature.
 test-scripts: .venv/installed-dev native
@@ -70,10 +70,10 @@ SANITIZED := build/engine-sanitized.so
 COMPILING := test_build.py or test_kernels.py or test_threads.py
 SANITIZER := $(shell c++ -print-file-name=libasan.so 2>/dev/null) $(shell c++ -print-file-name=libstdc++.so.6 2>/dev/null)
 test-native: .venv/installed-dev
-	$(BIN)/python src/glassgpt/native/build.py --sanitize $(SANITIZED)
+	$(BIN)/python src/glassgpt/backends/native/build.py --sanitize $(SANITIZED)
 	GLASSGPT_NATIVE=$(CURDIR)/$(SANITIZED) LD_PRELOAD="$(SANITIZER)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=2 \
-	  $(BIN)/python -m pytest tests/native tests/test_backend.py -k "(native or Native) and not ($(COMPILING))" -p no:cacheprovider
-	$(PYTEST) tests/native -k "$(COMPILING)"
+	  $(BIN)/python -m pytest tests/backends/native tests/backends/test_backend.py -k "(native or Native) and not ($(COMPILING))" -p no:cacheprovider
+	$(PYTEST) tests/backends/native -k "$(COMPILING)"
 
 # Tools that check the page and are not part of it. npm ci installs exactly what package-lock.json locks by hash.
 page-tools:

@@ -36,9 +36,9 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
 
 def load_build_module(root: Path) -> Any:
-    """glassgpt/native/build.py by itself: the package's dependencies are not there while it is built."""
+    """backends/native/build.py by itself: the package's dependencies are not there while it is built."""
     spec = importlib.util.spec_from_file_location(
-        "native_build", root / "src" / "glassgpt" / "native" / "build.py"
+        "native_build", root / "src" / "glassgpt" / "backends" / "native" / "build.py"
     )
     assert spec is not None
     assert spec.loader is not None

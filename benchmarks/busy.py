@@ -41,7 +41,7 @@ def train(seconds: float, threads: int, width: int, batch_size: int) -> None:
     from glassgpt.model import GPT2
     from glassgpt.train.distributed.parallelize import parallelize
     from glassgpt.train.distributed.process_group import ProcessGroup
-    from glassgpt.train.memory import AutoMicroBatch
+    from glassgpt.train.micro_batch import AutoMicroBatch
     from glassgpt.train.objective import Batch
     from glassgpt.train.optim import make_optimizers
     from glassgpt.train.settings import TrainSettings

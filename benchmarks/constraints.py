@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 import glassgpt
-from glassgpt.generate import Engine, Settings
+from glassgpt.generate import Engine, SamplingParams
 
 SCHEMA = {
     "type": "array",
@@ -37,7 +37,7 @@ SCHEMA = {
 
 
 def run(
-    engine: Engine, prompt: list[int], batch: int, settings: Settings, clock: Callable[[], float]
+    engine: Engine, prompt: list[int], batch: int, settings: SamplingParams, clock: Callable[[], float]
 ) -> float:
     """Tokens per second of the whole batch."""
     for _ in range(batch):
@@ -63,8 +63,8 @@ def main() -> None:
     prompt = gpt.encode("A list of people, as JSON:\n")
     length = {"max_new_tokens": arguments.new_tokens}
     kinds = {
-        "plain": Settings(**length, ignore_eot=True),
-        "schema": Settings(**length, schema=SCHEMA),
+        "plain": SamplingParams(**length, ignore_eot=True),
+        "schema": SamplingParams(**length, schema=SCHEMA),
     }
     speeds: dict[str, list[float]] = {name: [] for name in kinds}
     for round_number in range(arguments.rounds + 1):

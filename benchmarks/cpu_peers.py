@@ -48,7 +48,7 @@ Reset = Callable[[int], Step]  # rows -> a step on an empty cache
 
 
 def glassgpt(folder: Path, kind: str, threads: int) -> Reset:
-    from glassgpt.native.backend import NativeBackend, Weights
+    from glassgpt.backends.native.backend import NativeBackend, Weights
     from glassgpt.weights import load_checkpoint
 
     weights = Weights(load_checkpoint(str(folder / "hf")), dtype=kind, threads=threads)
@@ -438,8 +438,8 @@ def export(folder: Path) -> None:
 
 def machine(folder: Path, threads: int) -> dict[str, Any]:
     """What this machine's memory and its products of bytes can do at most, and what a token asks of them."""
+    from glassgpt.backends.native.backend import Weights
     from glassgpt.config import Config
-    from glassgpt.native.backend import Weights
     from glassgpt.weights import load_checkpoint
 
     checkpoint = load_checkpoint(str(folder / "hf"))
@@ -541,8 +541,8 @@ def perplexity(
     """Of the shipped model on a text, in every precision of ours and in llama.cpp's Q8_0 and Q4_0."""
     import numpy as np
 
-    from glassgpt.backend import ScoreRequest
-    from glassgpt.native.backend import NativeBackend
+    from glassgpt.backends.native.backend import NativeBackend
+    from glassgpt.backends.protocol import ScoreRequest
     from glassgpt.weights import load_checkpoint, save_checkpoint
 
     checkpoint = load_checkpoint("default")

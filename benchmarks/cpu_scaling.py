@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from glassgpt.backends.native.backend import NativeBackend, Weights
 from glassgpt.config import Config
-from glassgpt.native.backend import NativeBackend, Weights
 from glassgpt.weights import Checkpoint
 
 CONTEXTS = (1, 4, 16, 64, 128, 256, 512, 768, 1024)

@@ -30,10 +30,11 @@ from typing import Any
 import torch
 
 import glassgpt
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.explorer.browser import NoBrowser, launched, served

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from glassgpt.model import load_model
+from glassgpt.backends.torch.backend import load_model
 from glassgpt.train import float8, loss
 from glassgpt.train.forward import LossModule, StepConfig
 from glassgpt.train.objective import LanguageModeling

@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend, arrange_for_gpu
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.torch_backend import arrange_for_gpu
+from glassgpt.model import GPT2
 
 PROMPT = 32
 

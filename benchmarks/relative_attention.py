@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.model.relative_kernel import relative_attention
+from glassgpt.model.variants.relative_kernel import relative_attention
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings

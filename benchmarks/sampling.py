@@ -18,21 +18,21 @@ import numpy as np
 import torch
 import transformers
 
-from glassgpt.generate.sampling import draw_tokens, stack_params
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.sampler import draw_tokens, stack_metadata
 
 CASES = {
-    "greedy": Settings(temperature=0),
-    "top-k 40": Settings(),
-    "top-k 40, top-p 0.9": Settings(top_p=0.9),
-    "top-p 0.9": Settings(top_k=None, top_p=0.9),
-    "min-p 0.05": Settings(top_k=None, min_p=0.05),
-    "plain": Settings(top_k=None),
-    "typical 0.9": Settings(top_k=None, typical_p=0.9),
+    "greedy": SamplingParams(temperature=0),
+    "top-k 40": SamplingParams(),
+    "top-k 40, top-p 0.9": SamplingParams(top_p=0.9),
+    "top-p 0.9": SamplingParams(top_k=None, top_p=0.9),
+    "min-p 0.05": SamplingParams(top_k=None, min_p=0.05),
+    "plain": SamplingParams(top_k=None),
+    "typical 0.9": SamplingParams(top_k=None, typical_p=0.9),
 }
 
 
-def ours(logits: torch.Tensor, settings: Settings) -> Callable[[], object]:
+def ours(logits: torch.Tensor, settings: SamplingParams) -> Callable[[], object]:
     rows, vocab = logits.shape
     on_host = logits.device.type == "cpu"
 
@@ -40,11 +40,11 @@ def ours(logits: torch.Tensor, settings: Settings) -> Callable[[], object]:
         return values if on_host else torch.from_numpy(values).to(logits.device)
 
     given = logits.numpy() if on_host else logits
-    columns, uniform = stack_params([settings] * rows, vocab, array), array(np.linspace(0.05, 0.95, rows))
+    columns, uniform = stack_metadata([settings] * rows, vocab, array), array(np.linspace(0.05, 0.95, rows))
     return lambda: draw_tokens(given, columns, uniform).tokens
 
 
-def theirs(logits: torch.Tensor, settings: Settings) -> Callable[[], object]:
+def theirs(logits: torch.Tensor, settings: SamplingParams) -> Callable[[], object]:
     steps = transformers.LogitsProcessorList()
     if not settings.greedy:
         steps.append(transformers.TemperatureLogitsWarper(settings.temperature))

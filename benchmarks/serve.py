@@ -381,13 +381,13 @@ def invariance(args: argparse.Namespace) -> dict[str, Any]:
 def read_alone(model: str, prompts: list[str], tokens: int) -> list[str]:
     """Greedy texts in this process, one after the other, each prompt read from its beginning."""
     import glassgpt
-    from glassgpt.generate import Engine, Settings
+    from glassgpt.generate import Engine, SamplingParams
 
     gpt = glassgpt.load(model)
     engine = Engine(gpt.backend.with_rows(1), gpt.tokenizer, prefix_cache=False)
     texts = []
     for text in prompts:
-        engine.add(gpt.encode(text), Settings(max_new_tokens=tokens, temperature=0, ignore_eot=True))
+        engine.add(gpt.encode(text), SamplingParams(max_new_tokens=tokens, temperature=0, ignore_eot=True))
         while engine.busy:
             texts += [event.generation.text for event in engine.step() if event.generation is not None]
     return texts

@@ -25,13 +25,13 @@ from typing import Any
 
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend, arrange_for_gpu
 from glassgpt.config import Config
-from glassgpt.generate.engine import Engine
-from glassgpt.generate.fair_queue import QueueLimits
-from glassgpt.generate.service import Job, Service, Update
-from glassgpt.generate.settings import Settings
-from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.torch_backend import arrange_for_gpu
+from glassgpt.generate.engine.engine import Engine
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.fair_queue import QueueLimits
+from glassgpt.generate.service.service import Job, Service, Update
+from glassgpt.model import GPT2
 
 CASES = ["gpt2:64", "gpt2:256", "gpt2-xl:64", "gpt2-xl:256"]
 Run = Callable[[], list[list[int]]]
@@ -40,7 +40,7 @@ Run = Callable[[], list[list[int]]]
 def ours(model: GPT2, prompts: list[list[int]], new_tokens: int, context: int) -> tuple[Run, Service]:
     backend = TorchBackend(model, rows=len(prompts), context=context)
     service = Service(Engine(backend), QueueLimits(len(prompts), 10**9))
-    settings = Settings(max_new_tokens=new_tokens, temperature=0, ignore_eot=True, logprobs=None)
+    settings = SamplingParams(max_new_tokens=new_tokens, temperature=0, ignore_eot=True, logprobs=None)
 
     def run() -> list[list[int]]:
         updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()

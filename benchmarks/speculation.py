@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 
 import glassgpt
-from glassgpt.generate import Settings
+from glassgpt.generate import SamplingParams
 from glassgpt.gpt import GPT
 
 PROMPTS = {
@@ -70,7 +70,7 @@ def measure(
     texts = {}
     for round_number in range(rounds + 1):
         for kind in kinds:
-            settings = Settings(max_new_tokens=new_tokens, ignore_eot=True, speculate=kind, **drawing)
+            settings = SamplingParams(max_new_tokens=new_tokens, ignore_eot=True, speculate=kind, **drawing)
             begun = clock()
             texts[kind] = gpt.generate(PROMPTS[name], settings=settings).tokens
             if round_number or rounds == 1:  # the first is to warm up

@@ -21,10 +21,11 @@ from collections.abc import Callable
 import torch
 
 import glassgpt
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 
 
 def opened(name: str) -> GPT:

@@ -27,7 +27,7 @@ from glassgpt.model import GPT2
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.environment import device_name, pick_precision
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings

@@ -30,7 +30,7 @@ from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Shards
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings

@@ -26,9 +26,8 @@ FIRST = "tokenizer"
 ROOMS = {
     BASE: ("", "the shape of a model; safe file access; error classes"),
     "tokenizer": ("text ↔ ids", "byte-level BPE: a readable one, a fast one, a trainer"),
-    "backend": ("the protocol", "between the engine and whatever computes the logits"),
-    "native": ("for CPUs", "the same model in C++: float32 to int4, no torch"),
-    "model": ("ids → logits", "GPT-2 itself, its KV cache, CUDA graphs and kernels"),
+    "model": ("ids → logits", "GPT-2 itself, its KV cache, its relatives"),
+    "backends": ("who computes", "C++ for CPUs, torch on any device, numpy"),
     "weights": ("files ↔ tensors", "one module per format, the hub, the shipped models"),
     "generate": ("logits → text", "sampling, the engine, beam search"),
     "inspect": ("model → insight", "traces, interventions, attribution, verify"),
@@ -46,7 +45,7 @@ GROUPS = {  # colour -> what the rooms are for, and which
     "#7d92b3": ("shared by all", (BASE,)),
     "#ffbe5c": (
         "running a model",
-        ("tokenizer", "backend", "native", "model", "weights", "generate", "tasks", "gpt"),
+        ("tokenizer", "model", "backends", "weights", "generate", "tasks", "gpt"),
     ),
     "#5fd4c4": ("studying and training one", ("inspect", "train", "evaluate", "music")),
     "#ff8fa3": ("interfaces", ("http", "explorer", "serve", "cli")),

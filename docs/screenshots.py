@@ -18,10 +18,11 @@ from urllib.parse import urlencode
 import torch
 
 import glassgpt
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.explorer.app import make_app
 from glassgpt.files import atomic_write
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.explorer.browser import NoBrowser, Visit, launched, served

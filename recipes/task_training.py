@@ -19,18 +19,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from glassgpt.model import GPT2, load_model
+from glassgpt.backends.torch.backend import load_model
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.loop import evaluate_loss
 from glassgpt.train.lora import merged_state_dict
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch, Objective
 from glassgpt.train.optim import make_optimizers, set_lr
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
-from glassgpt.train.task_batches import TaskBatches
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 MAX_SEQUENCES = 1 << 15  # in a batch

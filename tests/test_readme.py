@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import glassgpt
-from glassgpt import native
+from glassgpt.backends import native
 from glassgpt.cli import COMMANDS, main
 from glassgpt.cli.commands.music import SUBCOMMANDS as MUSIC
 from glassgpt.cli.parse import parse

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgpt import native
+from glassgpt.backends import native
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWN = {

@@ -11,7 +11,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from glassgpt.generate.settings import Settings, SettingsDict
+from glassgpt.generate.sampling.params import SamplingParams, SamplingParamsDict
 
 SCRIPT = """\
 import glassgpt
@@ -59,7 +59,7 @@ def test_mypy_strict_finds_the_mistakes_of_a_script_and_no_others(tmp_path: Path
 
 def test_the_keyword_arguments_are_the_settings() -> None:
     """An argument has its field's type; a tuple may also be given as a list."""
-    arguments, fields = get_type_hints(SettingsDict), get_type_hints(Settings)
+    arguments, fields = get_type_hints(SamplingParamsDict), get_type_hints(SamplingParams)
     assert list(arguments) == list(fields)
     for name, kind in fields.items():
         if not str(kind).startswith("tuple"):

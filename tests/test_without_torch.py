@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgpt.native import is_available
+from glassgpt.backends.native import is_available
 
 ROOT = Path(__file__).resolve().parents[1]
 TOUR = Path(__file__).resolve().parent / "tour_without_torch.py"

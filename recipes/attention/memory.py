@@ -17,7 +17,7 @@ from typing import Any
 from common import DEVICE, held_out_rows, save, train, vocab_size
 
 from glassgpt.config import Config
-from glassgpt.model.memory import segment_losses
+from glassgpt.model.variants.memory import segment_losses
 from glassgpt.train.settings import TrainSettings
 
 SEGMENT = 64

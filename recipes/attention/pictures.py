@@ -18,7 +18,7 @@ import torch
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.model.memory import read_segments
+from glassgpt.model.variants.memory import read_segments
 from glassgpt.train.report.chart import linear_ticks
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from task_training import save_arrays
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.encode import Encoder
 from glassgpt.tasks.vocabulary import add_tokens
-from glassgpt.train.task_batches import TaskBatches
+from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.weights import load_tokenizer
 
 FILES = {"train": "sst2.train.tsv.xz", "valid": "sst2.dev.tsv.xz", "test": "sst2.test-labeled.tsv.xz"}

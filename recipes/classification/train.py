@@ -26,8 +26,8 @@ from glassgpt.model import GPT2
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.vocabulary import grow_vocabulary
 from glassgpt.train.classification import Classification, add_head, extract
+from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.task_batches import TaskBatches
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 

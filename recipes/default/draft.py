@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.progress import track
 
 import glassgpt
+from glassgpt.files.text import read_texts
 from glassgpt.gpt import GPT
-from glassgpt.text_files import read_texts
 
 PROPOSED = 4  # tokens
 PROMPT = 128  # tokens of a held-out document, or half the context; half as many are written

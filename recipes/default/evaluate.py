@@ -28,7 +28,7 @@ from clean import QUOTES
 from glassgpt.cli import main as glassgpt
 from glassgpt.evaluate.datasets import LAMBADA, find_file
 from glassgpt.evaluate.lambada import read_passages
-from glassgpt.text_files import read_texts
+from glassgpt.files.text import read_texts
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.shards import Shards
 

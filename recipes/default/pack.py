@@ -20,7 +20,7 @@ import carry
 import torch
 from torch.nn.functional import cross_entropy
 
-from glassgpt.model import load_model
+from glassgpt.backends.torch.backend import load_model
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Shards

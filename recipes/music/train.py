@@ -29,7 +29,7 @@ import glassgpt
 from glassgpt.errors import UserError
 from glassgpt.music.evaluate import evaluate, read_pieces
 from glassgpt.train.checkpoint.run_folder import checkpoint_step, list_checkpoints
-from glassgpt.train.reporter import Reporter
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 
 COMMON: dict[str, Any] = {

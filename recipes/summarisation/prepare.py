@@ -21,7 +21,7 @@ from task_training import save_arrays
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.encode import Encoder
 from glassgpt.tasks.vocabulary import add_tokens
-from glassgpt.train.task_batches import TaskBatches
+from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.weights import load_tokenizer
 
 SETS = {  # file, task, context

@@ -23,15 +23,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from summarisation.prepare import SETS
 from task_training import build_model, load_arrays, train_for
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from glassgpt.tasks.definition import Task, load_task
 from glassgpt.tasks.generate import make_encoder
 from glassgpt.tasks.sentences import first_sentences
 from glassgpt.tasks.vocabulary import grow_vocabulary
+from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.train.lora import Ranks, adapter_tensors, add_lora, merged_state_dict
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.task_batches import TaskBatches
 from glassgpt.weights import Checkpoint, load_checkpoint
 from glassgpt.weights.adapter import save_adapter
 

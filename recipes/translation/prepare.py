@@ -27,7 +27,7 @@ from glassgpt.tasks.encode import Encoder
 from glassgpt.tasks.translate import clean
 from glassgpt.tasks.vocabulary import add_tokens
 from glassgpt.tokenizer.trainer import train_on
-from glassgpt.train.task_batches import TaskBatches
+from glassgpt.train.data.task_batches import TaskBatches
 
 HELD_OUT = 2000
 NEAR = 5  # words: a sentence of so many that differs in one word from a held-out one is not trained on

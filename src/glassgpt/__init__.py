@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from glassgpt.gpt import GPT, load
     from glassgpt.inspect.tally import tally
-    from glassgpt.train.finetune import tune
+    from glassgpt.train.finetune.tune import tune
     from glassgpt.train.trainer import train
 
 __version__ = "0.2.0"  # the one place: pyproject.toml and the docs read it here
@@ -21,7 +21,7 @@ _LAZY = {
     "GPT": "glassgpt.gpt",
     "load": "glassgpt.gpt",
     "tally": "glassgpt.inspect.tally",
-    "tune": "glassgpt.train.finetune",
+    "tune": "glassgpt.train.finetune.tune",
 }
 
 

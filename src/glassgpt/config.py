@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassgpt.errors import ConfigError, FileFormatError, short_repr
+from glassgpt.errors import ConfigError, FileFormatError, SettingError, short_repr
 from glassgpt.files import read_json
 
 # Activations that GPT-2-family checkpoints name in `activation_function`. "gelu_new" is the published one.
@@ -399,3 +399,16 @@ HARMLESS_KEYS = frozenset(
     attn_implementation _attn_implementation predict_special_tokens n_special
     cls_token_id unk_token_id mask_token_id additional_special_tokens_ids license""".split()
 )
+
+
+def check_can_continue(config: Config) -> None:
+    """Whether a model can predict the next token: not if it has to see it."""
+    if not config.is_causal:
+        raise cannot_continue(config.attention)
+
+
+def cannot_continue(attention: str) -> SettingError:
+    return SettingError(
+        f"a model with attention {attention!r} sees the whole text at once and cannot continue one. "
+        "It fills blanks: glassgpt fill."
+    )

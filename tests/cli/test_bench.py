@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import glassgpt as package
+from glassgpt.backends.native import is_available
 from glassgpt.evaluate import speed
-from glassgpt.native import is_available
 from tests.cli.conftest import Result
 from tests.conftest import SHIPPED
 

@@ -225,8 +225,8 @@ def test_control_c_keeps_what_was_written(tiny):
 @pytest.fixture
 def control_c(monkeypatch):
     """Sends the signal at the sixth decoding step; the test runner's parent may have it ignored."""
-    from glassgpt.model import TorchBackend
-    from glassgpt.native import NativeBackend
+    from glassgpt.backends.native import NativeBackend
+    from glassgpt.backends.torch.backend import TorchBackend
 
     calls = itertools.count(1)
 

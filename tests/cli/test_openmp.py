@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from glassgpt.openmp import SPIN_COUNT
+from glassgpt.backends.torch.openmp import SPIN_COUNT
 
 # Ends the process where torch would be imported, and prints the environment that torch would see.
 AT_TORCH = """
@@ -49,7 +49,7 @@ def test_spin_count_that_torch_sees(code, environment, found, tmp_path):
 
 
 def test_nothing_is_set_after_torch_is_imported(monkeypatch):
-    from glassgpt.openmp import shorten_spin_wait
+    from glassgpt.backends.torch.openmp import shorten_spin_wait
 
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

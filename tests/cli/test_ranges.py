@@ -10,8 +10,8 @@ import pytest
 
 import glassgpt as package
 from glassgpt.errors import SettingError
-from glassgpt.generate import engine_pool
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.engine import pool as engine_pool
+from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.vocabulary import learn_vocabulary
 
@@ -84,7 +84,7 @@ def test_options_of_other_commands(glassgpt, tiny, tmp_path, monkeypatch, words)
 def test_a_number_of_thousands_of_digits(glassgpt):
     glassgpt("next", "a", "-k", "9" * 5000).is_one_line_error("-k: a number of 5000 digits is too large")
     with pytest.raises(SettingError, match="samples is a whole number of about 5,001 digits; write"):
-        Settings(samples=10**5000)
+        SamplingParams(samples=10**5000)
 
 
 def test_ranges_in_python(tiny, tmp_path):
@@ -101,7 +101,7 @@ def test_ranges_in_python(tiny, tmp_path):
             prepare([tmp_path / "text.txt"], tmp_path / "out", gpt.tokenizer, **changes)
     for value in (math.nan, math.inf, -math.inf, sys.float_info.max, 10**400, True, "1"):
         with pytest.raises(SettingError, match=r"^temperature is .*; write a number from 0 to 1,000,000 "):
-            Settings(temperature=value)
+            SamplingParams(temperature=value)
 
 
 def test_more_beams_than_fit_in_memory(tiny, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_sampling_option_typed_with_beams_is_an_error(glassgpt, tiny):
     assert glassgpt(*drawn, "--beams", "none").out == glassgpt(*drawn).out
     gpt = package.load(tiny)
     assert gpt.generate("a", beams=2, max_new_tokens=2).tokens
-    assert gpt.generate("a", settings=Settings(beams=2), max_new_tokens=2).tokens
+    assert gpt.generate("a", settings=SamplingParams(beams=2), max_new_tokens=2).tokens
     for change in ({"temperature": 0.8}, {"top_k": 40}):
         with pytest.raises(SettingError, match="has no meaning with beams 2"):
             gpt.generate("a", beams=2, **change)

@@ -128,7 +128,7 @@ def test_a_check_that_fails_says_why(glassgpt, tiny, monkeypatch):
 
 
 def test_texts_for_a_gpu_reach_every_graph():
-    from glassgpt.model.cuda_graphs import LONG_PROMPT, SHORT
+    from glassgpt.backends.torch.cuda_graphs import LONG_PROMPT, SHORT
 
     texts = verify.sample_texts(random_checkpoint(n_positions=1024), verify.CUDA_LENGTH)
     prompts = [len(text) - verify.STEPS for text in texts]
@@ -172,7 +172,7 @@ def test_mistakes(glassgpt, tiny, tmp_path):
 
 
 def test_a_fault_in_another_backend_is_found(glassgpt, tiny, monkeypatch):
-    from glassgpt.model.numpy_backend import NumpyBackend
+    from glassgpt.backends.numpy import NumpyBackend
 
     right = NumpyBackend.decode
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.evaluate import Scorer, WindowBuilder
 from glassgpt.evaluate.lambada import stop_tokens
 from glassgpt.gpt import GPT
-from glassgpt.model import TorchBackend
 from glassgpt.tokenizer import ByteTokenizer, Tokenizer
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.conftest import SHIPPED

@@ -183,11 +183,11 @@ def test_two_models(evaluate, random_bytes, random_words, tmp_path) -> None:
 def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tmp_path) -> None:
     import torch
 
+    from glassgpt.backends.numpy import NumpyBackend
+    from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.evaluate import Scorer
     from glassgpt.evaluate.compare import compare_distributions
     from glassgpt.evaluate.windows import rolling_windows
-    from glassgpt.model import TorchBackend
-    from glassgpt.model.numpy_backend import NumpyBackend
 
     checkpoint = load_checkpoint(random_bytes.folder)
     other = TorchBackend.load(checkpoint, device="cpu", dtype="bfloat16")

@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from glassgpt.backend import ScoreRequest
-from glassgpt.config import SIZES
-from glassgpt.evaluate import ScoreCache, Scorer
-from glassgpt.evaluate.score_cache import cache_key
-from glassgpt.evaluate.windows import Window, continuation_windows, rolling_windows, strided_windows
-from glassgpt.model import TorchBackend
-from glassgpt.model.scoring import (
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.backends.torch.backend import TorchBackend
+from glassgpt.backends.torch.scoring import (
     CPU_LIMITS,
     MAX_ENDINGS,
     BatchLimits,
@@ -25,8 +21,12 @@ from glassgpt.model.scoring import (
     plan_batches,
     shared_length,
 )
-from glassgpt.model.scoring_batches import pack_texts, pack_trees, scored_hidden
-from glassgpt.model.threads import map_over_threads
+from glassgpt.backends.torch.scoring_batches import pack_texts, pack_trees, scored_hidden
+from glassgpt.backends.torch.threads import map_over_threads
+from glassgpt.config import SIZES
+from glassgpt.evaluate import ScoreCache, Scorer
+from glassgpt.evaluate.score_cache import cache_key
+from glassgpt.evaluate.windows import Window, continuation_windows, rolling_windows, strided_windows
 from tests.generate.tiny import TinyBackend
 
 

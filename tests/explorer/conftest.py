@@ -13,9 +13,10 @@ import torch
 from starlette.testclient import TestClient
 
 import glassgpt
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from tests.conftest import SHIPPED
 from tests.explorer.browser import NoBrowser, Visit, launched, served
 

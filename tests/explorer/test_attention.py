@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.model import TorchBackend
 from tests.model.test_attention_variants import ALL, make
 
 from .conftest import Client, array

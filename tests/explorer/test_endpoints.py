@@ -310,8 +310,9 @@ def test_checkpoints_of_a_run(gpt: GPT, tmp_path: Path) -> None:
 def test_a_model_without_a_tokenizer_shows_ids() -> None:
     import torch
 
+    from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.config import Config
-    from glassgpt.model import GPT2, TorchBackend
+    from glassgpt.model import GPT2
 
     torch.manual_seed(0)
     config = Config(vocab_size=3, n_positions=11, n_embd=12, n_layer=2, n_head=3)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from glassgpt.explorer.app import MAX_BODY_BYTES, make_app
 from glassgpt.explorer.routes.generate import MAX_GENERATIONS, generate
 from glassgpt.explorer.schemas import GenerateRequest
+from glassgpt.explorer.worker import Worker
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.http.middleware import SecurityMiddleware, same_origin
-from glassgpt.http.worker import Worker
 from tests.explorer.conftest import API, TEXT, Client, refusal
 
 JSON = {"content-type": "application/json"}
@@ -295,8 +295,9 @@ def test_an_invalid_request_is_left_out_of_an_export(client: Client, key: str) -
 def test_two_vocabularies_cannot_be_compared(gpt: GPT) -> None:
     import torch
 
+    from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.config import Config
-    from glassgpt.model import GPT2, TorchBackend
+    from glassgpt.model import GPT2
 
     torch.manual_seed(0)
     bare = GPT(

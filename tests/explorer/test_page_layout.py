@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import glassgpt
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
 from glassgpt.inspect.tally import tally
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from glassgpt.music import PerformanceTokenizer
 from glassgpt.tokenizer import EventTokenizer
 from tests.conftest import SHIPPED

@@ -246,7 +246,7 @@ def test_taking_a_head_out_and_back_again(visit: Begin, gpt: GPT) -> None:
 
 def test_a_model_that_others_traced(visit: Begin, browser: Any, shared: Path) -> None:
     """llm-viz's tiny model: what the page shows is what they computed (float32, so to a few roundings)."""
-    from glassgpt.model import TorchBackend
+    from glassgpt.backends.torch.backend import TorchBackend
     from tests.model.test_golden import nano, tensors
 
     folder = shared / "golden" / "llm_viz_gpt_nano"

@@ -12,7 +12,7 @@ import pytest
 
 import glassgpt
 from glassgpt.explorer.app import make_app
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.gpt import GPT
 from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
 from tests.explorer.browser import Visit, served
@@ -87,7 +87,7 @@ def test_sampling_parameters_cut_as_the_python_sampler_does(visit: Begin, gpt: G
     assert (state["temperature"], state["topP"], state["minP"]) == pytest.approx((0.8, 0.9, 0.03))
     logits = np.empty(len(found["order"]))
     logits[found["order"]] = found["logits"]
-    settings = Settings(
+    settings = SamplingParams(
         temperature=state["temperature"], top_k=state["topK"], top_p=state["topP"], min_p=state["minP"]
     )
     expected, _ = naive.distribution(logits.tolist(), settings)

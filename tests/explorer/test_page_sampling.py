@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.generate.rng import UniformRNG
-from glassgpt.generate.sampling import draw_tokens, stack_params
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.rng import UniformRNG
+from glassgpt.generate.sampling.sampler import draw_tokens, stack_metadata
 from tests.generate import naive
 
 PAGE = Path(glassgpt.__file__).parent / "explorer" / "page"
@@ -42,10 +42,10 @@ def rows() -> list[np.ndarray]:
 
 
 def expected(logits: np.ndarray, given: dict[str, float | int], draws: np.ndarray) -> dict[str, object]:
-    settings = Settings(**{"top_k": None, **given})  # type: ignore[arg-type]
+    settings = SamplingParams(**{"top_k": None, **given})  # type: ignore[arg-type]
     found, slack = naive.distribution([float(x) for x in logits], settings)
     assert slack > 1e-13, "a threshold lies on a token: rounding would decide. Choose another row"
-    column = stack_params([settings] * len(draws), len(logits), lambda a: a)
+    column = stack_metadata([settings] * len(draws), len(logits), lambda a: a)
     drawn = draw_tokens(np.tile(logits, (len(draws), 1)), column, draws).tokens
     names = {"temperature": "temperature", "top_k": "topK", "top_p": "topP", "min_p": "minP"}
     return {

@@ -601,7 +601,8 @@ def test_lenses_of_different_depths_end_together(visit: Begin, gpt: GPT) -> None
 
     import torch
 
-    from glassgpt.model import GPT2, TorchBackend
+    from glassgpt.backends.torch.backend import TorchBackend
+    from glassgpt.model import GPT2
 
     torch.manual_seed(3)
     model = GPT2(dataclasses.replace(gpt.config, n_layer=2)).requires_grad_(False)

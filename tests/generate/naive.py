@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
 
 
-def distribution(logits: list[float], settings: Settings) -> tuple[list[tuple[int, float]], float]:
+def distribution(logits: list[float], settings: SamplingParams) -> tuple[list[tuple[int, float]], float]:
     """(id, probability) in rank order after all filters; and how near the closest threshold was."""
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     order = [i for i in order if logits[i] > -math.inf]

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 import pytest
 
-from glassgpt.generate.admission import Ahead, WaitEstimator, time_to_finish
+from glassgpt.generate.service.admission import Ahead, WaitEstimator, time_to_finish
 
 
 def simulate(busy: list[float], jobs: list[int]) -> float:

@@ -16,9 +16,10 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate import Engine, Settings, grammar_checker
-from glassgpt.generate import constraints as constraints_module
-from glassgpt.generate.fair_queue import QueueFullError
+from glassgpt.generate import Engine, SamplingParams
+from glassgpt.generate.sampling import constraints as constraints_module
+from glassgpt.generate.sampling import grammar_checker
+from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
 from tests.conftest import SHIPPED
 from tests.generate.random_schemas import random_schema
@@ -110,13 +111,13 @@ class TestVocabularies:
         ids=["bytes", "characters", "letters"],
     )
     def test_any(self, tokenizer, device):
-        for found in texts(small(tokenizer, device=device), Settings(regex="[a-f]{3}(é|€)"), 6):
+        for found in texts(small(tokenizer, device=device), SamplingParams(regex="[a-f]{3}(é|€)"), 6):
             assert re.fullmatch("[a-f]{3}(é|€)", found.text)
             assert found.finish_reason == "stop"
 
     def test_characters_that_a_vocabulary_lacks(self):
         engine = small(CharTokenizer("abc"))
-        engine.add([1], Settings(regex="[a-c]x"))
+        engine.add([1], SamplingParams(regex="[a-c]x"))
         [error] = [event.error for event in run(engine) if event.error]
         assert "regular expression cannot be followed" in str(error)
 
@@ -124,30 +125,30 @@ class TestVocabularies:
         class Endless(LetterTokenizer):
             eot_id = None
 
-        found = texts(small(Endless()), Settings(regex="[a-f]{3}"))[0]
+        found = texts(small(Endless()), SamplingParams(regex="[a-f]{3}"))[0]
         assert (len(found.text), found.finish_reason) == (3, "stop")
 
     def test_end_of_text_is_drawn_where_it_may_end(self):
         engine = small(LetterTokenizer())
-        found = texts(engine, Settings(regex="[a-f]*", max_new_tokens=60, logit_bias={0: 2.0}), 8)
+        found = texts(engine, SamplingParams(regex="[a-f]*", max_new_tokens=60, logit_bias={0: 2.0}), 8)
         assert {f.finish_reason for f in found} == {"stop"}
         assert len({len(f.text) for f in found}) > 1
-        ignoring = texts(engine, Settings(regex="[a-f]{2}", ignore_eot=True))[0]
+        ignoring = texts(engine, SamplingParams(regex="[a-f]{2}", ignore_eot=True))[0]
         assert len(ignoring.text) == 2
 
     def test_without_a_tokenizer(self):
         with pytest.raises(UserError, match="tokenizer"):
-            Engine(TinyBackend()).add([1], Settings(regex="a"))
+            Engine(TinyBackend()).add([1], SamplingParams(regex="a"))
 
 
 class TestTogether:
     def test_neighbours_do_not_matter(self, device):
         settings = [
-            Settings(seed=1, regex="[a-f]{2,9}", max_new_tokens=20),
-            Settings(seed=2, max_new_tokens=9, temperature=1.5),
-            Settings(seed=3, schema={"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}),
-            Settings(seed=4, choice=["abc", "abd", "x"], samples=3, repetition_penalty=1.3),
-            Settings(temperature=0, regex="é[xyz]{4}"),
+            SamplingParams(seed=1, regex="[a-f]{2,9}", max_new_tokens=20),
+            SamplingParams(seed=2, max_new_tokens=9, temperature=1.5),
+            SamplingParams(seed=3, schema={"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}),
+            SamplingParams(seed=4, choice=["abc", "abd", "x"], samples=3, repetition_penalty=1.3),
+            SamplingParams(temperature=0, regex="é[xyz]{4}"),
         ]
         tokenizer = ByteTokenizer()
         alone = []
@@ -163,7 +164,7 @@ class TestTogether:
 
     def test_the_end_of_the_context_is_no_end(self):
         engine = small(LetterTokenizer())
-        found = texts(engine, Settings(regex="[a-f]{100}", max_new_tokens=200))[0]
+        found = texts(engine, SamplingParams(regex="[a-f]{100}", max_new_tokens=200))[0]
         assert re.fullmatch("[a-f]{100}", found.text)
 
 
@@ -180,7 +181,7 @@ class TestCut:
 
     def test_what_could_go_on_but_need_not_is_not(self):
         found = texts(
-            small(LetterTokenizer()), Settings(regex="[a-f]+", max_new_tokens=5, logit_bias={0: -99})
+            small(LetterTokenizer()), SamplingParams(regex="[a-f]+", max_new_tokens=5, logit_bias={0: -99})
         )
         assert found[0].notes == []
 
@@ -220,7 +221,7 @@ class TestMistakes:
 @pytest.mark.slow
 def test_threads_that_compile_at_once_get_what_one_gets(gpt):
     engine = Engine(gpt.backend.with_rows(2), gpt.tokenizer)
-    wanted = [Settings(regex=f"[a-z]{{{1 + n % 5}}}", max_new_tokens=9, seed=n) for n in range(40)]
+    wanted = [SamplingParams(regex=f"[a-z]{{{1 + n % 5}}}", max_new_tokens=9, seed=n) for n in range(40)]
     with ThreadPoolExecutor(8) as threads:
         compiled = list(threads.map(engine.compile, wanted))
     numbers = [
@@ -238,7 +239,7 @@ def follow_random_schemas(gpt, count):
     schemas = {}
     for seed in range(count):
         schema = random_schema(rng)
-        settings = Settings(schema=schema, max_new_tokens=500, temperature=1.0, top_k=None, seed=seed)
+        settings = SamplingParams(schema=schema, max_new_tokens=500, temperature=1.0, top_k=None, seed=seed)
         schemas[engine.add(gpt.encode("Some JSON: "), settings)] = schema
     results = finished(run(engine))
     assert len(results) == count
@@ -322,7 +323,7 @@ class TestHostileGrammars:
     def test_are_refused_by_name(self, engine, settings, reason):
         for _ in range(2):  # the second time from memory
             with pytest.raises(SettingError, match=reason) as caught:
-                engine.compile(Settings(**settings))
+                engine.compile(SamplingParams(**settings))
             assert "\n" not in str(caught.value)
             assert len(str(caught.value)) < 300
 
@@ -332,14 +333,14 @@ class TestHostileGrammars:
         """Under `ulimit -s 1024` a chain of 400 rules has killed the process that compiled it."""
         resource = pytest.importorskip("resource")
         program = (
-            "from glassgpt.generate import Settings\n"
+            "from glassgpt.generate import SamplingParams\n"
             "from tests.generate.test_constraints import ByteTokenizer, SettingError, chain, small\n"
             "import threading\n"
             "def work():\n"
             "    engine = small(ByteTokenizer())\n"
             "    for length in (10, 400, 800):\n"
             "        try:\n"
-            "            engine.compile(Settings(grammar=chain(length)))\n"
+            "            engine.compile(SamplingParams(grammar=chain(length)))\n"
             "            print(length)\n"
             "        except SettingError as error:\n"
             "            print('nested too deeply' in str(error))\n"
@@ -355,20 +356,20 @@ class TestHostileGrammars:
         assert (result.returncode, result.stdout.split()) == (0, ["10", "True", "True"]), result.stderr
 
     def test_a_chain_that_is_long_but_harmless_is_followed(self, engine):
-        assert texts(engine, Settings(grammar=chain(300), max_new_tokens=20))[0].text == "z"
-        assert texts(engine, Settings(schema=references(300), max_new_tokens=20))[0].text == '"z"'
+        assert texts(engine, SamplingParams(grammar=chain(300), max_new_tokens=20))[0].text == "z"
+        assert texts(engine, SamplingParams(schema=references(300), max_new_tokens=20))[0].text == '"z"'
 
     def test_a_child_that_died_is_started_again(self, engine):
-        engine.compile(Settings(regex="[ab]{2}"))
+        engine.compile(SamplingParams(regex="[ab]{2}"))
         checker = engine._grammars._checker
         checker._child.kill()
         checker._child.wait()
-        assert engine.compile(Settings(regex="[ab]{3}")) is not None
+        assert engine.compile(SamplingParams(regex="[ab]{3}")) is not None
 
     def test_engines_of_one_vocabulary_share_a_child_and_it_ends_with_them(self):
         one, two = small(CharTokenizer(list("abc"))), small(CharTokenizer(list("abc")))
         for each in (one, two):
-            each.compile(Settings(regex="a+b"))
+            each.compile(SamplingParams(regex="a+b"))
         assert one._grammars._checker is two._grammars._checker
         child = one._grammars._checker._child
         assert child.poll() is None
@@ -377,12 +378,12 @@ class TestHostileGrammars:
 
     def test_without_a_constraint_nothing_is_started(self):
         engine = small(ByteTokenizer())
-        texts(engine, Settings(max_new_tokens=2))
+        texts(engine, SamplingParams(max_new_tokens=2))
         assert engine._grammars._checker is None
         assert engine._mask_workers._started is False
 
     def test_the_queue_is_bounded(self, engine):
-        engine.compile(Settings(regex="[ab]{2}"))
+        engine.compile(SamplingParams(regex="[ab]{2}"))
         checker = engine._grammars._checker
         with checker._turn, ThreadPoolExecutor(grammar_checker.MAX_WAITING) as pool:
             waiting = [pool.submit(checker.check, "regex", f"x{i}") for i in range(pool._max_workers)]
@@ -401,7 +402,7 @@ class TestSlowMasks:
     @pytest.mark.parametrize("rows", [2, 3])
     def test_others_go_on(self, device, rows, monkeypatch):
         engine = small(ByteTokenizer(), rows=rows, device=device)
-        settings = Settings(regex="[ab]{6}", seed=0, max_new_tokens=20)
+        settings = SamplingParams(regex="[ab]{6}", seed=0, max_new_tokens=20)
         expected = texts(small(ByteTokenizer(), device=device), settings)[0]
         constraint, may_go = engine.compile(settings), threading.Event()
         compute = constraints_module.Constraint.compute
@@ -413,8 +414,8 @@ class TestSlowMasks:
 
         monkeypatch.setattr(constraints_module.Constraint, "compute", wait_and_compute)
         late = engine.add([1], settings, constraint=constraint)
-        others = [engine.add([2], Settings(seed=i, max_new_tokens=8)) for i in range(2)]
-        others.append(engine.add([2], Settings(regex="[cd]{5}", seed=1, max_new_tokens=20)))
+        others = [engine.add([2], SamplingParams(seed=i, max_new_tokens=8)) for i in range(2)]
+        others.append(engine.add([2], SamplingParams(regex="[cd]{5}", seed=1, max_new_tokens=20)))
         events = []
         while len(finished(events)) < len(others):
             events += engine.step()
@@ -427,7 +428,7 @@ class TestSlowMasks:
     def test_tokens_wait_while_another_sequence_has_the_lexer(self, monkeypatch):
         monkeypatch.setattr(constraints_module, "PUSH_GRACE", 0)
         engine = small(ByteTokenizer())
-        constraint = engine.compile(Settings(regex="ab"))
+        constraint = engine.compile(SamplingParams(regex="ab"))
         with constraint._lexer.lock:
             constraint.push(ord("a"))
             constraint.push(ord("b"))
@@ -439,8 +440,8 @@ class TestSlowMasks:
     def test_a_mask_that_takes_too_long_fails_its_request(self, monkeypatch):
         monkeypatch.setattr(constraints_module, "MAX_MASK_SECONDS", -1)
         engine = small(ByteTokenizer())
-        number = engine.add([1], Settings(regex="[ab]{6}", max_new_tokens=20))
-        other = engine.add([1], Settings(max_new_tokens=5))
+        number = engine.add([1], SamplingParams(regex="[ab]{6}", max_new_tokens=20))
+        other = engine.add([1], SamplingParams(max_new_tokens=5))
         events = run(engine)
         errors = [event for event in events if event.error is not None]
         assert [event.request for event in errors] == [number]
@@ -448,11 +449,11 @@ class TestSlowMasks:
         assert len(finished(events)[other, 0].tokens) == 5
 
     def test_a_lexer_that_hit_a_limit_is_not_used_again(self, engine):
-        constraint = engine.compile(Settings(regex="x{50}" + "[a-u]?" * 1500))
+        constraint = engine.compile(SamplingParams(regex="x{50}" + "[a-u]?" * 1500))
         for _ in range(60):
             if constraint.error is not None or not constraint.mask().any():
                 break
             constraint.push(ord("x"))
         assert constraint.error is not None
-        again = engine.compile(Settings(regex="x{50}" + "[a-u]?" * 1500))
+        again = engine.compile(SamplingParams(regex="x{50}" + "[a-u]?" * 1500))
         assert again.mask().any()

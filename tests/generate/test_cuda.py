@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassgpt.generate.sampling import LogitEdits, draw_tokens, rank_tokens, stack_params
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.sampler import LogitEdits, draw_tokens, rank_tokens, stack_metadata
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,14 +15,14 @@ pytestmark = [
 ]
 
 SETTINGS = [
-    Settings(temperature=0, logprobs=3),
-    Settings(),
-    Settings(top_k=None, top_p=0.9),
-    Settings(top_k=None, temperature=1.3),
-    Settings(top_k=None, typical_p=0.7),
-    Settings(top_k=500, min_p=0.02, top_p=0.95),
-    Settings(top_k=1),
-    Settings(top_k=None, min_p=0.1, logprobs=None),
+    SamplingParams(temperature=0, logprobs=3),
+    SamplingParams(),
+    SamplingParams(top_k=None, top_p=0.9),
+    SamplingParams(top_k=None, temperature=1.3),
+    SamplingParams(top_k=None, typical_p=0.7),
+    SamplingParams(top_k=500, min_p=0.02, top_p=0.95),
+    SamplingParams(top_k=1),
+    SamplingParams(top_k=None, min_p=0.1, logprobs=None),
 ]
 
 
@@ -41,10 +41,10 @@ def test_the_same_tokens_as_on_the_host(ties):
     ids = rng.integers(0, 50_257, (rows, 1))
     edits = [ids, np.full((rows, 1), 1.2, np.float32), np.full((rows, 1), -np.inf, np.float32)]
     settings = SETTINGS * 8
-    host = draw_tokens(logits, stack_params(settings, 50_257, lambda x: x), uniform, LogitEdits(*edits))
+    host = draw_tokens(logits, stack_metadata(settings, 50_257, lambda x: x), uniform, LogitEdits(*edits))
     device = draw_tokens(
         to_cuda(logits),
-        stack_params(settings, 50_257, to_cuda),
+        stack_metadata(settings, 50_257, to_cuda),
         to_cuda(uniform),
         LogitEdits(*map(to_cuda, edits)),
     )
@@ -63,7 +63,7 @@ def test_ranking(width):
 
 def test_drawing_never_waits_for_the_device():
     logits = torch.randn(4, 50_257, device="cuda")
-    columns, uniform = stack_params(SETTINGS[:4], 50_257, to_cuda), to_cuda(np.full(4, 0.5))
+    columns, uniform = stack_metadata(SETTINGS[:4], 50_257, to_cuda), to_cuda(np.full(4, 0.5))
     draw_tokens(logits, columns, uniform)
     torch.cuda.set_sync_debug_mode("error")
     try:

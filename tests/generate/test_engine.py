@@ -14,7 +14,7 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate import Engine, Settings
+from glassgpt.generate import Engine, SamplingParams
 from glassgpt.generate.prompt import fit_length
 from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend, finished, run
 
@@ -50,14 +50,17 @@ def greedy_by_hand(prompt, count, backend=None):
 
 
 REQUESTS = [
-    ([5, 6, 7], Settings(seed=1, max_new_tokens=12)),
-    ([9], Settings(seed=2, max_new_tokens=30, temperature=1.5, top_k=None, ignore_eot=True)),
-    ([3] * 20, Settings(temperature=0, max_new_tokens=9, logprobs=None)),
-    ([1, 2], Settings(seed=3, max_new_tokens=15, top_p=0.7, repetition_penalty=1.5)),
-    ([4, 4, 4], Settings(seed=4, max_new_tokens=1)),
-    ([8, 3], Settings(seed=5, max_new_tokens=25, typical_p=0.6, top_k=None, no_repeat_ngram=2, logprobs=3)),
-    ([], Settings(seed=6, max_new_tokens=5, min_p=0.1, temperature=1.3)),
-    ([7, 7], Settings(seed=7, max_new_tokens=14, banned_words=["qq", "o"], logit_bias={5: 2.0})),
+    ([5, 6, 7], SamplingParams(seed=1, max_new_tokens=12)),
+    ([9], SamplingParams(seed=2, max_new_tokens=30, temperature=1.5, top_k=None, ignore_eot=True)),
+    ([3] * 20, SamplingParams(temperature=0, max_new_tokens=9, logprobs=None)),
+    ([1, 2], SamplingParams(seed=3, max_new_tokens=15, top_p=0.7, repetition_penalty=1.5)),
+    ([4, 4, 4], SamplingParams(seed=4, max_new_tokens=1)),
+    (
+        [8, 3],
+        SamplingParams(seed=5, max_new_tokens=25, typical_p=0.6, top_k=None, no_repeat_ngram=2, logprobs=3),
+    ),
+    ([], SamplingParams(seed=6, max_new_tokens=5, min_p=0.1, temperature=1.3)),
+    ([7, 7], SamplingParams(seed=7, max_new_tokens=14, banned_words=["qq", "o"], logit_bias={5: 2.0})),
 ]
 
 
@@ -94,13 +97,13 @@ class TestTogether:
         assert [results[number, 0].tokens for number in numbers] == expected
 
     def test_greedy_equals_reading_everything_again(self, device):
-        settings = Settings(temperature=0, max_new_tokens=20, ignore_eot=True)
+        settings = SamplingParams(temperature=0, max_new_tokens=20, ignore_eot=True)
         assert alone([5, 6], settings, device).tokens == greedy_by_hand([5, 6], 20)
 
     def test_each_step_gives_every_running_request_one_token(self):
         engine = engine_of(3)
         for _ in range(3):
-            engine.add([5], Settings(seed=1, max_new_tokens=4, ignore_eot=True))
+            engine.add([5], SamplingParams(seed=1, max_new_tokens=4, ignore_eot=True))
         assert [len([e for e in engine.step() if e.token is not None]) for _ in range(4)] == [3] * 4
         assert engine.backend.decoded == 3
         assert not engine.busy
@@ -109,7 +112,7 @@ class TestTogether:
 class TestSamples:
     def test_samples_share_one_reading_of_the_prompt(self, device):
         engine = engine_of(4, device)
-        number = engine.add([5, 6, 7], Settings(seed=1, samples=4, max_new_tokens=8, temperature=1.5))
+        number = engine.add([5, 6, 7], SamplingParams(seed=1, samples=4, max_new_tokens=8, temperature=1.5))
         results = finished(run(engine))
         assert engine.backend.prefilled == 1
         texts = [tuple(results[number, i].tokens) for i in range(4)]
@@ -118,7 +121,7 @@ class TestSamples:
 
     @pytest.mark.parametrize("rows", [1, 2, 3])
     def test_more_samples_than_rows_give_the_same_texts(self, rows, device):
-        settings = Settings(seed=1, samples=5, max_new_tokens=8, temperature=1.5)
+        settings = SamplingParams(seed=1, samples=5, max_new_tokens=8, temperature=1.5)
         wide, narrow = engine_of(5, device), engine_of(rows, device)
         for engine in (wide, narrow):
             engine.add([5, 6, 7], settings)
@@ -126,7 +129,7 @@ class TestSamples:
         assert {key: g.tokens for key, g in got.items()} == {key: g.tokens for key, g in expected.items()}
 
     def test_a_sample_that_slid_no_longer_lends_its_prompt(self, device):
-        settings = Settings(seed=3, samples=6, max_new_tokens=60, temperature=2, logit_bias={EOT: 2.0})
+        settings = SamplingParams(seed=3, samples=6, max_new_tokens=60, temperature=2, logit_bias={EOT: 2.0})
         wide, narrow = engine_of(6, device), engine_of(2, device)
         for engine in (wide, narrow):
             engine.add([5, 6, 7], settings)
@@ -137,22 +140,24 @@ class TestSamples:
 
     def test_the_first_sample_is_what_one_sample_would_be(self, device):
         engine = engine_of(3, device)
-        engine.add([5, 6], Settings(seed=9, samples=3, temperature=1.5))
-        one = alone([5, 6], Settings(seed=9, temperature=1.5), device)
+        engine.add([5, 6], SamplingParams(seed=9, samples=3, temperature=1.5))
+        one = alone([5, 6], SamplingParams(seed=9, temperature=1.5), device)
         assert finished(run(engine))[1, 0].tokens == one.tokens
 
     def test_without_a_seed_one_is_drawn_and_reported(self, device):
-        first = alone([5], Settings(max_new_tokens=30, temperature=2, top_k=None), device)
+        first = alone([5], SamplingParams(max_new_tokens=30, temperature=2, top_k=None), device)
         assert first.seed is not None
-        again = alone([5], Settings(max_new_tokens=30, temperature=2, top_k=None, seed=first.seed), device)
+        again = alone(
+            [5], SamplingParams(max_new_tokens=30, temperature=2, top_k=None, seed=first.seed), device
+        )
         assert again.tokens == first.tokens
-        seeds = {alone([5], Settings(max_new_tokens=1)).seed for _ in range(4)}
+        seeds = {alone([5], SamplingParams(max_new_tokens=1)).seed for _ in range(4)}
         assert len(seeds) == 4
 
 
 class TestStopping:
     def test_end_of_text_ends_and_is_left_out(self, device):
-        settings = Settings(seed=1, temperature=2, max_new_tokens=50, logit_bias={EOT: 4.0}, logprobs=2)
+        settings = SamplingParams(seed=1, temperature=2, max_new_tokens=50, logit_bias={EOT: 4.0}, logprobs=2)
         free = alone([5], dataclasses.replace(settings, ignore_eot=True), device)
         assert EOT in free.tokens[2:]
         assert EOT not in free.tokens[:2]
@@ -163,7 +168,7 @@ class TestStopping:
         assert (len(free.tokens), free.finish_reason) == (50, "length")
 
     def test_stop_tokens(self, device):
-        settings = Settings(seed=1, temperature=1.5, max_new_tokens=40)
+        settings = SamplingParams(seed=1, temperature=1.5, max_new_tokens=40)
         free = alone([5], settings, device)
         token = free.tokens[7]
         ended = alone([5], dataclasses.replace(settings, stop_tokens=(token,)), device)
@@ -171,7 +176,7 @@ class TestStopping:
         assert ended.finish_reason == "stop"
 
     def test_stop_strings_over_token_boundaries(self, device):
-        settings = Settings(seed=1, temperature=1.5, max_new_tokens=20)
+        settings = SamplingParams(seed=1, temperature=1.5, max_new_tokens=20)
         free = alone([5, 6], settings, device)
         stop = free.text[5:8]
         at = free.text.index(stop)
@@ -183,7 +188,7 @@ class TestStopping:
 
     def test_no_tokens_at_all(self, device):
         engine = engine_of(1, device)
-        engine.add([5], Settings(max_new_tokens=0))
+        engine.add([5], SamplingParams(max_new_tokens=0))
         result = finished(run(engine))[1, 0]
         assert (result.tokens, result.text, result.finish_reason) == ([], "", "length")
         assert engine.backend.prefilled == 0
@@ -199,7 +204,7 @@ class TestStopping:
 
     def test_text_is_whole_characters(self, device):
         euro = TOKENIZER.encode("€")
-        settings = Settings(temperature=0, max_new_tokens=6, ignore_eot=True, no_repeat_ngram=3)
+        settings = SamplingParams(temperature=0, max_new_tokens=6, ignore_eot=True, no_repeat_ngram=3)
         bias = {token: 200.0 - 50 * i for i, token in enumerate(euro)}
         engine = engine_of(1, device)
         engine.add([5], dataclasses.replace(settings, logit_bias=bias))
@@ -210,7 +215,7 @@ class TestStopping:
 
 class TestWindow:
     def test_a_long_text_slides_and_says_so_once(self, device):
-        settings = Settings(temperature=0, max_new_tokens=60, ignore_eot=True)
+        settings = SamplingParams(temperature=0, max_new_tokens=60, ignore_eot=True)
         engine = engine_of(1, device)
         engine.add([5, 6], settings)
         events = run(engine)
@@ -223,25 +228,27 @@ class TestWindow:
 
     def test_exactly_the_context_needs_no_slide(self, device):
         # 24 positions hold 4 + 20 tokens read; the 21st token drawn is never read.
-        fits = alone([5, 6, 7, 8], Settings(temperature=0, max_new_tokens=21, ignore_eot=True), device)
+        fits = alone([5, 6, 7, 8], SamplingParams(temperature=0, max_new_tokens=21, ignore_eot=True), device)
         assert fits.notes == []
-        slides = alone([5, 6, 7, 8], Settings(temperature=0, max_new_tokens=22, ignore_eot=True), device)
+        slides = alone(
+            [5, 6, 7, 8], SamplingParams(temperature=0, max_new_tokens=22, ignore_eot=True), device
+        )
         assert len(slides.notes) == 1
         assert slides.tokens[:21] == fits.tokens
 
     def test_a_prompt_longer_than_the_context_keeps_its_end(self, device):
         rng = random.Random(0)
         prompt = [rng.randrange(1, VOCAB) for _ in range(100)]
-        result = alone(prompt, Settings(temperature=0, max_new_tokens=1, ignore_eot=True), device)
+        result = alone(prompt, SamplingParams(temperature=0, max_new_tokens=1, ignore_eot=True), device)
         assert result.tokens == greedy_by_hand(prompt[-24:], 1)  # as much as one token leaves room for
         assert "100 tokens" in result.notes[0]
         assert "last 24" in result.notes[0]
-        longer = alone(prompt, Settings(temperature=0, max_new_tokens=10, ignore_eot=True), device)
+        longer = alone(prompt, SamplingParams(temperature=0, max_new_tokens=10, ignore_eot=True), device)
         assert longer.tokens[:7] == greedy_by_hand(prompt[-18:], 7)
 
     def test_a_context_of_one(self, device):
         config = dataclasses.replace(TINY, n_positions=1)
-        settings = Settings(temperature=0, max_new_tokens=5, ignore_eot=True)
+        settings = SamplingParams(temperature=0, max_new_tokens=5, ignore_eot=True)
         result = alone([5, 6], settings, device, config=config)
         backend, token, expected = TinyBackend(config=config), 6, []
         for _ in range(5):
@@ -265,8 +272,8 @@ class TestWindow:
 class TestComingAndGoing:
     def test_cancelling_a_running_request_frees_its_row(self, device):
         engine = engine_of(1, device)
-        first = engine.add([5], Settings(seed=1, max_new_tokens=1000, ignore_eot=True))
-        second = engine.add([6], Settings(seed=2, max_new_tokens=5, ignore_eot=True))
+        first = engine.add([5], SamplingParams(seed=1, max_new_tokens=1000, ignore_eot=True))
+        second = engine.add([6], SamplingParams(seed=2, max_new_tokens=5, ignore_eot=True))
         for _ in range(4):
             engine.step()
         engine.cancel(first)
@@ -275,14 +282,14 @@ class TestComingAndGoing:
         assert 2 <= len(results[first, 0].tokens) <= 4
         assert (
             results[second, 0].tokens
-            == alone([6], Settings(seed=2, max_new_tokens=5, ignore_eot=True)).tokens
+            == alone([6], SamplingParams(seed=2, max_new_tokens=5, ignore_eot=True)).tokens
         )
         assert sorted(engine._rows.free) == [0]
 
     def test_cancelling_a_waiting_or_unknown_request(self, device):
         engine = engine_of(1, device)
-        engine.add([5], Settings(seed=1, max_new_tokens=3))
-        waiting = engine.add([5], Settings(seed=1, samples=2))
+        engine.add([5], SamplingParams(seed=1, max_new_tokens=3))
+        waiting = engine.add([5], SamplingParams(seed=1, samples=2))
         engine.cancel(waiting)
         engine.cancel(12345)
         results = finished(run(engine))
@@ -295,7 +302,7 @@ class TestComingAndGoing:
         numbers, events = [], []
         for _ in range(120):
             if rng.random() < 0.3:
-                settings = Settings(
+                settings = SamplingParams(
                     seed=rng.randrange(100), max_new_tokens=rng.randrange(12), samples=rng.randrange(1, 4)
                 )
                 prompt = [rng.randrange(VOCAB) for _ in range(rng.randrange(40))]
@@ -312,7 +319,7 @@ class TestComingAndGoing:
     @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
     def test_an_interruption_leaves_a_working_engine(self, device, error, monkeypatch):
         engine = engine_of(2, device)
-        first = engine.add([5], Settings(seed=1, max_new_tokens=50))
+        first = engine.add([5], SamplingParams(seed=1, max_new_tokens=50))
         engine.step()
         with monkeypatch.context() as patch:
             patch.setattr(engine.backend, "decode", raises(error))
@@ -320,8 +327,8 @@ class TestComingAndGoing:
                 engine.step()
         assert finished(engine.step())[first, 0].finish_reason == "cancelled"
         assert not engine.busy
-        again = engine.add([5], Settings(seed=1, max_new_tokens=9))
-        expected = alone([5], Settings(seed=1, max_new_tokens=9))
+        again = engine.add([5], SamplingParams(seed=1, max_new_tokens=9))
+        expected = alone([5], SamplingParams(seed=1, max_new_tokens=9))
         assert finished(run(engine))[again, 0].tokens == expected.tokens
         assert sorted(engine._rows.free) == [0, 1]
 
@@ -336,7 +343,7 @@ def raises(error):
 class TestPipeline:
     def test_a_device_is_read_one_step_late(self):
         engine = engine_of(1, device=True)
-        engine.add([5], Settings(seed=1, max_new_tokens=6, ignore_eot=True))
+        engine.add([5], SamplingParams(seed=1, max_new_tokens=6, ignore_eot=True))
         assert engine.step() == []
         assert engine.backend.waits == 0
         assert len(engine.step()) == 1
@@ -345,7 +352,7 @@ class TestPipeline:
         assert engine.backend.decoded == 5  # the last token is drawn from the fifth; none in vain
 
     def test_a_stop_costs_one_step_in_vain(self):
-        settings = Settings(temperature=0, max_new_tokens=50, ignore_eot=True)
+        settings = SamplingParams(temperature=0, max_new_tokens=50, ignore_eot=True)
         token = alone([5], settings).tokens[4]
         first = alone([5], settings).tokens.index(token)
         engine = engine_of(1, device=True)
@@ -354,7 +361,7 @@ class TestPipeline:
         assert engine.backend.decoded == first + 1
 
     def test_settings_that_look_at_the_text_are_read_in_time(self):
-        settings = Settings(temperature=0, max_new_tokens=20, no_repeat_ngram=1, ignore_eot=True)
+        settings = SamplingParams(temperature=0, max_new_tokens=20, no_repeat_ngram=1, ignore_eot=True)
         assert len(set(alone([5], settings, device=True).tokens)) == 20
 
 
@@ -365,7 +372,7 @@ class TestMistakes:
                 engine_of().add([1, wrong])
 
     def test_an_empty_prompt_starts_from_end_of_text(self, device):
-        settings = Settings(temperature=0, max_new_tokens=5)
+        settings = SamplingParams(temperature=0, max_new_tokens=5)
         assert alone([], settings, device).tokens == alone([EOT], settings, device).tokens
 
     def test_an_empty_prompt_without_end_of_text(self):
@@ -378,27 +385,27 @@ class TestMistakes:
 
     def test_beams_and_stop_strings_that_cannot_be(self):
         with pytest.raises(SettingError, match="beams"):
-            engine_of().add([1], Settings(beams=2))
+            engine_of().add([1], SamplingParams(beams=2))
         with pytest.raises(UserError, match="tokenizer"):
-            engine_of(tokenizer=None).add([1], Settings(stop="a"))
+            engine_of(tokenizer=None).add([1], SamplingParams(stop="a"))
 
     def test_nothing_left_to_draw_ends_that_request_only(self, device):
         engine = engine_of(2, device)
         everything = dict.fromkeys(range(VOCAB), -np.inf)
-        bad = engine.add([5], Settings(logit_bias=everything))
-        good = engine.add([5], Settings(seed=1, max_new_tokens=5))
+        bad = engine.add([5], SamplingParams(logit_bias=everything))
+        good = engine.add([5], SamplingParams(seed=1, max_new_tokens=5))
         events = run(engine)
         [error] = [event.error for event in events if event.error]
         assert isinstance(error, SettingError)
         assert "logit_bias" in str(error)
         assert finished(events)[bad, 0].finish_reason == "error"
-        expected = alone([5], Settings(seed=1, max_new_tokens=5)).tokens
+        expected = alone([5], SamplingParams(seed=1, max_new_tokens=5)).tokens
         assert finished(events)[good, 0].tokens == expected
 
     def test_logits_that_are_not_numbers(self, device):
         engine = engine_of(1, device)
         engine.backend.w["ln_f.weight"][3] = np.nan
-        engine.add([5], Settings(seed=1))
+        engine.add([5], SamplingParams(seed=1))
         [error] = [event.error for event in run(engine) if event.error]
         assert "not finite" in str(error)
 
@@ -406,7 +413,7 @@ class TestMistakes:
         config = Config(vocab_size=3, n_positions=8, n_embd=4, n_layer=1, n_head=1)
         result = alone(
             [1],
-            Settings(seed=1, top_k=40, logprobs=10, max_new_tokens=3),
+            SamplingParams(seed=1, top_k=40, logprobs=10, max_new_tokens=3),
             device,
             config=config,
             tokenizer=None,
@@ -416,7 +423,7 @@ class TestMistakes:
 
 @pytest.mark.parametrize("tokenizer", [None, LetterTokenizer()])
 def test_each_of_several_ends_of_text_ends_it(tokenizer):
-    settings = Settings(temperature=0, max_new_tokens=6)
+    settings = SamplingParams(temperature=0, max_new_tokens=6)
     free = alone([3, 4], settings, tokenizer=tokenizer).tokens
     for token in dict.fromkeys(free):
         config = dataclasses.replace(TINY, also_eos=(token, 5_000))

@@ -10,8 +10,8 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.sampling import stack_params
-from glassgpt.generate.settings import DEFAULTS, DRAWING, FIELDS, FILTERS, Settings
+from glassgpt.generate.sampling.params import DEFAULTS, DRAWING, FIELDS, FILTERS, SamplingParams
+from glassgpt.generate.sampling.sampler import stack_metadata
 from glassgpt.tasks.definition import load_task
 from tests.conftest import SHIPPED
 
@@ -32,10 +32,10 @@ def test_filters_are_off_by_default_and_keep_everything_at_their_neutral_value()
     for name, row in FILTERS.items():
         assert DEFAULTS[name] is None
         assert row.low <= row.neutral <= row.high
-        Settings(**{name: row.neutral})
+        SamplingParams(**{name: row.neutral})
         for outside in (row.low - 0.01, row.high + 0.01, *([row.low] if row.above else [])):
             with pytest.raises(SettingError, match=f"{name} is .*{re.escape(row.usual)}"):
-                Settings(**{name: outside})
+                SamplingParams(**{name: outside})
 
 
 def test_the_docs_have_every_setting_and_the_filters_ranges_and_order() -> None:
@@ -55,7 +55,7 @@ def test_task_definitions_drop_every_filter_where_beams_are_asked_for() -> None:
     assert [getattr(settings, name) for name in DRAWING] == [DEFAULTS[name] for name in DRAWING]
     for name, row in FILTERS.items():
         with pytest.raises(SettingError, match=f"{name} .* has no meaning with beams"):
-            Settings(beams=2, **{name: row.high})
+            SamplingParams(beams=2, **{name: row.high})
 
 
 def test_the_server_takes_every_filter_in_its_range() -> None:
@@ -82,7 +82,7 @@ def test_the_native_engine_refuses_filters_that_it_was_not_compiled_with() -> No
     gpt = glassgpt.load(SHIPPED)
     if not hasattr(gpt.backend, "draw_tokens"):
         pytest.skip("the native engine was not built")
-    params = stack_params([Settings(top_p=0.9)], 8, lambda values: values)
+    params = stack_metadata([SamplingParams(top_p=0.9)], 8, lambda values: values)
     assert len(params.filters) == len(FILTERS)
     logits, uniform = np.zeros((1, 8), np.float32), np.zeros(1)
     gpt.backend.draw_tokens(logits, params, uniform)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate import Generation, Settings
+from glassgpt.generate import Generation, SamplingParams
 from glassgpt.generate.generation import Interrupted
 from glassgpt.gpt import GPT, load
 from tests.generate.tiny import EOT, TINY, VOCAB, LetterTokenizer, TinyBackend
@@ -331,7 +331,7 @@ def test_logits_of_ragged_sequences(gpt):
 
 
 def test_settings_objects_and_names(gpt):
-    settings = Settings(seed=1, max_new_tokens=5)
+    settings = SamplingParams(seed=1, max_new_tokens=5)
     assert gpt.generate("a", settings=settings).tokens == gpt.generate("a", seed=1, max_new_tokens=5).tokens
     assert len(gpt.generate("a", settings=settings, max_new_tokens=7).tokens) == 7
     with pytest.raises(SettingError, match="topk"):

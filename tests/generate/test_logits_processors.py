@@ -11,9 +11,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases, collect_edits
-from glassgpt.generate.sampling import apply_edits
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases, collect_edits
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.sampler import apply_edits
 from tests.generate.tiny import VOCAB, LetterTokenizer
 
 TOKENIZER = LetterTokenizer()
@@ -40,7 +40,7 @@ biases = st.dictionaries(st.integers(0, 7), st.floats(-3, 3))
 @hypothesis_settings(max_examples=200, deadline=None)
 def test_penalties_and_bias_add_up(prompt, generated, presence, frequency, repetition, bias):
     logits = np.linspace(-2, 2, 8)
-    settings = Settings(
+    settings = SamplingParams(
         presence_penalty=presence, frequency_penalty=frequency, repetition_penalty=repetition, logit_bias=bias
     )
     expected = []
@@ -61,18 +61,18 @@ def test_no_ngram_comes_twice(prompt, generated, n):
     text = prompt + generated
     ngrams = {tuple(text[i : i + n]) for i in range(len(text) - n + 1)}
     banned = {t for t in range(8) if len(text) >= n - 1 and (*text[len(text) - n + 1 :], t) in ngrams}
-    result = after([0.0] * 8, Settings(no_repeat_ngram=n), prompt, generated)
+    result = after([0.0] * 8, SamplingParams(no_repeat_ngram=n), prompt, generated)
     assert {t for t in range(8) if result[t] == -math.inf} == banned
 
 
 class TestWordBiases:
     def test_a_word_of_one_token_is_banned_outright(self):
-        result = after([0.0] * VOCAB, Settings(banned_words="a"), [], [])
+        result = after([0.0] * VOCAB, SamplingParams(banned_words="a"), [], [])
         assert result[TOKENIZER.encode("a")[0]] == -math.inf
         assert np.isfinite(result).sum() == VOCAB - 1
 
     def test_a_longer_word_is_banned_at_its_last_token(self):
-        settings = Settings(banned_words=["cat"])
+        settings = SamplingParams(banned_words=["cat"])
         c, a, t = TOKENIZER.encode("cat")
         assert np.isfinite(after([0.0] * VOCAB, settings, [], [])).all()
         assert np.isfinite(after([0.0] * VOCAB, settings, [], [c])).all()
@@ -83,7 +83,7 @@ class TestWordBiases:
         assert after([0.0] * VOCAB, settings, [c], [a])[t] == -math.inf  # begun in the prompt
 
     def test_a_required_word_is_made_likelier_token_by_token(self):
-        settings = Settings(required_words=["cat"], required_bias=4.0)
+        settings = SamplingParams(required_words=["cat"], required_bias=4.0)
         space, c, a, t = TOKENIZER.encode(" cat")
         start = after([0.0] * VOCAB, settings, [], [])
         assert {i for i in range(VOCAB) if start[i]} == {space, c}
@@ -91,22 +91,22 @@ class TestWordBiases:
         assert after([0.0] * VOCAB, settings, [], [c, a])[t] >= 4.0
 
     def test_a_ban_wins_over_a_wish(self):
-        settings = Settings(required_words=["a"], banned_words=["a"])
+        settings = SamplingParams(required_words=["a"], banned_words=["a"])
         assert after([0.0] * VOCAB, settings, [], [])[TOKENIZER.encode("a")[0]] == -math.inf
 
     def test_words_need_a_tokenizer(self):
         with pytest.raises(UserError, match="tokenizer"):
-            WordBiases(Settings(banned_words="a"), None)
+            WordBiases(SamplingParams(banned_words="a"), None)
 
 
 def test_a_bias_for_a_token_that_does_not_exist_is_an_error():
     with pytest.raises(SettingError, match=r"token 99.*ends at 7"):
-        LogitsProcessor(Settings(logit_bias={99: 1.0}), [], WordBiases(Settings(), None), 8)
+        LogitsProcessor(SamplingParams(logit_bias={99: 1.0}), [], WordBiases(SamplingParams(), None), 8)
 
 
 def test_only_what_depends_on_the_text_needs_the_host():
     def fixed(**given):
-        settings = Settings(**given)
+        settings = SamplingParams(**given)
         return LogitsProcessor(settings, [1], WordBiases(settings, TOKENIZER), VOCAB).fixed
 
     assert fixed()
@@ -117,7 +117,11 @@ def test_only_what_depends_on_the_text_needs_the_host():
 
 
 def test_rows_with_fewer_changes_are_filled_up_harmlessly():
-    settings = [Settings(logit_bias={1: 1.0, 2: 2.0, 5: -1.0}), Settings(logit_bias={3: 9.0}), Settings()]
+    settings = [
+        SamplingParams(logit_bias={1: 1.0, 2: 2.0, 5: -1.0}),
+        SamplingParams(logit_bias={3: 9.0}),
+        SamplingParams(),
+    ]
     edits = collect_edits(
         [LogitsProcessor(s, [], WordBiases(s, None), 8) for s in settings], lambda values: values
     )

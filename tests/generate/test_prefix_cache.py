@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import glassgpt
+from glassgpt.backends.native.backend import is_available
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.generate import Engine, Settings
-from glassgpt.generate.prefix_cache import PrefixCache
-from glassgpt.model import GPT2, TorchBackend
-from glassgpt.native.backend import is_available
+from glassgpt.generate import Engine, SamplingParams
+from glassgpt.generate.engine.prefix_cache import PrefixCache
+from glassgpt.model import GPT2
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend, finished, run
 
@@ -76,9 +77,9 @@ class TestRows:
 class TestChunks:
     def test_a_long_prompt_does_not_stall_the_others(self, device):
         engine = engine_of(2, device, step_tokens=CHUNK)
-        first = engine.add([5], Settings(seed=1, max_new_tokens=20, ignore_eot=True))
+        first = engine.add([5], SamplingParams(seed=1, max_new_tokens=20, ignore_eot=True))
         engine.step()
-        second = engine.add([6] * 18, Settings(seed=2, max_new_tokens=5, ignore_eot=True))
+        second = engine.add([6] * 18, SamplingParams(seed=2, max_new_tokens=5, ignore_eot=True))
         events = [engine.step() for _ in range(12)]
         counts = [[e.request for e in step].count(first) for step in events]
         assert [counts[i] + counts[i + 1] for i in (2, 4, 6)] == [1] * 3  # a chunk and a token in turn
@@ -88,7 +89,7 @@ class TestChunks:
 
     def test_chunks_change_nothing(self, device):
         prompts = [list(range(1, n)) for n in (2, 5, 6, 9, 17, 24, 26)]
-        settings = Settings(temperature=0, max_new_tokens=9, ignore_eot=True, logprobs=2)
+        settings = SamplingParams(temperature=0, max_new_tokens=9, ignore_eot=True, logprobs=2)
         alone = []
         for prompt in prompts:  # a cache for one sequence reads its prompt at once
             engine = Engine(TinyBackend(1, device=device), LetterTokenizer())
@@ -100,7 +101,7 @@ class TestChunks:
 
     def test_cancelled_while_it_is_read(self, device):
         engine = engine_of(2, device, step_tokens=CHUNK)
-        first = engine.add([5] * 20, Settings(seed=1, samples=2))
+        first = engine.add([5] * 20, SamplingParams(seed=1, samples=2))
         assert engine.waiting == 2
         assert engine.waiting_tokens == 20
         engine.step()
@@ -109,8 +110,8 @@ class TestChunks:
         results = finished(run(engine))
         assert [results[first, i].finish_reason for i in (0, 1)] == ["cancelled"] * 2
         assert engine._rows.free == {0, 1}
-        again = texts_of(engine, [[5] * 20], Settings(seed=3, max_new_tokens=4))[0]
-        fresh = texts_of(engine_of(2, device), [[5] * 20], Settings(seed=3, max_new_tokens=4))[0]
+        again = texts_of(engine, [[5] * 20], SamplingParams(seed=3, max_new_tokens=4))[0]
+        fresh = texts_of(engine_of(2, device), [[5] * 20], SamplingParams(seed=3, max_new_tokens=4))[0]
         assert again.tokens == fresh.tokens
         assert again.cached_tokens == CHUNK  # what had been read of it
 
@@ -123,7 +124,7 @@ class TestSharedBeginnings:
     def test_a_beginning_is_copied_not_read(self, device):
         engine = engine_of(4, device)
         long = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-        settings = Settings(seed=1, max_new_tokens=5)
+        settings = SamplingParams(seed=1, max_new_tokens=5)
         first = texts_of(engine, [long], settings)[0]
         assert (first.cached_tokens, first.prompt_tokens) == (0, 10)
         again, other, none = texts_of(engine, [long, [*long[:7], 1, 2], [1, *long]], settings)
@@ -135,7 +136,7 @@ class TestSharedBeginnings:
 
     def test_prompts_that_come_together_share_what_the_first_reads(self, device):
         engine = engine_of(8, device)
-        found = texts_of(engine, [[*range(1, 14), i] for i in range(1, 9)], Settings(max_new_tokens=2))
+        found = texts_of(engine, [[*range(1, 14), i] for i in range(1, 9)], SamplingParams(max_new_tokens=2))
         assert [g.cached_tokens for g in found] == [0] + [12] * 7
         assert engine.backend.prefilled == 3 + 8  # three whole chunks once, and the rest of each
 
@@ -145,24 +146,24 @@ class TestSharedBeginnings:
         prompt = list(range(1, 1 + 3 * CHUNK))
         cached = []
         for scope in ("alice", "bob", "alice", "bob", "carol", "carol"):
-            number = engine.add(prompt, Settings(max_new_tokens=1), cache_scope=scope)
+            number = engine.add(prompt, SamplingParams(max_new_tokens=1), cache_scope=scope)
             cached.append(finished(run(engine))[number, 0].cached_tokens)
         assert [count > 0 for count in cached] == [False, False, True, True, False, True]
 
     def test_switched_off(self, device):
         engine = engine_of(4, device, prefix_cache=False)
-        found = texts_of(engine, [list(range(1, 14))] * 3, Settings(max_new_tokens=2))
+        found = texts_of(engine, [list(range(1, 14))] * 3, SamplingParams(max_new_tokens=2))
         assert [g.cached_tokens for g in found] == [0, 0, 0]
 
     def test_cleared_with_the_engine(self):
         engine = engine_of(4)
-        texts_of(engine, [list(range(1, 14))], Settings(max_new_tokens=2))
+        texts_of(engine, [list(range(1, 14))], SamplingParams(max_new_tokens=2))
         engine.clear()
-        assert texts_of(engine, [list(range(1, 14))], Settings(max_new_tokens=2))[0].cached_tokens == 0
+        assert texts_of(engine, [list(range(1, 14))], SamplingParams(max_new_tokens=2))[0].cached_tokens == 0
 
     def test_a_row_whose_text_slid_does_not_lend_its_prompt(self, device):
         prompt = list(range(1, 14))
-        settings = Settings(seed=1, max_new_tokens=40, ignore_eot=True)
+        settings = SamplingParams(seed=1, max_new_tokens=40, ignore_eot=True)
         engine = engine_of(2, device)
         first = texts_of(engine, [prompt], settings)[0]
         assert first.notes
@@ -177,7 +178,9 @@ class TestSharedBeginnings:
         for i in range(60):
             stem = stems[i % 3][: rng.randrange(1, 17)]
             prompt = stem + [rng.randrange(1, VOCAB) for _ in range(rng.randrange(4))]
-            settings = Settings(seed=i, max_new_tokens=rng.randrange(1, 14), samples=rng.randrange(1, 3))
+            settings = SamplingParams(
+                seed=i, max_new_tokens=rng.randrange(1, 14), samples=rng.randrange(1, 3)
+            )
             cases.append((prompt, settings))
             alone = engine_of(3, device, prefix_cache=False)
             alone.add(prompt, settings)
@@ -230,7 +233,7 @@ def small():
 
 def test_alone_in_a_batch_and_with_prefix_hits(small):
     prompts = prompts_with_stems(20, 97, (70, 128, 150))
-    invariance(TorchBackend(small, rows=8), prompts, Settings(temperature=0, max_new_tokens=6))
+    invariance(TorchBackend(small, rows=8), prompts, SamplingParams(temperature=0, max_new_tokens=6))
 
 
 @pytest.mark.slow
@@ -240,7 +243,7 @@ def test_200_prompts_alone_in_a_batch_and_with_prefix_hits(backend):
         pytest.skip("the native engine was not built")
     gpt = glassgpt.load(SHIPPED, dtype="float32", device="cpu", backend=backend)
     prompts = prompts_with_stems(200, 16_000, (64, 100, 128, 200))
-    invariance(gpt.backend.with_rows(16), prompts, Settings(temperature=0, max_new_tokens=12))
+    invariance(gpt.backend.with_rows(16), prompts, SamplingParams(temperature=0, max_new_tokens=12))
 
 
 class TestPromptLogprobs:
@@ -253,7 +256,7 @@ class TestPromptLogprobs:
     def test_they_are_the_models_own(self, device, length):
         prompt = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1, 2, 3][:length]
         engine = engine_of(2, device)
-        found = texts_of(engine, [prompt], Settings(max_new_tokens=0, prompt_logprobs=3))[0]
+        found = texts_of(engine, [prompt], SamplingParams(max_new_tokens=0, prompt_logprobs=3))[0]
         assert (found.tokens, found.finish_reason) == ([], "length")
         assert found.prompt_logprobs[0] is None
         assert found.prompt_logprobs[1:] == pytest.approx(self.wanted(prompt)[1:], abs=1e-5)
@@ -268,7 +271,7 @@ class TestPromptLogprobs:
     def test_once_for_a_request_and_before_its_first_token(self, device):
         prompt = list(range(1, 12))
         engine = engine_of(2, device, step_tokens=CHUNK)
-        engine.add(prompt, Settings(seed=1, max_new_tokens=3, samples=3, prompt_logprobs=0))
+        engine.add(prompt, SamplingParams(seed=1, max_new_tokens=3, samples=3, prompt_logprobs=0))
         events = run(engine)
         [place] = [i for i, event in enumerate(events) if event.prompt is not None]
         assert not any(event.token is not None for event in events[:place])
@@ -277,28 +280,28 @@ class TestPromptLogprobs:
             assert generation.prompt_logprobs == events[place].prompt.logprobs
             assert generation.prompt_alternatives is None
         plain = engine_of(2, device)
-        plain.add(prompt, Settings(seed=1, max_new_tokens=3, samples=3))
+        plain.add(prompt, SamplingParams(seed=1, max_new_tokens=3, samples=3))
         texts = finished(run(plain))
         assert {k: g.tokens for k, g in finished(events).items()} == {k: g.tokens for k, g in texts.items()}
 
     def test_they_are_computed_whatever_the_cache_holds(self):
         engine = engine_of(2)
         prompt = list(range(1, 12))
-        texts_of(engine, [prompt], Settings(max_new_tokens=1))
-        found = texts_of(engine, [prompt], Settings(max_new_tokens=0, prompt_logprobs=1))[0]
+        texts_of(engine, [prompt], SamplingParams(max_new_tokens=1))
+        found = texts_of(engine, [prompt], SamplingParams(max_new_tokens=0, prompt_logprobs=1))[0]
         assert found.cached_tokens == 0
         assert found.prompt_logprobs[1:] == pytest.approx(self.wanted(prompt)[1:], abs=1e-5)
 
     def test_a_prompt_that_does_not_fit(self):
         prompt = [random.Random(1).randrange(1, VOCAB) for _ in range(30)]
-        found = texts_of(engine_of(2), [prompt], Settings(max_new_tokens=0, prompt_logprobs=0))[0]
+        found = texts_of(engine_of(2), [prompt], SamplingParams(max_new_tokens=0, prompt_logprobs=0))[0]
         assert found.prompt_logprobs[:7] == [None] * 7
         assert found.prompt_logprobs[7:] == pytest.approx(self.wanted(prompt[6:])[1:], abs=1e-5)
         assert "30 tokens" in found.notes[0]
 
     def test_cancelled_before_they_are_known(self):
         engine = engine_of(2, step_tokens=CHUNK)
-        number = engine.add([5] * 20, Settings(prompt_logprobs=0))
+        number = engine.add([5] * 20, SamplingParams(prompt_logprobs=0))
         engine.step()
         engine.cancel(number)
         assert finished(run(engine))[number, 0].prompt_logprobs is None
@@ -307,8 +310,8 @@ class TestPromptLogprobs:
 class TestMetrics:
     def test_times_of_a_request(self):
         engine = engine_of(1)
-        first = engine.add([5], Settings(seed=1, max_new_tokens=4, ignore_eot=True))
-        second = engine.add([6], Settings(seed=1, max_new_tokens=4, ignore_eot=True))
+        first = engine.add([5], SamplingParams(seed=1, max_new_tokens=4, ignore_eot=True))
+        second = engine.add([6], SamplingParams(seed=1, max_new_tokens=4, ignore_eot=True))
         results = finished(run(engine))
         assert 0 <= results[first, 0].queue_s < results[second, 0].queue_s
         assert results[second, 0].queue_s < results[second, 0].first_token_s
@@ -316,24 +319,24 @@ class TestMetrics:
 
     def test_no_token_no_time(self):
         engine = engine_of(1)
-        engine.add([5], Settings(max_new_tokens=0))
+        engine.add([5], SamplingParams(max_new_tokens=0))
         assert finished(run(engine))[1, 0].first_token_s is None
 
 
 class TestMinNewTokens:
     def test_stop_tokens_and_strings_wait(self, device):
-        settings = Settings(seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True)
+        settings = SamplingParams(seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True)
         free = texts_of(engine_of(1, device), [[5, 6]], settings)[0]
         early = free.text[3]
-        stopped = Settings(seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True, stop=(early,))
+        stopped = SamplingParams(seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True, stop=(early,))
         assert len(texts_of(engine_of(1, device), [[5, 6]], stopped)[0].tokens) <= 3
-        late = Settings(
+        late = SamplingParams(
             seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True, stop=(early,), min_new_tokens=10
         )
         found = texts_of(engine_of(1, device), [[5, 6]], late)[0]
         assert found.text[:10] == free.text[:10]
         token = free.tokens[3]
-        ends = Settings(
+        ends = SamplingParams(
             seed=1, temperature=1.5, max_new_tokens=30, ignore_eot=True, stop_tokens=(token,),
             min_new_tokens=10,
         )  # fmt: skip
@@ -343,4 +346,4 @@ class TestMinNewTokens:
 
     def test_more_than_the_most(self):
         with pytest.raises(SettingError, match="min_new_tokens"):
-            Settings(min_new_tokens=5, max_new_tokens=4)
+            SamplingParams(min_new_tokens=5, max_new_tokens=4)

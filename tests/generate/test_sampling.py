@@ -11,16 +11,16 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from glassgpt.generate.rng import UniformRNG
-from glassgpt.generate.sampling import (
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.rng import UniformRNG
+from glassgpt.generate.sampling.sampler import (
     NOTHING,
     LogitEdits,
     apply_edits,
     draw_tokens,
     rank_tokens,
-    stack_params,
+    stack_metadata,
 )
-from glassgpt.generate.settings import Settings
 from tests.generate import naive
 
 # Away from a threshold by more than float64 rounding of at most a few hundred terms.
@@ -32,7 +32,7 @@ def tokens_of(logits, settings, uniform, to=lambda x: x, edits=None):
     logits = np.atleast_2d(np.asarray(logits, np.float32))
     uniform = to(np.asarray(uniform, np.float64))
     return np.asarray(
-        draw_tokens(to(logits), stack_params(settings, logits.shape[1], to), uniform, edits).tokens
+        draw_tokens(to(logits), stack_metadata(settings, logits.shape[1], to), uniform, edits).tokens
     )
 
 
@@ -46,7 +46,7 @@ def optional(strategy):
 
 probability = st.sampled_from([0.01, 0.1, 0.5, 0.9, 0.999, 1.0]) | st.floats(0.001, 1)
 drawing = st.builds(
-    Settings,
+    SamplingParams,
     temperature=st.sampled_from([0.0, 0.1, 0.8, 1.0, 2.5, 50.0]),
     top_k=optional(st.integers(1, 40)),
     top_p=optional(probability),
@@ -85,11 +85,11 @@ def test_a_row_does_not_depend_on_its_neighbours(data, width, rows):
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(temperature=1, top_k=None),
-        Settings(temperature=0.7, top_k=5),
-        Settings(temperature=1.3, top_k=None, top_p=0.8),
-        Settings(temperature=1, top_k=None, typical_p=0.6),
-        Settings(temperature=1, top_k=8, min_p=0.2, top_p=0.95),
+        SamplingParams(temperature=1, top_k=None),
+        SamplingParams(temperature=0.7, top_k=5),
+        SamplingParams(temperature=1.3, top_k=None, top_p=0.8),
+        SamplingParams(temperature=1, top_k=None, typical_p=0.6),
+        SamplingParams(temperature=1, top_k=8, min_p=0.2, top_p=0.95),
     ],
     ids=["plain", "top-k", "top-p", "typical", "all"],
 )
@@ -115,9 +115,9 @@ def test_looking_at_the_best_first_draws_the_same(temperature, given):
     """A vocabulary large enough for the CPU's shortcut, beside a row with top-k and a greedy one."""
     logits = np.round(np.random.default_rng(8).normal(0, 2, (3, 20_000)), 2).astype(np.float32)
     settings = [
-        Settings(temperature=temperature, top_k=None, **given),
-        Settings(temperature=1.5, top_k=300),
-        Settings(temperature=0),
+        SamplingParams(temperature=temperature, top_k=None, **given),
+        SamplingParams(temperature=1.5, top_k=300),
+        SamplingParams(temperature=0),
     ]
     expected = [naive.distribution(row.tolist(), s)[0] for row, s in zip(logits, settings, strict=True)]
     for u in (0.0, 0.3, 0.9, 0.99, 0.9999, 0.9999999):
@@ -131,19 +131,19 @@ class TestEdges:
     def test_temperature_zero_is_greedy_and_takes_the_lowest_id_among_equals(self):
         logits = [1.0, 3.0, 3.0, 2.0]
         for to in (lambda x: x, to_torch):
-            assert tokens_of(logits, [Settings(temperature=0)], [0.99], to) == [1]
-            mixed = [Settings(temperature=0), Settings(temperature=1, top_k=None)]
+            assert tokens_of(logits, [SamplingParams(temperature=0)], [0.99], to) == [1]
+            mixed = [SamplingParams(temperature=0), SamplingParams(temperature=1, top_k=None)]
             assert tokens_of([logits, logits], mixed, [0.99, 0.9999], to).tolist() == [1, 0]
 
     def test_a_temperature_next_to_zero_does_not_overflow(self):
-        settings = Settings(temperature=1e-300, top_k=None, typical_p=0.5, top_p=0.5)
+        settings = SamplingParams(temperature=1e-300, top_k=None, typical_p=0.5, top_p=0.5)
         assert tokens_of([1.0, 900.0, -900.0], [settings], [0.999999]) == [1]
 
     def test_top_k_ties_fall_to_lower_ids(self):
         logits = [0.0, 2.0, 2.0, 2.0, 2.0, 1.0]
         u = np.linspace(0, 1, 50, endpoint=False)
         for to in (lambda x: x, to_torch):
-            drawn = tokens_of([logits] * 50, [Settings(temperature=1, top_k=2)] * 50, u, to)
+            drawn = tokens_of([logits] * 50, [SamplingParams(temperature=1, top_k=2)] * 50, u, to)
             assert set(drawn.tolist()) == {1, 2}
 
     def test_zero_and_minus_zero_are_equal(self):
@@ -155,14 +155,14 @@ class TestEdges:
     def test_top_p_keeps_the_token_that_crosses(self):
         logits = np.log([0.5, 0.3, 0.2])
         u = np.linspace(0, 1, 100, endpoint=False)
-        drawn = tokens_of([logits] * 100, [Settings(temperature=1, top_k=None, top_p=0.6)] * 100, u)
+        drawn = tokens_of([logits] * 100, [SamplingParams(temperature=1, top_k=None, top_p=0.6)] * 100, u)
         assert set(drawn.tolist()) == {0, 1}
-        tiny = tokens_of([logits] * 100, [Settings(temperature=1, top_k=None, top_p=1e-9)] * 100, u)
+        tiny = tokens_of([logits] * 100, [SamplingParams(temperature=1, top_k=None, top_p=1e-9)] * 100, u)
         assert set(tiny.tolist()) == {0}
 
     def test_top_k_beyond_the_vocabulary_is_all_of_it(self):
         u = np.linspace(0, 1, 100, endpoint=False)
-        drawn = tokens_of([[1.0, 1.0, 1.0]] * 100, [Settings(temperature=1, top_k=1000)] * 100, u)
+        drawn = tokens_of([[1.0, 1.0, 1.0]] * 100, [SamplingParams(temperature=1, top_k=1000)] * 100, u)
         assert set(drawn.tolist()) == {0, 1, 2}
 
     def test_the_last_uniform_below_one_never_leaves_the_kept_set(self):
@@ -170,24 +170,24 @@ class TestEdges:
         logits[7] = -np.inf
         u = 1 - 2.0**-53
         for to in (lambda x: x, to_torch):
-            token = int(tokens_of(logits, [Settings(temperature=1, top_k=None)], [u], to)[0])
+            token = int(tokens_of(logits, [SamplingParams(temperature=1, top_k=None)], [u], to)[0])
             assert token == int(np.argmin(np.where(np.isfinite(logits), logits, np.inf)))
 
     @pytest.mark.parametrize("greedy", [True, False])
     def test_unusable_logits_are_reported_not_drawn(self, greedy):
-        settings = [Settings(temperature=0 if greedy else 1, logprobs=None)] * 4
+        settings = [SamplingParams(temperature=0 if greedy else 1, logprobs=None)] * 4
         rows = np.array(
             [[0, math.nan, 1], [-math.inf] * 3, [0, math.inf, 1], [5, -math.inf, math.nan]], np.float32
         )
         for to in (lambda x: x, to_torch):
-            draw = draw_tokens(to(rows), stack_params(settings, 3, to), to(np.full(4, 0.5)))
+            draw = draw_tokens(to(rows), stack_metadata(settings, 3, to), to(np.full(4, 0.5)))
             assert np.asarray(draw.report)[:, 0].tolist() == [NOTHING] * 4
             tokens = np.asarray(draw.tokens)
             assert ((tokens >= 0) & (tokens < 3)).all()  # a device may feed them on before the host looks
 
     def test_a_huge_vocabulary_with_nan_does_not_break_the_shortcut(self):
         row = np.full((1, 50_257), np.nan, np.float32)
-        draw = draw_tokens(row, stack_params([Settings()], 50_257, lambda x: x), np.array([0.5]))
+        draw = draw_tokens(row, stack_metadata([SamplingParams()], 50_257, lambda x: x), np.array([0.5]))
         assert draw.report[0, 0] == NOTHING
 
 
@@ -229,15 +229,15 @@ def test_logprobs_are_of_the_raw_logits_whatever_the_settings():
     exact = logits.astype(np.float64)
     exact -= np.log(np.exp(exact).sum(-1, keepdims=True))
     settings = [
-        Settings(temperature=0.3, top_k=3, logprobs=5),
-        Settings(temperature=2, top_p=0.5, logprobs=0),
+        SamplingParams(temperature=0.3, top_k=3, logprobs=5),
+        SamplingParams(temperature=2, top_p=0.5, logprobs=0),
     ]
     edits = LogitEdits(*(np.array([[x], [y]]) for x, y in ((4, 4), (1.0, 1.0), (-50.0, -50.0))))
     for to in (lambda x: x, to_torch):
         given = LogitEdits(
             to(edits.ids), to(edits.scale.astype(np.float32)), to(edits.shift.astype(np.float32))
         )
-        draw = draw_tokens(to(logits), stack_params(settings, 50, to), to(np.array([0.4, 0.6])), given)
+        draw = draw_tokens(to(logits), stack_metadata(settings, 50, to), to(np.array([0.4, 0.6])), given)
         report = np.asarray(draw.report)
         assert report.shape == (2, 2 + 2 * 5)
         for i, token in enumerate(np.asarray(draw.tokens)):

@@ -12,13 +12,13 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.admission import WaitEstimator
-from glassgpt.generate.engine import Engine
-from glassgpt.generate.fair_lock import FairLock
-from glassgpt.generate.fair_queue import FairQueue, QueueFullError, QueueLimits
+from glassgpt.generate.engine.engine import Engine
+from glassgpt.generate.engine.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation
-from glassgpt.generate.service import Job, Service, Update
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.admission import WaitEstimator
+from glassgpt.generate.service.fair_queue import FairQueue, QueueFullError, QueueLimits
+from glassgpt.generate.service.service import Job, Service, Update
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 
@@ -103,7 +103,7 @@ class Inbox:
         self.updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
 
     def job(self, gpt: GPT, prompt: str, client: str = "", **settings: Any) -> Job:
-        return Job(gpt.encode(prompt), Settings(**settings), self.updates.put, client)
+        return Job(gpt.encode(prompt), SamplingParams(**settings), self.updates.put, client)
 
     def next(self) -> list[Update]:
         return self.updates.get(timeout=PATIENCE)
@@ -156,7 +156,7 @@ def finished(inbox: Inbox, job: Job) -> bool:
 
 def test_what_the_engine_refuses_is_an_update(service: Service, gpt: GPT) -> None:
     inbox = Inbox()
-    job = Job([10**6], Settings(), inbox.updates.put)
+    job = Job([10**6], SamplingParams(), inbox.updates.put)
     service.submit([job])
     ((update,),) = [inbox.next()]
     assert update.job is job
@@ -170,7 +170,7 @@ def test_grammars_are_compiled_by_who_submits_them(
     pytest.importorskip("llguidance")
     compilers, compile_settings = [], service.engine.compile
 
-    def noting(settings: Settings) -> Any:
+    def noting(settings: SamplingParams) -> Any:
         compilers.append(threading.current_thread())
         return compile_settings(settings)
 

@@ -7,11 +7,11 @@ import math
 import pytest
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.settings import DEFAULTS, FIELDS, Settings
+from glassgpt.generate.sampling.params import DEFAULTS, FIELDS, SamplingParams
 
 
 def test_the_defaults_are_allowed():
-    settings = Settings()
+    settings = SamplingParams()
     assert (settings.temperature, settings.top_k, settings.max_new_tokens) == (0.8, 40, 100)
     assert not settings.greedy
     assert settings.candidates == 1
@@ -19,7 +19,7 @@ def test_the_defaults_are_allowed():
 
 @pytest.mark.parametrize("off", [0, -1, None])
 def test_top_k_is_switched_off_in_one_way_everywhere(off):
-    assert Settings(top_k=off).top_k is None
+    assert SamplingParams(top_k=off).top_k is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_top_k_is_switched_off_in_one_way_everywhere(off):
 )
 def test_out_of_range_names_the_setting_and_says_what_to_write(name, value):
     with pytest.raises(SettingError) as caught:
-        Settings(**{name: value})
+        SamplingParams(**{name: value})
     message = str(caught.value)
     assert name in message
     assert "\n" not in message
@@ -85,7 +85,7 @@ def test_out_of_range_names_the_setting_and_says_what_to_write(name, value):
     ],
 )
 def test_the_ends_of_the_ranges_are_allowed(given):
-    Settings(**given)
+    SamplingParams(**given)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_the_ends_of_the_ranges_are_allowed(given):
 )
 def test_settings_that_contradict_each_other(given, words):
     with pytest.raises(SettingError) as caught:
-        Settings(**given)
+        SamplingParams(**given)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_a_single_string_stands_for_a_list_of_one():
-    settings = Settings(stop="\n", banned_words="cat", required_words=["dog"])
+    settings = SamplingParams(stop="\n", banned_words="cat", required_words=["dog"])
     assert (settings.stop, settings.banned_words, settings.required_words) == (("\n",), ("cat",), ("dog",))
 
 
 def test_an_unknown_setting_is_named():
     with pytest.raises(SettingError, match=r"'topk'.*top_k"):
-        Settings.of(topk=3)
+        SamplingParams.of(topk=3)
     assert set(DEFAULTS) <= set(FIELDS)

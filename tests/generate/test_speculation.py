@@ -13,9 +13,9 @@ import pytest
 import glassgpt
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.generate import Engine, Settings
-from glassgpt.generate import speculation as speculation_module
-from glassgpt.generate.speculation import Cost, PromptLookup, Speculator
+from glassgpt.generate import Engine, SamplingParams
+from glassgpt.generate.engine import speculation as speculation_module
+from glassgpt.generate.engine.speculation import Cost, PromptLookup, Speculator
 from tests.conftest import SHIPPED
 from tests.generate.tiny import TINY, LetterTokenizer, TinyBackend, finished, run
 
@@ -92,12 +92,12 @@ class TestBalance:
 
 
 SETTINGS = [
-    Settings(temperature=0, max_new_tokens=30, ignore_eot=True, logprobs=2),
-    Settings(seed=2, temperature=1.0, top_k=None, max_new_tokens=25, ignore_eot=True, logprobs=None),
-    Settings(seed=3, temperature=0.5, max_new_tokens=50, ignore_eot=True),  # slides
-    Settings(seed=4, temperature=0.5, max_new_tokens=20, logit_bias={0: 1.0, 5: 2.0}, samples=2),
-    Settings(seed=5, temperature=0.4, max_new_tokens=25, stop=("zz", "q"), top_p=0.9),
-    Settings(seed=6, temperature=0.5, max_new_tokens=9, repetition_penalty=1.2),
+    SamplingParams(temperature=0, max_new_tokens=30, ignore_eot=True, logprobs=2),
+    SamplingParams(seed=2, temperature=1.0, top_k=None, max_new_tokens=25, ignore_eot=True, logprobs=None),
+    SamplingParams(seed=3, temperature=0.5, max_new_tokens=50, ignore_eot=True),  # slides
+    SamplingParams(seed=4, temperature=0.5, max_new_tokens=20, logit_bias={0: 1.0, 5: 2.0}, samples=2),
+    SamplingParams(seed=5, temperature=0.4, max_new_tokens=25, stop=("zz", "q"), top_p=0.9),
+    SamplingParams(seed=6, temperature=0.5, max_new_tokens=9, repetition_penalty=1.2),
 ]
 
 
@@ -145,7 +145,7 @@ def test_a_draft_model_that_is_another_one(eager):
 
 def test_guesses_are_fewer_steps():
     """A text that repeats itself takes a fraction of the decoding steps, by default."""
-    settings = Settings(temperature=0, max_new_tokens=35, ignore_eot=True)
+    settings = SamplingParams(temperature=0, max_new_tokens=35, ignore_eot=True)
     plain, guessing = engine_of(), engine_of()
     plain.add([5, 6], dataclasses.replace(settings, speculate="off"))
     guessing.add([5, 6], settings)
@@ -157,7 +157,7 @@ def test_guesses_are_fewer_steps():
 def test_on_by_default_only_for_one_sequence_on_a_cpu():
     for rows, device, expected in ((1, False, True), (1, True, False), (2, False, False)):
         engine = engine_of(rows, device)
-        engine.add([5, 6] * 8, Settings(temperature=0, max_new_tokens=20, ignore_eot=True))
+        engine.add([5, 6] * 8, SamplingParams(temperature=0, max_new_tokens=20, ignore_eot=True))
         run(engine)
         assert (engine.stats.drafted_tokens > 0) == expected
 
@@ -176,7 +176,7 @@ def test_the_distribution(eager, monkeypatch):
     likely = int(probabilities(prompt).argmax())
     monkeypatch.setattr(PromptLookup, "guess", lambda self, length, match: [likely] * length)
     engine = Engine(backend, LetterTokenizer())
-    settings = Settings(
+    settings = SamplingParams(
         seed=11, temperature=1.0, top_k=None, max_new_tokens=3, samples=count, ignore_eot=True,
         logprobs=None, speculate="lookup",
     )  # fmt: skip
@@ -205,11 +205,11 @@ def test_the_distribution(eager, monkeypatch):
 class TestMistakes:
     def test_no_draft_model(self):
         with pytest.raises(SettingError, match="draft model"):
-            engine_of().add([1], Settings(speculate="draft"))
+            engine_of().add([1], SamplingParams(speculate="draft"))
 
     def test_unknown(self):
         with pytest.raises(SettingError, match="auto, lookup, draft, off"):
-            Settings(speculate="fast")
+            SamplingParams(speculate="fast")
 
     def test_another_vocabulary(self):
         other = TinyBackend(config=Config(vocab_size=7, n_positions=8, n_embd=4, n_layer=1, n_head=1))
@@ -220,7 +220,7 @@ class TestMistakes:
 def test_a_loaded_draft_model():
     plain = glassgpt.load(SHIPPED, device="cpu")
     drafted = glassgpt.load(SHIPPED, device="cpu", draft=SHIPPED)
-    settings = Settings(temperature=0, max_new_tokens=24)
+    settings = SamplingParams(temperature=0, max_new_tokens=24)
     prompt = "The sea was calm, and the sea was"
     expected = plain.generate(prompt, settings=dataclasses.replace(settings, speculate="off"))
     assert (
@@ -239,8 +239,8 @@ def test_shipped_model_alone_and_in_a_batch():
     words = "the sea and a door of old stone that nobody had seen in many years".split()
     prompts = [" ".join(rng.choices(words, k=30)) for _ in range(8)]
     for settings in (
-        Settings(temperature=0, max_new_tokens=60),
-        Settings(seed=1, temperature=0.7, max_new_tokens=60),
+        SamplingParams(temperature=0, max_new_tokens=60),
+        SamplingParams(seed=1, temperature=0.7, max_new_tokens=60),
     ):
         found = {}
         for kind in ("off", "lookup"):

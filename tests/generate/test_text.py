@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from glassgpt.generate.text import TextOut
+from glassgpt.generate.detokenizer import Detokenizer
 from tests.generate.tiny import LetterTokenizer
 
 
@@ -43,7 +43,7 @@ letters = st.text("abc", max_size=6)
 @given(st.lists(letters, max_size=12), st.lists(letters.filter(bool), max_size=3))
 @hypothesis_settings(max_examples=500, deadline=None)
 def test_stops_do_not_depend_on_how_the_text_is_cut(pieces, stops):
-    out = TextOut(Pieces(pieces), stops)
+    out = Detokenizer(Pieces(pieces), stops)
     given, stopped = "", False
     for i in range(len(pieces)):
         piece, stopped = out.push(i)
@@ -59,20 +59,20 @@ def test_stops_do_not_depend_on_how_the_text_is_cut(pieces, stops):
 
 
 def test_text_is_held_back_only_while_it_may_be_a_stop():
-    out = TextOut(Pieces(["ab", "c", "ab", "abd"]), ["abd"])
+    out = Detokenizer(Pieces(["ab", "c", "ab", "abd"]), ["abd"])
     assert [out.push(i) for i in range(4)] == [("", False), ("abc", False), ("", False), ("ab", True)]
 
 
 def test_half_characters_wait():
     tokenizer = LetterTokenizer()
-    out = TextOut(tokenizer, ())
+    out = Detokenizer(tokenizer, ())
     assert [out.push(token)[0] for token in tokenizer.encode("é€a")] == ["", "é", "", "", "€", "a"]
     out.push(tokenizer.encode("€")[0])
     assert out.finish() == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_without_a_tokenizer_the_text_is_the_ids():
-    out = TextOut(None, ())
+    out = Detokenizer(None, ())
     assert out.push(3) == (" 3", False)
     assert out.push(14) == (" 14", False)
     assert out.finish() == ""

@@ -13,9 +13,9 @@ import pytest
 
 import glassgpt
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.fair_lock import FairLock
-from glassgpt.generate.service import Job
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.engine.fair_lock import FairLock
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.service import Job
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED
 from tests.generate.tiny import VOCAB, LetterTokenizer, TinyBackend
@@ -287,9 +287,9 @@ class TestService:
 
     def test_ctrl_c_keeps_what_there_is(self, served, monkeypatch):
         from glassgpt.generate.generation import Interrupted
-        from glassgpt.generate.service_source import ServiceSource
+        from glassgpt.generate.service.handle import ServiceHandle
 
-        read, reads = ServiceSource.read, []
+        read, reads = ServiceHandle.read, []
 
         def interrupted(self):
             reads.append(1)
@@ -297,7 +297,7 @@ class TestService:
                 raise KeyboardInterrupt
             return read(self)
 
-        monkeypatch.setattr(ServiceSource, "read", interrupted)
+        monkeypatch.setattr(ServiceHandle, "read", interrupted)
         with pytest.raises(Interrupted) as caught:
             served.generate(["ab", "cd"], samples=6, **FOREVER)  # twelve texts on eight rows
         found = caught.value.found
@@ -319,7 +319,7 @@ class TestService:
         service = served.service
         served.stop_service()
         with pytest.raises(UserError, match="closed"):
-            service.submit([Job([1], Settings(), print)])
+            service.submit([Job([1], SamplingParams(), print)])
 
     def test_a_model_that_is_dropped_ends_its_thread(self):
         gpt = GPT(TinyBackend(), LetterTokenizer(), name="tiny")

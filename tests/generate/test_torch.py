@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
-from glassgpt.generate import Engine, Settings
+from glassgpt.generate import Engine, SamplingParams
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from tests.generate.tiny import finished, run
 
 CONFIG = Config(vocab_size=97, n_positions=256, n_embd=32, n_layer=2, n_head=4)
@@ -80,7 +81,7 @@ def test_unequal_prompts_together_give_what_they_give_alone(model):
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 97, n).tolist() for n in (1, 3, 17, 120, 256, 300)]
     settings = [
-        Settings(
+        SamplingParams(
             seed=i, max_new_tokens=12 + i, temperature=0 if i % 3 == 0 else 1.0, top_k=None if i % 2 else 20
         )
         for i in range(len(prompts))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 import numpy as np
 
-from glassgpt.backend import ScoredBatch, ScoreRequest, TokenScores, check_ids, check_lengths
+from glassgpt.backends.protocol import ScoredBatch, ScoreRequest, TokenScores, check_ids, check_lengths
 from glassgpt.config import Config
 
 EOT = 0

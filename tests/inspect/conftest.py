@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from tests.conftest import SHIPPED
 
 SMALL = Config(vocab_size=101, n_positions=48, n_embd=32, n_layer=3, n_head=4)

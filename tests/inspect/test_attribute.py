@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import DirectLogitAttribution, TokenAttribution, gradients
-from glassgpt.model import TorchBackend
 
 from .conftest import SMALL, random_model, some_ids, weights_of
 from .plain import forward

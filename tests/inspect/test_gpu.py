@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend, arrange_for_gpu
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, DirectLogitAttribution, Patch, SteerToken, TokenAttribution
-from glassgpt.model import TorchBackend
-from glassgpt.model.torch_backend import arrange_for_gpu
 
 from .conftest import some_ids
 

@@ -28,10 +28,10 @@ from glassgpt.inspect import (
     Trace,
     edit_from_dict,
 )
+from glassgpt.inspect.divergence import kl_divergence
 from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.model import GPT2
-from glassgpt.model.divergence import kl_divergence
 
 from .conftest import SMALL, random_model, some_ids
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.backend import load_like
+from glassgpt.backends.choose import load_like
+from glassgpt.backends.numpy import NumpyBackend
 from glassgpt.config import ACTIVATIONS, Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.gpt import GPT
@@ -23,7 +24,6 @@ from glassgpt.inspect import (
     SteerToken,
 )
 from glassgpt.inspect.taps import list_steps
-from glassgpt.model.numpy_backend import NumpyBackend
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 from glassgpt.weights import Checkpoint, load_checkpoint
 from tests.conftest import SHIPPED
@@ -204,8 +204,8 @@ def test_weights_of_any_dtype(pair: tuple[GPT, GPT]) -> None:
 
 
 def test_scores_reach_over_chunks() -> None:
-    from glassgpt.backend import ScoreRequest
-    from glassgpt.model import numpy_backend
+    from glassgpt.backends import numpy as numpy_backend
+    from glassgpt.backends.protocol import ScoreRequest
 
     gpt = random_model(Config(vocab_size=50, n_positions=300, n_embd=16, n_layer=2, n_head=2))
     ids = np.array(some_ids(280, config=gpt.config))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
@@ -18,7 +19,6 @@ from glassgpt.inspect import AblateHead, activations, indexing
 from glassgpt.inspect.arrays import largest
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.inspect.trace import Trace
-from glassgpt.model import TorchBackend
 
 from .conftest import SMALL, random_model, some_ids, weights_of
 from .plain import forward, softmax

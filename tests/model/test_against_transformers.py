@@ -11,8 +11,9 @@ import pytest
 import torch
 import transformers
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from tests.model.conftest import noisy
 
 VARIANTS = {

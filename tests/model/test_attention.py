@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from glassgpt.backends.torch.backend import TorchBackend, load_model
+from glassgpt.backends.torch.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend, attention, load_model
+from glassgpt.model import GPT2, attention
 from glassgpt.model.attention import register_attention
-from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.model.gpt2 import Attention
 from glassgpt.model.mask import token_positions
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from glassgpt.backend import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.backends.torch.backend import TorchBackend, load_model
+from glassgpt.backends.torch.fast_path import can_capture, can_use_one_token_attention
 from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
@@ -20,12 +22,11 @@ from glassgpt.inspect import AblateHead, Patch
 from glassgpt.inspect.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
 from glassgpt.inspect.verify import verify
-from glassgpt.model import GPT2, TorchBackend, load_model
-from glassgpt.model.compressed import compress, visible_slots
-from glassgpt.model.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.model import GPT2
 from glassgpt.model.gpt2 import Attention
-from glassgpt.model.memory import Memory, read_segments, segment_losses
-from glassgpt.model.relative import scores_by_gathering, scores_by_skewing
+from glassgpt.model.variants.compressed import compress, visible_slots
+from glassgpt.model.variants.memory import Memory, read_segments, segment_losses
+from glassgpt.model.variants.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
 

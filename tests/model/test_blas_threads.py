@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glassgpt.backends import blas_threads
+from glassgpt.backends.numpy import MANY_TOKENS, NumpyBackend
 from glassgpt.config import Config
-from glassgpt.model import blas_threads
-from glassgpt.model.numpy_backend import MANY_TOKENS, NumpyBackend
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 CONFIG = Config(vocab_size=40, n_positions=64, n_embd=12, n_layer=1, n_head=2)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
-from glassgpt.model import GPT2, Cache, TorchBackend
+from glassgpt.model import GPT2, Cache
 
 ROUNDING = 6e-5
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassgpt.model import cuda_graphs as graph
+from glassgpt.backends.torch import cuda_graphs as graph
 
 
 class Again:

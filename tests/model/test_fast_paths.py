@@ -13,22 +13,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glassgpt.backend import ScoreRequest
-from glassgpt.config import Config
-from glassgpt.errors import SettingError
-from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend, activations
-from glassgpt.model.activations import can_use_fast_gelu, fast_gelu_tanh
-from glassgpt.model.fast_path import (
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.backends.torch.backend import TorchBackend
+from glassgpt.backends.torch.fast_path import (
     can_capture,
     can_skip_unscored,
     can_use_triton_block,
     has_standard_attention,
     is_unmodified,
 )
+from glassgpt.backends.torch.scoring_batches import pack_texts, scored_hidden
+from glassgpt.config import Config
+from glassgpt.errors import SettingError
+from glassgpt.gpt import GPT
+from glassgpt.model import GPT2, activations
+from glassgpt.model.activations import can_use_fast_gelu, fast_gelu_tanh
 from glassgpt.model.gpt2 import Attention, Projection
 from glassgpt.model.head import can_return_float32
-from glassgpt.model.scoring_batches import pack_texts, scored_hidden
 from glassgpt.train.distributed.parallelize import check_tensor_parallel
 from glassgpt.train.float8 import apply_float8
 from glassgpt.train.lora import Ranks, add_lora, merged_state_dict

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from glassgpt.backends.torch.backend import TorchBackend, arrange_for_gpu
+from glassgpt.backends.torch.fast_path import can_capture
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.fast_path import can_capture
-from glassgpt.model.torch_backend import arrange_for_gpu
+from glassgpt.model import GPT2
 from tests.generate.test_threads import together
 from tests.model.conftest import noisy
 from tests.model.test_fast_paths import MODELS
@@ -208,7 +208,7 @@ def relative_by_definition(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Te
 def test_the_kernel_of_relative_attention_is_its_definition(
     length: int, clip: int, width: int, dtype: torch.dtype
 ) -> None:
-    from glassgpt.model.relative_kernel import relative_attention
+    from glassgpt.model.variants.relative_kernel import relative_attention
 
     torch.manual_seed(0)
     projection = torch.randn(3, length, 3 * 2 * width, device="cuda", dtype=dtype)
@@ -231,7 +231,7 @@ def test_the_kernel_of_relative_attention_is_its_definition(
 
 
 def test_the_kernel_of_relative_attention_takes_any_layout_and_compiles() -> None:
-    from glassgpt.model.relative_kernel import relative_attention
+    from glassgpt.model.variants.relative_kernel import relative_attention
 
     torch.manual_seed(0)
     inputs = [torch.randn(2, 2, 200, 32, device="cuda", requires_grad=True) for _ in range(3)]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs, place_events
 from glassgpt.music.codec import Player
@@ -27,7 +28,7 @@ from glassgpt.music.generate import (
     drop_rests,
     sample,
 )
-from glassgpt.music.sampling import Sampling
+from glassgpt.music.settings import Sampling
 from glassgpt.progress import Progress
 from glassgpt.tokenizer import ByteTokenizer, EventTokenizer
 from tests.music.test_codec import ARTICLE, ARTICLE_IDS

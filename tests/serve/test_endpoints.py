@@ -149,16 +149,16 @@ def test_a_body_that_is_too_large(client: TestClient) -> None:
 
 
 def test_a_queue_that_is_full(gpt: GPT) -> None:
-    from glassgpt.generate.fair_queue import QueueLimits
+    from glassgpt.generate.service.fair_queue import QueueLimits
 
     with app_client(gpt, batch_size=1, queue=QueueLimits(1, 10**6)) as client:
         state = client.app.state.server
         service = state.pool.loaded[SHIPPED].service
         with service.lock.hold():  # so that nothing can finish
-            from glassgpt.generate.service import Job
-            from glassgpt.generate.settings import Settings
+            from glassgpt.generate.sampling.params import SamplingParams
+            from glassgpt.generate.service.service import Job
 
-            blocking = [Job([1], Settings(max_new_tokens=4), lambda updates: None) for _ in range(3)]
+            blocking = [Job([1], SamplingParams(max_new_tokens=4), lambda updates: None) for _ in range(3)]
             service.submit(blocking)
             response = client.post("/v1/completions", json={"prompt": "A"})
         service.cancel(blocking)
@@ -168,7 +168,7 @@ def test_a_queue_that_is_full(gpt: GPT) -> None:
 
 
 def test_a_wait_that_would_be_too_long(gpt: GPT) -> None:
-    from glassgpt.generate.fair_queue import QueueFullError, QueueLimits
+    from glassgpt.generate.service.fair_queue import QueueFullError, QueueLimits
 
     with app_client(gpt, batch_size=1, queue=QueueLimits(max_wait=0)) as client:
         service = client.app.state.server.pool.loaded[SHIPPED].service

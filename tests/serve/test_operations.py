@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 import glassgpt
 from glassgpt.cli import main
-from glassgpt.generate.grammar_checker import GrammarChecker
+from glassgpt.generate.sampling.grammar_checker import GrammarChecker
 from glassgpt.gpt import GPT
 from glassgpt.serve.app import make_app
 from glassgpt.serve.models import ModelPool, find_models

@@ -8,7 +8,7 @@ import torch
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.encode import Example
-from glassgpt.train.task_batches import TaskBatches
+from glassgpt.train.data.task_batches import TaskBatches
 
 
 def make_examples(count: int = 60) -> list[Example]:

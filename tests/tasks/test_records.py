@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from glassgpt import text_files
 from glassgpt.errors import FileFormatError
+from glassgpt.files import text as text_files
 from glassgpt.tasks.language import why_not
 from glassgpt.tasks.records import SHOWN, Problems, read_records
 from glassgpt.tasks.sentences import complete_sentences, first_sentences, split_sentences

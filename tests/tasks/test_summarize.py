@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import glassgpt as package
-from glassgpt.backend import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest
 from glassgpt.errors import SettingError
 from glassgpt.progress import Advance
 from glassgpt.tasks import extract as module

@@ -15,10 +15,10 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tasks.records import Problems
-from glassgpt.train import finetune_task
 from glassgpt.train.classification import add_head
-from glassgpt.train.finetune import Silent, tune
-from glassgpt.train.finetune_task import head_of
+from glassgpt.train.finetune import task as finetune_task
+from glassgpt.train.finetune.task import head_of
+from glassgpt.train.finetune.tune import Silent, tune
 from glassgpt.train.preflight import check_adapter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
@@ -140,7 +140,7 @@ def test_an_adapter_is_the_tuned_model_in_a_few_factors(
 ) -> None:
     from glassgpt.train.lora import Ranks
 
-    monkeypatch.setattr("glassgpt.train.finetune_run.choose_ranks", lambda config: Ranks(4, 2))
+    monkeypatch.setattr("glassgpt.train.finetune.run.choose_ranks", lambda config: Ranks(4, 2))
     task = lines("mine.toml", *SHORT.splitlines())
     options = {"model": str(base), "task": task, "lora": True, "minutes": 5.0}
     merged = tune(pairs, out=tmp_path / "merged", **options)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.model import GPT2
-from glassgpt.model.memory import Memory
+from glassgpt.model.variants.memory import Memory
 from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import open_splits
 from glassgpt.train.distributed.parallelize import check_tensor_parallel

@@ -22,8 +22,8 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.data.shards import Shards, Split
-from glassgpt.train.finetune import choose_prompt
-from glassgpt.train.finetune_run import time_for_training
+from glassgpt.train.finetune.run import time_for_training
+from glassgpt.train.finetune.tune import choose_prompt
 from glassgpt.train.preflight import choose_output
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED
@@ -68,7 +68,7 @@ def test_a_model_learns_a_diary(
 ) -> None:
     out = tmp_path / "mine"
     for name in ("EPOCHS", "MAX_EPOCHS"):  # an end by work, not by the clock
-        monkeypatch.setattr(f"glassgpt.train.finetune_settings.{name}", 1)
+        monkeypatch.setattr(f"glassgpt.train.finetune.settings.{name}", 1)
     ample = ["--device", "cpu", "--minutes", "60"]
     words = ["tune", str(diary), "--model", blank, "--out", str(out), *ample, *more, "--prompt", "Day 8."]
     assert main(words) == 0

@@ -15,8 +15,8 @@ import torch
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, UserError
+from glassgpt.files.text import Chunk
 from glassgpt.model import GPT2
-from glassgpt.text_files import Chunk
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import loop
 from glassgpt.train.checkpoint.run_folder import list_checkpoints

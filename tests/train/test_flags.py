@@ -19,7 +19,7 @@ from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.train.estimate import estimate_training
 from glassgpt.train.init_model import init_model
-from glassgpt.train.memory import OutOfMemory, activation_bytes
+from glassgpt.train.micro_batch import OutOfMemory, activation_bytes
 from glassgpt.train.settings import RECIPES, TrainSettings, divisors, read_settings
 from glassgpt.train.trainer import RunConfig, check_config
 

@@ -24,18 +24,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import load_model
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import UserError
 from glassgpt.files import find_interrupted_writes
-from glassgpt.model import GPT2, load_model
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import estimate
 from glassgpt.train.checkpoint.load import read_training_state
 from glassgpt.train.checkpoint.run_folder import checkpoint_path, list_checkpoints
-from glassgpt.train.finetune_run import prepare_run, train_run
-from glassgpt.train.finetune_settings import schedule
-from glassgpt.train.finetune_state import STATE, read_state, state_folder
+from glassgpt.train.finetune.run import prepare_run, train_run
+from glassgpt.train.finetune.settings import schedule
+from glassgpt.train.finetune.state import STATE, read_state, state_folder
 from glassgpt.train.loop import train_loop
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.trainer import RunConfig, Trainer, check_config

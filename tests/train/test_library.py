@@ -17,7 +17,7 @@ import pytest
 import glassgpt
 from glassgpt.cli import main
 from glassgpt.errors import SettingError
-from glassgpt.train.reporter import Reporter
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.trainer import Trainer
 from glassgpt.weights import load_tokenizer
 
@@ -191,7 +191,7 @@ def test_mistakes(shards: Path, tmp_path: Path) -> None:
 def test_it_is_a_package_and_a_function_and_costs_nothing_to_import() -> None:
     program = (
         "import sys, glassgpt; assert callable(glassgpt.train); "
-        "from glassgpt.train.settings import TrainSettings; import glassgpt.train.reporter; "
+        "from glassgpt.train.settings import TrainSettings; import glassgpt.train.report.reporter; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=300).returncode == 0

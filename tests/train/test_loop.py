@@ -23,7 +23,7 @@ from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.float8 import DLOGITS_SCALE
 from glassgpt.train.loop import evaluate, train_loop
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch, LanguageModeling
 from glassgpt.train.optim import BatchedMuon, make_optimizers
 from glassgpt.train.schedule import lr_ratio

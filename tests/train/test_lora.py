@@ -8,10 +8,11 @@ import dataclasses
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.lora import (
     LoRALayer,

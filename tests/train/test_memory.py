@@ -17,7 +17,7 @@ from glassgpt.model import GPT2
 from glassgpt.train.estimate import estimate_training
 from glassgpt.train.forward import LossModule
 from glassgpt.train.loop import train_loop
-from glassgpt.train.memory import (
+from glassgpt.train.micro_batch import (
     AutoMicroBatch,
     OutOfMemory,
     activation_bytes,
@@ -56,7 +56,7 @@ class Narrow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, size: int, error: Exception, after: int = 0) -> None:
         # Nothing has to be freed here, and walking all that the other tests have left takes half a second.
-        monkeypatch.setattr("glassgpt.train.memory.gc", SimpleNamespace(collect=lambda: None))
+        monkeypatch.setattr("glassgpt.train.micro_batch.gc", SimpleNamespace(collect=lambda: None))
         self.passes = 0
         original = LossModule.forward
 

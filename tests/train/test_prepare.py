@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassgpt import text_files
 from glassgpt.errors import FileFormatError, SettingError, UserError
+from glassgpt.files import text as text_files
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shard_writer import hash_document

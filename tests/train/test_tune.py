@@ -16,16 +16,19 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import load_model
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
-from glassgpt.model import GPT2, load_model
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train import finetune, finetune_run, finetune_settings, loop
+from glassgpt.train import loop
 from glassgpt.train.data.shards import Shards
 from glassgpt.train.estimate import Estimate
-from glassgpt.train.finetune import TuneCallback, TuneResult, tune
-from glassgpt.train.finetune_run import FinetuneRun, measure_loss, prepare_run, train_run
-from glassgpt.train.finetune_settings import (
+from glassgpt.train.finetune import run as finetune_run
+from glassgpt.train.finetune import settings as finetune_settings
+from glassgpt.train.finetune import tune as finetune
+from glassgpt.train.finetune.run import FinetuneRun, measure_loss, prepare_run, train_run
+from glassgpt.train.finetune.settings import (
     choose_micro_batch,
     choose_settings,
     fit_to_time,
@@ -35,7 +38,8 @@ from glassgpt.train.finetune_settings import (
     schedule,
     split_tokens,
 )
-from glassgpt.train.finetune_state import STATE, is_interrupted, read_state, state_folder
+from glassgpt.train.finetune.state import STATE, is_interrupted, read_state, state_folder
+from glassgpt.train.finetune.tune import TuneCallback, TuneResult, tune
 from glassgpt.train.loop import evaluate
 from glassgpt.train.lora import Ranks
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
@@ -484,7 +488,7 @@ def test_tune_without_improvement_writes_nothing(
 @pytest.mark.slow
 def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from glassgpt.train.finetune import tune; "
+        "import sys; from glassgpt.train.finetune.tune.tune import tune; "
         "tune(sys.argv[1], model=sys.argv[2], out=sys.argv[3], device='cpu', minutes=0.01); "
         "sys.exit(any(name.startswith('glassgpt.cli') for name in sys.modules))"
     )

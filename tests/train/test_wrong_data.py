@@ -13,20 +13,21 @@ import numpy as np
 import pytest
 import torch
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Window
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases
-from glassgpt.generate.settings import Settings
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer
 from glassgpt.train.data.file_kinds import detect_content
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.prepare import prepare
 from glassgpt.train.data.shards import Shards
-from glassgpt.train.finetune_run import prepare_run
+from glassgpt.train.finetune.run import prepare_run
 from glassgpt.weights import Checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("no_trial")
@@ -237,7 +238,7 @@ def test_ids_beyond_the_embeddings_are_not_scored() -> None:
 
 def test_words_beyond_the_embeddings_are_not_banned() -> None:
     tokenizer = CharTokenizer("abc")
-    settings = Settings(banned_words=("cab",))
+    settings = SamplingParams(banned_words=("cab",))
     with pytest.raises(SettingError, match="spelled with token 2; this model's vocabulary ends at 1"):
         LogitsProcessor(settings, [0], WordBiases(settings, tokenizer), vocab_size=2)
 

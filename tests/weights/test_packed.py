@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from glassgpt.backends.native import is_available
 from glassgpt.errors import FileFormatError, SettingError
-from glassgpt.native import is_available
 from glassgpt.weights import (
     Checkpoint,
     convert,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import glassgpt
+from glassgpt.backends.native import NativeBackend, is_available
 from glassgpt.errors import FileFormatError, UserError
-from glassgpt.native import NativeBackend, is_available
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.weights.conftest import random_checkpoint, save_rows
 

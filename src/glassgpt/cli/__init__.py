@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glassgpt.backends.torch.openmp import shorten_spin_wait
 from glassgpt.errors import NEEDS_TORCH, UserError, iconv_advice
-from glassgpt.openmp import shorten_spin_wait
 
 if TYPE_CHECKING:
     from glassgpt.cli.signals import Signals

@@ -25,7 +25,7 @@ def show_estimate(
     estimate: Estimate, settings: TrainSettings, tokens: int, device: str, steps_left: int | None = None
 ) -> None:
     """What a run needs. Of a resumed one, `steps_left` are the steps that are left."""
-    from glassgpt.train.memory import micro_batch_size
+    from glassgpt.train.micro_batch import micro_batch_size
 
     total = settings.steps * estimate.tokens_per_step
     table = terminal.table("estimate", "")

@@ -14,8 +14,8 @@ from glassgpt.cli import terminal
 from glassgpt.cli.options import flag
 from glassgpt.cli.text import read_stdin
 from glassgpt.errors import UserError, iconv_advice
+from glassgpt.files.text import MAX_BYTES
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
-from glassgpt.text_files import MAX_BYTES
 
 BATCH = 32  # records that are computed together
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def read_stdin() -> str:
     """All of stdin, which must be UTF-8."""
-    from glassgpt.text_files import read_stream
+    from glassgpt.files.text import read_stream
 
     raw = read_stream(sys.stdin.buffer, "stdin")
     try:

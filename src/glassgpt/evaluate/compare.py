@@ -42,8 +42,8 @@ def compare_distributions(
 def agreements(a: Scorer, b: Scorer, rows: Sequence[Window]) -> Agreements:
     """For each window the sum of KL(A || B), and how many argmaxes are the same."""
     if "torch" in sys.modules:  # otherwise it computes for neither
+        from glassgpt.backends.torch.backend import TorchBackend
         from glassgpt.evaluate.torch_compare import torch_agreements
-        from glassgpt.model import TorchBackend
 
         if isinstance(a.backend, TorchBackend) and isinstance(b.backend, TorchBackend):
             return torch_agreements(a.backend, b.backend, rows)

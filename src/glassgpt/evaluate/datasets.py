@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassgpt.errors import FileFormatError, UserError
-from glassgpt.text_files import COMPRESSIONS, read_bytes
+from glassgpt.files.text import COMPRESSIONS, read_bytes
 
 TEST_BYTES = 5_000_000  # of enwik8 and text8: the last twentieth is the test set
 

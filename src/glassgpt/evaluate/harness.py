@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
+from glassgpt.backends.torch.backend import choose_device
 from glassgpt.errors import SettingError, UserError
 from glassgpt.evaluate.score_cache import ScoreCache
 from glassgpt.evaluate.scorer import Scorer
 from glassgpt.evaluate.windows import Group, continuation_windows
 from glassgpt.files import expand_user
-from glassgpt.generate.engine import Engine
+from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.prompt import end_of_text
-from glassgpt.generate.settings import FILTERS, Settings
+from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.gpt import GPT, load
-from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Advance, Progress, no_progress
 
 try:
@@ -195,7 +195,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
             return no_progress
         return tqdm_progress if self.progress is None else self.progress
 
-    def sampling_settings(self, gen_kwargs: Mapping[str, Any]) -> Settings:
+    def sampling_settings(self, gen_kwargs: Mapping[str, Any]) -> SamplingParams:
         """A task's generation arguments as our settings."""
         asked = dict(normalize_gen_kwargs(dict(gen_kwargs), MAX_NEW_TOKENS))
         most, drawn, temperature = (
@@ -222,7 +222,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         if drawn:
             # From torch's generator, which lm_eval seeds: runs are reproducible, repeats of a request differ.
             ours = {"top_k": TOP_K, **ours, "seed": int(torch.randint(2**62, ()))}
-        return Settings(
+        return SamplingParams(
             max_new_tokens=most,
             temperature=temperature if drawn else 0,
             stop=tuple(stop for stop in stops if stop),

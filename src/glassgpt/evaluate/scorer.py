@@ -1,6 +1,6 @@
 """Log-likelihoods of the scored tokens of windows: computed by the backend, or cached by an earlier run.
 
-The backend plans the batches and computes shared prefixes once (for torch: model/scoring.py).
+The backend plans the batches and computes shared prefixes once (for torch: backends/torch/scoring.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import closing
 
 import numpy as np
 
-from glassgpt.backend import Backend, ScoreRequest
+from glassgpt.backends.protocol import Backend, ScoreRequest
 from glassgpt.errors import UserError
 from glassgpt.evaluate.score_cache import ScoreCache, Scores, cache_key
 from glassgpt.evaluate.windows import Group, Window

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
-from glassgpt.backend import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.backends.torch.backend import TorchBackend
+from glassgpt.backends.torch.scoring import batch_limits
+from glassgpt.backends.torch.scoring_batches import pack_texts, scored_hidden
+from glassgpt.backends.torch.threads import map_over_threads
 from glassgpt.evaluate.compare import Agreements
 from glassgpt.evaluate.windows import Window
-from glassgpt.model import GPT2, TorchBackend
-from glassgpt.model.divergence import kl_divergence
-from glassgpt.model.scoring import batch_limits
-from glassgpt.model.scoring_batches import pack_texts, scored_hidden
-from glassgpt.model.threads import map_over_threads
+from glassgpt.inspect.divergence import kl_divergence
+from glassgpt.model import GPT2
 
 
 def torch_agreements(a: TorchBackend, b: TorchBackend, rows: Sequence[Window]) -> Agreements:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from glassgpt.generate.text import Tokenizer
+    from glassgpt.generate.detokenizer import Tokenizer
 
 Ids = np.ndarray  # of int64
 

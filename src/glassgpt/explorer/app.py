@@ -9,13 +9,13 @@ from fastapi import FastAPI
 from glassgpt.explorer.dependencies import API, PAGE, Explorer
 from glassgpt.explorer.models import Model, Models
 from glassgpt.explorer.routes import batch, export, generate, intervene, prompt, trace
+from glassgpt.explorer.static_files import add_static_files
 from glassgpt.explorer.traces import MAX_TRACES, TraceCache
-from glassgpt.generate.service import Service
+from glassgpt.explorer.worker import Worker
+from glassgpt.generate.service.service import Service
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import add_error_handlers
 from glassgpt.http.middleware import SecurityMiddleware
-from glassgpt.http.static_files import add_static_files
-from glassgpt.http.worker import Worker
 
 MAX_BODY_BYTES = 256_000  # the longest text as JSON, where a character may take six bytes, and many edits
 

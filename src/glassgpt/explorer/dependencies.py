@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from glassgpt.explorer.models import Models
 from glassgpt.explorer.traces import TraceCache
-from glassgpt.generate.service_source import ServiceSource
-from glassgpt.generate.source import Source
+from glassgpt.explorer.worker import Worker
+from glassgpt.generate.engine.handle import RequestHandle
+from glassgpt.generate.service.handle import ServiceHandle
 from glassgpt.http.responses import json_response
-from glassgpt.http.worker import Worker
 
 if TYPE_CHECKING:
-    from glassgpt.generate.service import Service
-    from glassgpt.generate.settings import Settings
+    from glassgpt.generate.sampling.params import SamplingParams
+    from glassgpt.generate.service.service import Service
     from glassgpt.gpt import GPT
 
 API = "/api/v1"
@@ -37,12 +37,12 @@ class Explorer:
     traces: TraceCache
     worker: Worker
     service: Service | None = None  # of the first model, where a server computes with it as well
-    running: WeakSet[Source] = field(default_factory=WeakSet)  # now generating
+    running: WeakSet[RequestHandle] = field(default_factory=WeakSet)  # now generating
 
-    def open(self, gpt: GPT, ids: list[int], settings: Settings) -> Source:
+    def open(self, gpt: GPT, ids: list[int], settings: SamplingParams) -> RequestHandle:
         """Begin a text: among those of the server, or in an engine of its own."""
         if self.service is not None and gpt is self.models[0].gpt:
-            return ServiceSource(self.service, [ids], settings)
+            return ServiceHandle(self.service, [ids], settings)
         return gpt.open([ids], settings)
 
     async def respond(self, request: Request, work: Callable[[], Any]) -> Response:

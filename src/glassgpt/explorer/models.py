@@ -166,7 +166,7 @@ def find_checkpoints(name: str) -> dict[int, Path]:
 
 def open_checkpoint(gpt: GPT, folder: Path) -> GPT:
     """The same model with the weights of a checkpoint."""
-    from glassgpt.backend import load_like
+    from glassgpt.backends.choose import load_like
     from glassgpt.weights import load_checkpoint
 
     checkpoint = load_checkpoint(folder)

@@ -1,7 +1,7 @@
 """Logits to text: settings, the sampler, the batching engine, beam search."""
 
-from glassgpt.generate.engine import Engine
+from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.generation import Event, Generation
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
 
-__all__ = ["Engine", "Event", "Generation", "Settings"]
+__all__ = ["Engine", "Event", "Generation", "SamplingParams"]

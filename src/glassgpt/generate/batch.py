@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine_pool import EnginePool
+from glassgpt.generate.engine.handle import PromptEvent, Rule
+from glassgpt.generate.engine.pool import EnginePool
 from glassgpt.generate.generation import Generation, Interrupted, best
-from glassgpt.generate.settings import Settings
-from glassgpt.generate.source import Found, Rule
+from glassgpt.generate.sampling.params import SamplingParams
 
 
 def generate_batch(
-    engines: EnginePool, prompts: list[list[int]], settings: Settings, rule: Rule | None = None
+    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: Rule | None = None
 ) -> list[list[Generation]]:
     """For each prompt its texts in order, best first where they are ranked. Ctrl-C raises `Interrupted`."""
     if settings.beams is None:
@@ -22,7 +22,7 @@ def generate_batch(
 
 
 def _search(
-    engines: EnginePool, prompts: list[list[int]], settings: Settings, beams: int
+    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, beams: int
 ) -> list[list[Generation]]:
     found: list[list[Generation]] = []
     engine = engines.acquire_all(beams)
@@ -38,12 +38,12 @@ def _search(
 
 
 def _sample(
-    engines: EnginePool, prompts: list[list[int]], settings: Settings, rule: Rule | None
+    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: Rule | None
 ) -> list[list[Generation]]:
     found: list[list[Generation]] = [[] for _ in prompts]
     source = engines.open(prompts, settings, rule)
 
-    def keep(events: list[Found]) -> int:
+    def keep(events: list[PromptEvent]) -> int:
         """How many texts are finished by these events."""
         finished = [(prompt, event.generation) for prompt, event in events if event.generation is not None]
         for prompt, generation in finished:

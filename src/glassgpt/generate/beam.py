@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glassgpt.backend import Array, Backend
+from glassgpt.backends.protocol import Array, Backend
 from glassgpt.errors import SettingError, UserError
+from glassgpt.generate.detokenizer import Detokenizer, Tokenizer, tokens_covering
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
-from glassgpt.generate.logits_processors import LogitsProcessor, WordBiases, collect_edits
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
-from glassgpt.generate.sampling import apply_edits, logsumexp, rank_tokens
-from glassgpt.generate.settings import Settings
-from glassgpt.generate.text import TextOut, Tokenizer, tokens_covering
+from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases, collect_edits
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.sampling.sampler import apply_edits, logsumexp, rank_tokens
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Finished:
 
 
 def beam_search(
-    backend: Backend, prompt: Sequence[int], settings: Settings, tokenizer: Tokenizer | None = None
+    backend: Backend, prompt: Sequence[int], settings: SamplingParams, tokenizer: Tokenizer | None = None
 ) -> list[Generation]:
     """The `settings.samples` best continuations, best first. Uses the whole cache of the backend."""
     if settings.beams is None:
@@ -64,7 +64,7 @@ class _Search:
         self,
         backend: Backend,
         prompt: Sequence[int],
-        settings: Settings,
+        settings: SamplingParams,
         beams: int,
         tokenizer: Tokenizer | None,
     ) -> None:
@@ -212,7 +212,7 @@ class _Search:
         return processor
 
     def _text(self, hypothesis: Hypothesis) -> tuple[str, bool]:
-        out = TextOut(self.tokenizer, self.settings.stop, self.settings.min_new_tokens)
+        out = Detokenizer(self.tokenizer, self.settings.stop, self.settings.min_new_tokens)
         for token in hypothesis.tokens[: len(hypothesis.tokens) - hypothesis.ended]:
             if out.push(token)[1]:
                 return out.text, True

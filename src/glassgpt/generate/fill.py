@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest
 from glassgpt.errors import SettingError
 from glassgpt.generate.prompt import usable_vocab_size
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer.events import NamedTokenizer
 
 if TYPE_CHECKING:
-    from glassgpt.generate.text import Tokenizer
+    from glassgpt.generate.detokenizer import Tokenizer
     from glassgpt.gpt import GPT
 
 GUESSES = 64  # of a causal model; with 20, "A robot must ___ the orders" has no "obey" among them

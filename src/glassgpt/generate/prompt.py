@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glassgpt.backend import Backend
+from glassgpt.backends.protocol import Backend
 from glassgpt.errors import SettingError
-from glassgpt.generate.settings import Settings
-from glassgpt.generate.text import Tokenizer
+from glassgpt.generate.detokenizer import Tokenizer
+from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
 
 
@@ -54,7 +54,7 @@ def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
     return backend.config.eos_token_id if eot is None or eot >= backend.config.vocab_size else eot
 
 
-def stop_tokens(settings: Settings, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
+def stop_tokens(settings: SamplingParams, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
     """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
     for token in settings.stop_tokens:
         check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from glassgpt.generate.engine_pool import EnginePool
+from glassgpt.generate.engine.handle import PromptEvent, RequestHandle
+from glassgpt.generate.engine.pool import EnginePool
 from glassgpt.generate.generation import Event, Generation
-from glassgpt.generate.settings import Settings
-from glassgpt.generate.source import Found, Source
+from glassgpt.generate.sampling.params import SamplingParams
 
 
 class TextStream(Iterator[str]):
     """Pieces of text as they come. Closing it, or dropping it, ends the generation."""
 
     def __init__(
-        self, engines: EnginePool, ids: list[int], settings: Settings, prompt: str | list[int] = ""
+        self, engines: EnginePool, ids: list[int], settings: SamplingParams, prompt: str | list[int] = ""
     ) -> None:
-        self._source: Source | None = None  # until the text is finished
+        self._source: RequestHandle | None = None  # until the text is finished
         self._lock = engines.lock
         self._prompt = prompt  # as it was given
         self._events: deque[Event] = deque()
@@ -57,7 +57,7 @@ class TextStream(Iterator[str]):
             self._end()
             raise
 
-    def _finish_early(self, last: list[Found]) -> None:
+    def _finish_early(self, last: list[PromptEvent]) -> None:
         for event in (*self._events, *(event for _, event in last)):
             if event.generation is not None:
                 self._finish(event.generation)

@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 
-from glassgpt.backend import Backend, is_torch_installed, load_backend
+from glassgpt.backends.choose import is_torch_installed, load_backend
+from glassgpt.backends.protocol import Backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.batch import generate_batch
-from glassgpt.generate.engine_pool import EnginePool
-from glassgpt.generate.fair_lock import FairLock
+from glassgpt.generate.detokenizer import Tokenizer, belongs
+from glassgpt.generate.engine.fair_lock import FairLock
+from glassgpt.generate.engine.handle import RequestHandle, Rule
+from glassgpt.generate.engine.pool import EnginePool
+from glassgpt.generate.engine.speculation import check_draft
 from glassgpt.generate.generation import Generation, Interrupted
 from glassgpt.generate.prompt import check_prompt
-from glassgpt.generate.settings import MAX_TOP_K, Settings, SettingsDict
-from glassgpt.generate.source import Rule, Source
-from glassgpt.generate.speculation import check_draft
+from glassgpt.generate.sampling.params import MAX_TOP_K, SamplingParams, SamplingParamsDict
 from glassgpt.generate.stream import TextStream
-from glassgpt.generate.text import Tokenizer, belongs
 from glassgpt.gpt import task_methods
 from glassgpt.gpt.prompts import Prompt, as_list, is_batch, original_prompt, token_ids
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
-    from glassgpt.generate.fair_queue import QueueLimits
     from glassgpt.generate.fill import Filled
-    from glassgpt.generate.service import Service
+    from glassgpt.generate.service.fair_queue import QueueLimits
+    from glassgpt.generate.service.service import Service
     from glassgpt.inspect.attribute import (
         DirectLogitAttribution,
         DirectMethod,
@@ -114,7 +115,7 @@ class GPT:
         """
         return self._engines.start_service(max_batch_size, limits)
 
-    def open(self, prompts: Sequence[Sequence[int]], settings: Settings) -> Source:
+    def open(self, prompts: Sequence[Sequence[int]], settings: SamplingParams) -> RequestHandle:
         """Begin texts after prompts, given as ids; the source has their events, one step after the other."""
         return self._engines.open(prompts, settings)
 
@@ -166,9 +167,9 @@ class GPT:
         self,
         prompt: Prompt | None = None,
         *,
-        settings: Settings | None = None,
+        settings: SamplingParams | None = None,
         rule: Rule | None = None,
-        **changes: Unpack[SettingsDict],
+        **changes: Unpack[SamplingParamsDict],
     ) -> Generation: ...
 
     @overload
@@ -176,25 +177,25 @@ class GPT:
         self,
         prompt: Sequence[Prompt],
         *,
-        settings: Settings | None = None,
+        settings: SamplingParams | None = None,
         rule: Rule | None = None,
-        **changes: Unpack[SettingsDict],
+        **changes: Unpack[SamplingParamsDict],
     ) -> list[Generation]: ...
 
     def generate(
         self,
         prompt: Prompt | Sequence[Prompt] | None = None,
         *,
-        settings: Settings | None = None,
+        settings: SamplingParams | None = None,
         rule: Rule | None = None,
-        **changes: Unpack[SettingsDict],
+        **changes: Unpack[SamplingParamsDict],
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
 
         No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
-        of `Settings`. With several samples the result is the first (with best_of or beams, the best), and
-        its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your own
-        that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
+        of `SamplingParams`. With several samples the result is the first (with best_of or beams, the best),
+        and its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your
+        own that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
         `.found` has what was finished by then, and what there is of the rest.
         """
         settings = _settings(settings, changes)
@@ -206,8 +207,8 @@ class GPT:
         self,
         prompt: Prompt | None = None,
         *,
-        settings: Settings | None = None,
-        **changes: Unpack[SettingsDict],
+        settings: SamplingParams | None = None,
+        **changes: Unpack[SamplingParamsDict],
     ) -> TextStream:
         """The same, as an iterator of pieces of text; afterwards its `.generation` holds the whole."""
         settings = _settings(settings, changes)
@@ -227,7 +228,7 @@ class GPT:
     def next_ids(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[int, float]]:
         """The ids of the k most probable next tokens, with their log-probabilities."""
         check_whole("k", k, 1, MAX_TOP_K)
-        settings = Settings(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
+        settings = SamplingParams(max_new_tokens=1, temperature=0, logprobs=k, ignore_eot=True)
         alternatives = self._generate([prompt], settings)[0].alternatives
         assert alternatives is not None
         return alternatives[0]
@@ -341,7 +342,7 @@ class GPT:
         return self._engines.max_batch_size()
 
     def _generate(
-        self, prompts: list[Prompt | None], settings: Settings, rule: Rule | None = None
+        self, prompts: list[Prompt | None], settings: SamplingParams, rule: Rule | None = None
     ) -> list[Generation]:
         try:
             found = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
@@ -367,10 +368,10 @@ class GPT:
         return self.tokenizer
 
 
-def _settings(settings: Settings | None, changes: SettingsDict) -> Settings:
+def _settings(settings: SamplingParams | None, changes: SamplingParamsDict) -> SamplingParams:
     if settings is None:
-        return Settings.of(**changes)
-    Settings.of(**changes)  # what is given here
+        return SamplingParams.of(**changes)
+    SamplingParams.of(**changes)  # what is given here
     return dataclasses.replace(settings, **cast(dict[str, Any], changes))
 
 

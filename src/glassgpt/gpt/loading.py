@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassgpt.backend import check_backend, load_backend
+from glassgpt.backends.choose import check_backend, load_backend
+from glassgpt.backends.torch.openmp import shorten_spin_wait
 from glassgpt.gpt.gpt import GPT
-from glassgpt.openmp import shorten_spin_wait
 from glassgpt.progress import Progress, no_progress
 
 

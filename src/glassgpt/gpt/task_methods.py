@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack, overload
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.settings import SettingsDict
+from glassgpt.generate.sampling.params import SamplingParamsDict
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 @overload
 def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str
-    self: GPT, text: str, to: str, **decoding: Unpack[SettingsDict]
+    self: GPT, text: str, to: str, **decoding: Unpack[SamplingParamsDict]
 ) -> str: ...
 
 
 @overload
-def translate(self: GPT, text: Sequence[str], to: str, **decoding: Unpack[SettingsDict]) -> list[str]: ...
+def translate(
+    self: GPT, text: Sequence[str], to: str, **decoding: Unpack[SamplingParamsDict]
+) -> list[str]: ...
 
 
 def translate(
-    self: GPT, text: str | Sequence[str], to: str, **decoding: Unpack[SettingsDict]
+    self: GPT, text: str | Sequence[str], to: str, **decoding: Unpack[SamplingParamsDict]
 ) -> str | list[str]:
     """Translate a text, or a list of texts, sentence by sentence: `load("en-fr").translate("Hi.",
-    to="fr")`. `decoding` are fields of `Settings`, such as `beams=4`."""
+    to="fr")`. `decoding` are fields of `SamplingParams`, such as `beams=4`."""
     from glassgpt.tasks.translate import translate
 
     made = [one.text for one in translate(self, _as_texts(text), to, **decoding)]
@@ -41,7 +43,7 @@ def summarize(  # type: ignore[overload-overlap]
     sentences: int | None = None,
     *,
     abstract: bool | None = None,
-    **decoding: Unpack[SettingsDict],
+    **decoding: Unpack[SamplingParamsDict],
 ) -> str: ...
 
 
@@ -52,7 +54,7 @@ def summarize(
     sentences: int | None = None,
     *,
     abstract: bool | None = None,
-    **decoding: Unpack[SettingsDict],
+    **decoding: Unpack[SamplingParamsDict],
 ) -> list[str]: ...
 
 
@@ -62,12 +64,12 @@ def summarize(
     sentences: int | None = None,
     *,
     abstract: bool | None = None,
-    **decoding: Unpack[SettingsDict],
+    **decoding: Unpack[SamplingParamsDict],
 ) -> str | list[str]:
     """Summarize a text, or a list of texts, by `sentences` (3) of its own, chosen by the model's scores.
 
     With `abstract=True` the model writes: by its own task, or zero-shot after `TL;DR:`; `decoding` are fields
-    of `Settings`. A small model invents facts. That is the default of a model tuned for summaries only.
+    of `SamplingParams`. A small model invents facts. That is the default of a model tuned for summaries only.
     `tasks.summarize` also says which sentences they are, or which part of a long text was seen.
     """
     from glassgpt.tasks.summarize import summarize

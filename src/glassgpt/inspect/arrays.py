@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.backend import array_namespace
+from glassgpt.backends.protocol import array_namespace
 
 AnyArray = Any  # a numpy array, or a torch tensor
 
@@ -115,7 +115,7 @@ def largest(x: np.ndarray, k: int) -> np.ndarray:
 def kl_divergence(log_p: AnyArray, log_q: AnyArray) -> AnyArray:
     """KL(p || q) in nats over the last dimension; tokens with p = 0 add nothing."""
     if not isinstance(log_p, np.ndarray):
-        from glassgpt.model.divergence import kl_divergence
+        from glassgpt.inspect.divergence import kl_divergence
 
         return kl_divergence(log_p, like(log_q, log_p))
     with np.errstate(invalid="ignore"):  # 0 times infinity, which is not taken

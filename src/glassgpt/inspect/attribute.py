@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from glassgpt.backend import is_torch_installed
+from glassgpt.backends.choose import is_torch_installed
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.inspect.activations import Activations
 from glassgpt.inspect.arrays import AnyArray, to_float64

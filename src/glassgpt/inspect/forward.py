@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from glassgpt.backends.numpy import empty_cache
 from glassgpt.config import Config
 from glassgpt.inspect.arrays import AnyArray
-from glassgpt.model.numpy_backend import empty_cache
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, attention_scale, within
 
 Tap = Callable[[str, AnyArray], AnyArray]

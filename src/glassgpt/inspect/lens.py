@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.backend import array_namespace
+from glassgpt.backends.protocol import array_namespace
 from glassgpt.inspect.arrays import AnyArray, to_numpy
 from glassgpt.inspect.indexing import Array
 

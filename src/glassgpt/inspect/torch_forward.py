@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from glassgpt.backends.torch.fast_path import can_run_blocks_alone, is_unmodified
 from glassgpt.config import Config
 from glassgpt.inspect.forward import Tap
 from glassgpt.model.cache import Cache
-from glassgpt.model.fast_path import can_run_blocks_alone, is_unmodified
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection, within
 
 

@@ -6,9 +6,9 @@ by a small multiple of that error. For a coarser dtype the error is that of the 
 native engine's own in int8 and int4), but never more than the float32 error scaled by how much coarser the
 dtype is. So the tolerance is measured on the model at hand, place by place, and not chosen.
 
-Most checks speak to the protocol of `backend.py`, so any backend can be put to them, and see logits. Those in
-`LAYER_CHECKS` look into the torch model and name the block where a fault begins (verify_layers.py). Without
-torch, the reference is the numpy model's.
+Most checks speak to the protocol of `backends/protocol.py`, so any backend can be checked, and see logits.
+Those in `LAYER_CHECKS` look into the torch model and name the block where a fault begins (verify_layers.py).
+Without torch, the reference is the numpy model's.
 """
 
 from __future__ import annotations
@@ -21,18 +21,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import (
-    BACKENDS,
-    Backend,
-    ScoreRequest,
-    check_can_continue,
-    is_torch_installed,
-    load_backend,
-)
-from glassgpt.config import Config
+from glassgpt.backends.choose import BACKENDS, is_torch_installed, load_backend
+from glassgpt.backends.numpy import load_numpy_model
+from glassgpt.backends.protocol import Backend, ScoreRequest
+from glassgpt.config import Config, check_can_continue
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.inspect.arrays import log_softmax, to_float64
-from glassgpt.model.numpy_backend import load_numpy_model
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 if TYPE_CHECKING:
@@ -107,7 +101,7 @@ def devices() -> list[str]:
 
 def backends() -> list[str]:
     """The backends that are installed, torch first: its checks look into every layer."""
-    from glassgpt.native import is_available
+    from glassgpt.backends.native import is_available
 
     installed = {"torch": is_torch_installed(), "native": is_available()}
     return [name for name in sorted(BACKENDS, key=lambda name: name != "torch") if installed.get(name, True)]
@@ -116,7 +110,7 @@ def backends() -> list[str]:
 def check_devices(names: Sequence[str]) -> None:
     """Refuse names of devices that are not on this machine."""
     if is_torch_installed():
-        from glassgpt.model.torch_backend import choose_device
+        from glassgpt.backends.torch.backend import choose_device
 
         for name in names:
             choose_device(name)
@@ -229,8 +223,8 @@ def plain_pass(checkpoint: Checkpoint, texts: Texts, dtype: str) -> list[Values]
     """Each text by itself, without a cache, on the CPU: by torch, or where it is not installed by numpy."""
     if not is_torch_installed():
         return numpy_pass(load_numpy_model(checkpoint, dtype), texts)
+    from glassgpt.backends.torch.backend import load_model
     from glassgpt.inspect import verify_layers
-    from glassgpt.model import load_model
 
     return verify_layers.plain_pass(load_model(checkpoint, device="cpu", dtype=dtype).eval(), texts)
 

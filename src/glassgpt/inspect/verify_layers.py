@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.backend import Backend
+from glassgpt.backends.protocol import Backend
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.inspect.arrays import to_float64
 from glassgpt.inspect.verify import STEPS, Texts, Values, next_logprobs
-from glassgpt.model import GPT2, Cache, TorchBackend
+from glassgpt.model import GPT2, Cache
 
 
 def torch_model(backend: Backend) -> GPT2:

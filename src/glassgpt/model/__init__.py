@@ -1,8 +1,7 @@
-"""ids -> logits: the model. numpy_gpt2.py is all of it on one screen; gpt2.py, cache.py and attention.py are
-the one that trains, and runs on any device.
+"""ids -> logits: GPT-2, and nothing else.
 
-torch_backend.py and numpy_backend.py implement the protocol of `glassgpt.backend`; decode.py, cuda_graphs.py,
-triton_kernels.py and scoring.py make torch's fast, where fast_path.py says they may.
+numpy_gpt2.py is the whole model on one screen. gpt2.py is the one that trains and runs on any device;
+mask.py, cache.py, activations.py, head.py and attention.py hold its parts. variants/ has its relatives.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,9 @@ if TYPE_CHECKING:
     from glassgpt.model.cache import Cache
     from glassgpt.model.gpt2 import GPT2, Tap
     from glassgpt.model.numpy_gpt2 import NumpyGPT2
-    from glassgpt.model.torch_backend import TorchBackend, load_model
 
-_MODULE_OF = {
-    "Cache": "cache",
-    "GPT2": "gpt2",
-    "NumpyGPT2": "numpy_gpt2",
-    "Tap": "gpt2",
-    "TorchBackend": "torch_backend",
-    "load_model": "torch_backend",
-}
-__all__ = ["GPT2", "Cache", "NumpyGPT2", "Tap", "TorchBackend", "load_model"]
+_MODULE_OF = {"Cache": "cache", "GPT2": "gpt2", "NumpyGPT2": "numpy_gpt2", "Tap": "gpt2"}
+__all__ = ["GPT2", "Cache", "NumpyGPT2", "Tap"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 # Name -> the module that registers it.
 BUILT_IN = {
-    "relative": "glassgpt.model.relative",
-    "memory": "glassgpt.model.memory",
-    "bidirectional": "glassgpt.model.bidirectional",
-    "local": "glassgpt.model.compressed",
-    "compressed": "glassgpt.model.compressed",
+    "relative": "glassgpt.model.variants.relative",
+    "memory": "glassgpt.model.variants.memory",
+    "bidirectional": "glassgpt.model.variants.bidirectional",
+    "local": "glassgpt.model.variants.compressed",
+    "compressed": "glassgpt.model.variants.compressed",
 }
 
 _CLASSES: dict[str, type[Attention]] = {}

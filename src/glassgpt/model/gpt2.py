@@ -28,7 +28,7 @@ from glassgpt.model.head import vocabulary_logits
 from glassgpt.model.mask import visible
 
 if TYPE_CHECKING:
-    from glassgpt.model.memory import LayerMemory, Memory
+    from glassgpt.model.variants.memory import LayerMemory, Memory
 
 Tap = Callable[[str, Tensor], Tensor]
 

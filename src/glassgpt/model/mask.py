@@ -10,7 +10,7 @@ from torch import Tensor
 from glassgpt.model.cache import LayerCache
 
 if TYPE_CHECKING:
-    from glassgpt.model.memory import LayerMemory
+    from glassgpt.model.variants.memory import LayerMemory
 
 
 def visible(positions: Tensor, span: int | None) -> Tensor:

@@ -27,7 +27,7 @@ from glassgpt.gpt import GPT
 from glassgpt.music.accompany import STRETCH, split_by_time
 from glassgpt.music.codec import PerformanceTokenizer, Player, to_steps
 from glassgpt.music.performance import Performance
-from glassgpt.music.sampling import Sampling
+from glassgpt.music.settings import Sampling
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer.events import (

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from starlette.requests import Request
 
-from glassgpt.generate.fair_queue import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
-from glassgpt.generate.service import Job, Update
-from glassgpt.generate.settings import Settings
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.fair_queue import QueueFullError
+from glassgpt.generate.service.service import Job, Update
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY
 from glassgpt.serve.choice_stream import ChoiceStream
@@ -243,7 +243,7 @@ class Completion:
         They were drawn from what the model expects after the prompt, so how likely they are themselves is
         accounted for.
         """
-        settings = Settings(max_new_tokens=0, prompt_logprobs=0)
+        settings = SamplingParams(max_new_tokens=0, prompt_logprobs=0)
         distinct = list({tuple(guess.tokens): guess for guess in guesses}.values())
         self._rating = [
             CompletionJob(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from glassgpt.generate.detokenizer import Ids, Stream, Tokenizer
 from glassgpt.generate.generation import Alternatives
-from glassgpt.generate.text import Ids, Stream, Tokenizer
 
 
 class TokenTexts:

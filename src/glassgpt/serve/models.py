@@ -16,12 +16,12 @@ from pathlib import Path
 import anyio.to_thread
 
 import glassgpt
-from glassgpt.backend import check_can_continue
+from glassgpt.config import check_can_continue
 from glassgpt.errors import SettingError
-from glassgpt.generate.engine import Engine
-from glassgpt.generate.engine_pool import CACHE_BYTES
-from glassgpt.generate.fair_queue import QueueLimits
-from glassgpt.generate.service import Service
+from glassgpt.generate.engine.engine import Engine
+from glassgpt.generate.engine.pool import CACHE_BYTES
+from glassgpt.generate.service.fair_queue import QueueLimits
+from glassgpt.generate.service.service import Service
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from ray import serve
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.ranges import check_whole
 
 API_KEY = "GLASSGPT_API_KEY"

@@ -150,9 +150,11 @@ class Worker:
 
     def run_batch(self, prompts: list[list[int]], changes: list[dict[str, Any]]) -> list[Generation]:
         """A text for each prompt, with settings of its own."""
-        from glassgpt.generate import Settings
+        from glassgpt.generate import SamplingParams
 
-        order = [self.engine.add(ids, Settings(**each)) for ids, each in zip(prompts, changes, strict=True)]
+        order = [
+            self.engine.add(ids, SamplingParams(**each)) for ids, each in zip(prompts, changes, strict=True)
+        ]
         found: dict[int, Generation] = {}
         while self.engine.busy:
             for event in self.engine.step():

@@ -6,7 +6,7 @@ from typing import Any
 
 from glassgpt.errors import UserError
 from glassgpt.generate.fill import FOLLOWING
-from glassgpt.generate.settings import FILTERS, Settings
+from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
@@ -123,7 +123,7 @@ def find_constraint(body: CompletionRequest) -> dict[str, Any]:
     return dict(wanted.values())
 
 
-def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> Settings:
+def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> SamplingParams:
     """The engine's settings. What changes nothing is left out: the engine is faster without."""
 
     def unless(value: float | None, neutral: float) -> float | None:
@@ -143,7 +143,7 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
     wanted = [k for k in (body.logprobs if body.echo else None, body.prompt_logprobs) if k is not None]
     try:
-        return Settings(
+        return SamplingParams(
             max_new_tokens=max_tokens,
             min_new_tokens=0 if body.min_tokens is None else body.min_tokens,
             temperature=1.0 if body.temperature is None else body.temperature,

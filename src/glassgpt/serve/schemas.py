@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from glassgpt.generate.settings import FILTERS
+from glassgpt.generate.sampling.params import FILTERS
 from glassgpt.http.errors import UNKNOWN_FIELD
 
 MAX_PROMPTS = 2048

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.ranges import check_number, check_whole
 
 LOGS = ("none", "requests", "prompts")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Direction, Task
 from glassgpt.tasks.generate import make_encoder

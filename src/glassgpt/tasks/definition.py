@@ -29,7 +29,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.files import expand_user
-from glassgpt.generate.settings import DRAWING, Settings
+from glassgpt.generate.sampling.params import DRAWING, SamplingParams
 from glassgpt.ranges import check_number, check_whole
 
 DEFINITIONS = Path(__file__).with_name("definitions")
@@ -113,13 +113,13 @@ class Task:
     def classifies(self) -> bool:
         return bool(self.labels)
 
-    def settings(self, **changes: Any) -> Settings:
+    def settings(self, **changes: Any) -> SamplingParams:
         """How to decode: what is given, else what the definition says, else the most probable token."""
         made = {"temperature": 0.0, "max_new_tokens": self.max_target_tokens, **self.decoding, **changes}
         if made.get("beams") is not None:  # a search draws nothing
             left_out = {"temperature"} if "beams" in self.decoding else DRAWING
             made = {k: v for k, v in made.items() if k not in left_out or k in changes}
-        return Settings.of(**made)
+        return SamplingParams.of(**made)
 
     def direction(self, name: str | None = None) -> Direction:
         if name is None:

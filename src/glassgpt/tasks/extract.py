@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.backend import ScoreRequest, check_can_continue
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.config import check_can_continue
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
 from glassgpt.tasks.sentences import split_sentences, unwrap

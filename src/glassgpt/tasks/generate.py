@@ -15,7 +15,7 @@ from glassgpt.tasks.sentences import complete_sentences, first_sentences
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
-    from glassgpt.generate.settings import Settings
+    from glassgpt.generate.sampling.params import SamplingParams
     from glassgpt.gpt import GPT
 
 
@@ -63,7 +63,7 @@ def run_task(
     return [make_output(task, prompt, one) for prompt, one in zip(prompts, made, strict=True)]
 
 
-def stream_task(gpt: GPT, task: Task, prompt: Prompt, settings: Settings) -> Iterator[str]:
+def stream_task(gpt: GPT, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
     """The same for one source, piece by piece; where only some sentences are given out, one at a time."""
     with closing(gpt.stream(prompt.ids, settings=settings)) as pieces:
         if task.sentences is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
 from glassgpt.files import expand_user
-from glassgpt.text_files import COMPRESSIONS, read_bytes
+from glassgpt.files.text import COMPRESSIONS, read_bytes
 
 SHOWN = 20  # problems that are reported one by one; the others are only counted
 TABLES = {".tsv": "\t", ".csv": ","}

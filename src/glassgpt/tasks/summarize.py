@@ -20,7 +20,7 @@ from glassgpt.tasks.generate import Output, run_task, stream_task
 from glassgpt.tasks.sentences import complete_sentences, repetition_start, without_repetition
 
 if TYPE_CHECKING:
-    from glassgpt.generate.settings import Settings
+    from glassgpt.generate.sampling.params import SamplingParams
     from glassgpt.gpt import GPT
 
 ZERO_SHOT = "tldr"
@@ -72,7 +72,7 @@ def summarize(
     return [extract(gpt, text, count, progress) for text in texts]
 
 
-def stream_summary(gpt: GPT, task: Task, prompt: Prompt, settings: Settings) -> Iterator[str]:
+def stream_summary(gpt: GPT, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
     """What a model writes, sentence by sentence, up to the one in which it begins to repeat itself."""
     unlimited = dataclasses.replace(task, sentences=None)
     seen: set[tuple[str, ...]] = set()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from glassgpt.errors import SettingError
-from glassgpt.text_files import read_texts
+from glassgpt.files.text import read_texts
 from glassgpt.tokenizer.base import PathLike
 from glassgpt.tokenizer.pre_tokenizer import last_word_end, replace_surrogates
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from glassgpt.model import GPT2
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.memory import (
+from glassgpt.train.micro_batch import (
     AutoMicroBatch,
     activation_bytes,
     free_memory,

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.model.memory import Memory
+from glassgpt.model.variants.memory import Memory
 from glassgpt.train.objective import Batch, Objective
 
 RunBlock = Callable[..., Tensor]

@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from glassgpt.backends.torch.backend import load_model
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
-from glassgpt.generate.text import belongs
-from glassgpt.model import GPT2, load_model
+from glassgpt.generate.detokenizer import belongs
+from glassgpt.model import GPT2
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.memory import total_memory
+from glassgpt.train.micro_batch import total_memory
 from glassgpt.weights import Checkpoint, load_checkpoint
 
 if TYPE_CHECKING:

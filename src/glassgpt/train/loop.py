@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from glassgpt.errors import NonFiniteLossError
 from glassgpt.files import atomic_write, wrap_write_errors
 from glassgpt.model import GPT2
-from glassgpt.model.memory import Memory
+from glassgpt.model.variants.memory import Memory
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import load_run_checkpoint
 from glassgpt.train.checkpoint.records import read_records
@@ -32,7 +32,7 @@ from glassgpt.train.distributed.parallelize import (
     parallelize,
 )
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch, Objective
 from glassgpt.train.optim import make_optimizers, set_lr
 from glassgpt.train.schedule import lr_ratio

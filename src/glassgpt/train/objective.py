@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.model import GPT2
-from glassgpt.model.memory import Memory
+from glassgpt.model.variants.memory import Memory
 from glassgpt.train.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
 from glassgpt.train.settings import TrainSettings
 

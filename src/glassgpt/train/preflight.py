@@ -24,7 +24,7 @@ from glassgpt.tasks.definition import Task, load_task
 from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.data.find_files import find_sources
 from glassgpt.train.data.shards import open_splits
-from glassgpt.train.finetune_state import is_interrupted, read_state
+from glassgpt.train.finetune.state import is_interrupted, read_state
 from glassgpt.train.settings import read_settings
 from glassgpt.weights import load_config
 from glassgpt.weights.registry import check_only_model_files

@@ -16,7 +16,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.memory import AutoMicroBatch
+from glassgpt.train.micro_batch import AutoMicroBatch
 from glassgpt.train.objective import Batch
 
 

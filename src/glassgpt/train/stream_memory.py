@@ -1,4 +1,4 @@
-"""The memory that a training run carries from step to step (model/memory.py), and how it is saved."""
+"""The memory that a training run carries from step to step (model/variants/memory.py) and saves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassgpt.model import GPT2
-from glassgpt.model.memory import Memory
+from glassgpt.model.variants.memory import Memory
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.objective import Batch
 

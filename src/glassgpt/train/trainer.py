@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from glassgpt.backends.torch.backend import choose_device
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import atomic_write, expand_user, lock_folder
 from glassgpt.model import GPT2
-from glassgpt.model.torch_backend import choose_device
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -52,12 +52,12 @@ from glassgpt.train.init_model import (
 )
 from glassgpt.train.interrupt import Stopping, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
-from glassgpt.train.memory import micro_batch_size
+from glassgpt.train.micro_batch import micro_batch_size
 from glassgpt.train.preflight import check_resume, find_data, refuse_foreign_folder
 from glassgpt.train.report.html import write_report
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.train.report.trackers import check_trackers, open_trackers
-from glassgpt.train.reporter import Reporter
 from glassgpt.train.run import Run
 from glassgpt.train.settings import (
     SETTINGS,

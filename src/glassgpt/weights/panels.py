@@ -1,4 +1,4 @@
-"""Matrices as the native engine multiplies with them (native/cpp/layout.h), so that a file of them is mapped.
+"""Matrices as the native engine multiplies with them (cpp/layout.h), so that a file of them is mapped.
 
 64 outputs make a panel, 32 inputs of an output share a scale in int4. A matrix of int8 rows becomes
 
@@ -57,14 +57,14 @@ def int8_of_panels(data: Array, n_out: int, n_in: int) -> Array:
 def panels_of_floats(rows: Array) -> Array:
     """Rows of numbers, (out, in), quantized to int4: by the native engine if it was built, else by numpy,
     which is slower and gives the same bits."""
-    from glassgpt.native import is_available
+    from glassgpt.backends.native import is_available
 
     quantize = quantize_natively if is_available() else quantize_with_numpy
     return quantize(rows, shape_of_panels("int4", *rows.shape))
 
 
 def quantize_natively(rows: Array, shape: tuple[int, ...]) -> Array:
-    from glassgpt.native.quantize import quantize_int4
+    from glassgpt.backends.native.quantize import quantize_int4
 
     data = np.zeros(shape, np.uint8)
     quantize_int4(np.asarray(rows, _F32), data)
@@ -105,7 +105,7 @@ def quantize_groups(groups: Array) -> tuple[Array, Array]:
     """Each group of 32 numbers in steps of -8 to 7, and its scale, which leaves the least squared error: the
     best of some around the one that maps the largest magnitude to -8, each improved by least squares.
 
-    The same operations in the same order as `best_scales` in native/cpp/pack.cpp, so the same bits."""
+    The same operations in the same order as `best_scales` in the engine's cpp/pack.cpp, so the same bits."""
     x = np.ascontiguousarray(groups.T, _F32)  # (32, n): sums run over the first axis in its order
     at = np.abs(x).argmax(axis=0)
     largest = np.take_along_axis(x, at[None], axis=0)[0]

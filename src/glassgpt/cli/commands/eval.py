@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.backend import check_can_continue
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
 from glassgpt.cli.options import Positional, flag
+from glassgpt.config import check_can_continue
 from glassgpt.errors import SettingError, UserError
 from glassgpt.ranges import check_whole
 

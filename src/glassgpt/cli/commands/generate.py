@@ -16,7 +16,7 @@ from glassgpt.cli.parse import parse_known
 from glassgpt.cli.text import encode_prompt, read_prompt
 from glassgpt.files import read_text
 from glassgpt.generate.generation import Interrupted
-from glassgpt.generate.settings import FIELDS, Settings
+from glassgpt.generate.sampling.params import FIELDS, SamplingParams
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(Settings):
+class Options(SamplingParams):
     """How to choose the next token, how often, and when to stop."""
 
     schema: Any = dataclasses.field(default=None, init=False)  # --json-schema
@@ -78,9 +78,9 @@ def command(
     files = {"schema": json_schema, "grammar": settings.grammar}
     given: dict[str, Any] = {name: getattr(settings, name) for name in FIELDS}
     given |= {name: read_text(path, MAX_GRAMMAR_BYTES) for name, path in files.items() if path is not None}
-    chosen = Settings(**given)
+    chosen = SamplingParams(**given)
     if chosen.beams is not None:
-        Settings.of(beams=chosen.beams, **{name: getattr(chosen, name) for name in NO_SAMPLING})
+        SamplingParams.of(beams=chosen.beams, **{name: getattr(chosen, name) for name in NO_SAMPLING})
     prompt = read_prompt(prompt, "generate")
     batch_size = chosen.candidates if chosen.beams is None else chosen.beams
     gpt = load(model, device, dtype, batch_size, draft_model)
@@ -107,7 +107,7 @@ def command(
 
 
 def generate(
-    gpt: GPT, prompt_ids: list[int] | None, settings: Settings
+    gpt: GPT, prompt_ids: list[int] | None, settings: SamplingParams
 ) -> tuple[list[Generation], Interrupted | None]:
     """All samples; after Ctrl-C, those there are, finished or not, and the interrupt."""
     try:
@@ -117,7 +117,7 @@ def generate(
 
 
 def write_stream(
-    gpt: GPT, prompt_ids: list[int] | None, prompt: str | None, settings: Settings, model: str
+    gpt: GPT, prompt_ids: list[int] | None, prompt: str | None, settings: SamplingParams, model: str
 ) -> None:
     """Write the text as it is generated. An interrupt ends the line and leaves what was written."""
     stream = gpt.stream(prompt_ids, settings=settings)

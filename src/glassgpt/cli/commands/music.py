@@ -13,7 +13,7 @@ from glassgpt.cli import Command, terminal
 from glassgpt.cli.loading import Device, default_model, load
 from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
 from glassgpt.errors import SettingError
-from glassgpt.music.sampling import Sampling
+from glassgpt.music.settings import Sampling
 from glassgpt.ranges import check_number, check_whole
 
 if TYPE_CHECKING:

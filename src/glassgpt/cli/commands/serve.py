@@ -12,7 +12,7 @@ from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.options import flag
-from glassgpt.generate.fair_queue import QueueLimits
+from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.ranges import check_number
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from glassgpt.cli.options import OmitArgPrefixes, flag
 from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
 from glassgpt.progress import Advance
-from glassgpt.train.reporter import Reporter
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
 
 if TYPE_CHECKING:

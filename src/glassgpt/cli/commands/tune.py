@@ -16,8 +16,8 @@ from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
-    from glassgpt.train.finetune import TuneResult
-    from glassgpt.train.finetune_run import FinetuneRun
+    from glassgpt.train.finetune.run import FinetuneRun
+    from glassgpt.train.finetune.tune import TuneResult
     from glassgpt.train.settings import TrainSettings
 
 
@@ -69,7 +69,7 @@ def command(
         "seed": seed, "resume": resume, "force": force,
     }  # fmt: skip
     check_tune_inputs(files, **asked)
-    from glassgpt.train.finetune import plan_tune, run_tune
+    from glassgpt.train.finetune.tune import plan_tune, run_tune
 
     displayed = Display()
     run, target = plan_tune(files, **asked, device=device, callback=displayed, started=started)
@@ -103,7 +103,7 @@ class Display:
         terminal.note(f"note: {line}")
 
     def on_plan(self, run: FinetuneRun) -> None:
-        from glassgpt.train.memory import micro_batch_size
+        from glassgpt.train.micro_batch import micro_batch_size
 
         settings = run.settings
         if run.data is not None:

@@ -47,7 +47,7 @@ def command(
 
     if (Path(model).expanduser() / INDEX).is_file():
         return verify_shards(model, json)
-    from glassgpt.backend import check_backend
+    from glassgpt.backends.choose import check_backend
     from glassgpt.inspect import verify
     from glassgpt.weights import load_checkpoint
     from glassgpt.weights.hub import KNOWN

@@ -1,4 +1,4 @@
-// From logits to the distribution that is sampled: the counterpart of generate/sampling.py in the browser.
+// From logits to the distribution that is sampled: the counterpart of generate/sampling/sampler.py in the browser.
 //
 // temperature -> top-k -> top-p -> min-p -> draw, each step on what the previous one kept. Tokens are ranked by
 // logit, lower ids first among equals. In that order every filter keeps a beginning of the ranking, so a filter is
@@ -117,7 +117,7 @@ export function ranked(logits) {
 const WORD = (1n << 64n) - 1n;
 
 /**
- * The random number of a step under a seed: the same as Python's generate/rng.py (Philox 4x64, ten rounds),
+ * The random number of a step under a seed: the same as Python's generate/sampling/rng.py (Philox 4x64, ten rounds),
  * so that a sample drawn here can be drawn again on the command line.
  * @param {number|bigint} seed
  * @param {number} step

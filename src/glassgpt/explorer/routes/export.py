@@ -23,10 +23,10 @@ from starlette.responses import Response
 from glassgpt.explorer.dependencies import PAGE, ExplorerDep
 from glassgpt.explorer.routes.batch import call_api
 from glassgpt.explorer.schemas import ExportRequest
+from glassgpt.explorer.static_files import list_files
 from glassgpt.explorer.traces import CachedTrace, attention_scale
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array
-from glassgpt.http.static_files import list_files
 from glassgpt.inspect.taps import BLOCK_STEPS
 
 router = APIRouter()

@@ -14,9 +14,9 @@ from glassgpt.explorer.dependencies import Explorer, ExplorerDep
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import GenerateRequest
 from glassgpt.explorer.traces import check_ids
-from glassgpt.generate.fair_queue import QueueFullError
-from glassgpt.generate.settings import Settings
-from glassgpt.generate.source import Source
+from glassgpt.generate.engine.handle import RequestHandle
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import event_stream
 
@@ -32,9 +32,9 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     model = explorer.models[body.model]
     ids = check_ids(model, body.ids, "ids")
     given = {name: getattr(body, name) for name in SETTINGS}
-    settings = Settings(**given, logprobs=1)  # with 0 they would be rounded for speed
+    settings = SamplingParams(**given, logprobs=1)  # with 0 they would be rounded for speed
 
-    def start() -> Source:
+    def start() -> RequestHandle:
         if len(explorer.running) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
             raise ApiError(
                 503, f"{MAX_GENERATIONS} generations are already running.", headers={"retry-after": "1"}
@@ -51,7 +51,9 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     return event_stream(stream_tokens(explorer, await explorer.worker.run(start), model))
 
 
-async def stream_tokens(explorer: Explorer, source: Source, model: Model) -> AsyncIterator[dict[str, Any]]:
+async def stream_tokens(
+    explorer: Explorer, source: RequestHandle, model: Model
+) -> AsyncIterator[dict[str, Any]]:
     """One event per token. Other requests run between two tokens."""
     try:
         async for item in read_tokens(explorer, source, model):
@@ -63,7 +65,9 @@ async def stream_tokens(explorer: Explorer, source: Source, model: Model) -> Asy
         explorer.running.discard(source)
 
 
-async def read_tokens(explorer: Explorer, source: Source, model: Model) -> AsyncIterator[dict[str, Any]]:
+async def read_tokens(
+    explorer: Explorer, source: RequestHandle, model: Model
+) -> AsyncIterator[dict[str, Any]]:
     while True:
         for _, event in await explorer.worker.run(source.read):
             if event.token is not None and event.logprob is not None:

@@ -11,8 +11,8 @@ from starlette.responses import Response
 import glassgpt
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
+from glassgpt.explorer.salient_heads import opening_head, telling_json
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
-from glassgpt.explorer.telling import opening_head, telling_json
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response

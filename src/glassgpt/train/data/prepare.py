@@ -34,9 +34,9 @@ from glassgpt.files import (
     resolve_symlink,
     write_text_files,
 )
+from glassgpt.files.text import SourceFile
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
-from glassgpt.text_files import SourceFile
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import describe_sources, divide, find_sources
 from glassgpt.train.data.readers import SECTION

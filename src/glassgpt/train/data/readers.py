@@ -1,4 +1,4 @@
-"""Read units of work as documents, or sections of long ones. `glassgpt.text_files` opens the texts."""
+"""Read units of work as documents, or sections of long ones. `glassgpt.files.text` opens the texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.text_files import Chunk, OnRead, explain_read_errors, read_documents
+from glassgpt.files.text import Chunk, OnRead, explain_read_errors, read_documents
 from glassgpt.tokenizer.pre_tokenizer import last_word_end, replace_surrogates, white_space_characters
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.token_file import open_token_file

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from glassgpt.files import atomic_write, read_json, remove
-from glassgpt.text_files import OnRead
+from glassgpt.files.text import OnRead
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.readers import Piece, read_pieces

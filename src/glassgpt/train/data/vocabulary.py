@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from glassgpt.errors import SettingError
+from glassgpt.files.text import OnRead, SourceFile
 from glassgpt.ranges import check_whole
-from glassgpt.text_files import OnRead, SourceFile
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
 from glassgpt.train.data.find_files import divide, find_sources

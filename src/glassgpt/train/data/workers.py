@@ -10,7 +10,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from glassgpt.files import read_json
-from glassgpt.text_files import OnRead
+from glassgpt.files.text import OnRead
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.shard_writer import PrepareConfig, process_unit, read_record
 

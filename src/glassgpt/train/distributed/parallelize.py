@@ -40,10 +40,10 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from glassgpt.backends.torch.fast_path import has_standard_attention, is_unmodified
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.model.fast_path import has_standard_attention, is_unmodified
 from glassgpt.model.gpt2 import MLP, Attention, Projection
 from glassgpt.train.float8 import Float8Projection, apply_float8
 from glassgpt.train.forward import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.gpt import GPT
-from glassgpt.model import GPT2, TorchBackend
+from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
 
 SAMPLE_TOKENS = 60

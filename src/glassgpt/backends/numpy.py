@@ -1,0 +1,145 @@
+"""The numpy backend: the plain forward pass with a KV cache, for machines where nothing faster is installed.
+
+Every sequence is computed by itself, so what it gets does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glassgpt.backends.blas_threads import one_blas_thread
+from glassgpt.backends.protocol import (
+    Array,
+    HostArrays,
+    ScoredBatch,
+    ScoreRequest,
+    TokenScores,
+    WantedLogits,
+    check_ids,
+    check_lengths,
+)
+from glassgpt.errors import NEEDS_TORCH, SettingError
+from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
+
+if TYPE_CHECKING:
+    from glassgpt.weights.checkpoint import Checkpoint
+
+DTYPES = {"float32": np.float32, "float64": np.float64}
+MANY_TOKENS = 32  # for whose products several threads are worth their while
+CHUNK = 128  # tokens whose logits are held at a time where tokens are scored
+
+
+class NumpyBackend(HostArrays):
+    """Implements `glassgpt.backends.protocol.Backend` in numpy."""
+
+    def __init__(self, model: NumpyGPT2, rows: int = 1, context: int | None = None) -> None:
+        self.model = model
+        self.config = config = model.config
+        self.rows = rows
+        self.context = config.n_positions if context is None else min(context, config.n_positions)
+        self.dtype = model.weights["wte.weight"].dtype
+        self.cache = empty_cache(model, rows, self.context)
+
+    @classmethod
+    def load(
+        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+    ) -> NumpyBackend:
+        """A backend from a file's contents, in float32 unless `dtype` says otherwise."""
+        if device not in (None, "cpu"):
+            raise SettingError(f"device {device!r} {NEEDS_TORCH}")
+        if dtype is not None and dtype not in DTYPES:
+            raise SettingError(f"dtype {dtype!r} {NEEDS_TORCH} The numpy backend has {' and '.join(DTYPES)}.")
+        return cls(load_numpy_model(checkpoint, "float32" if dtype is None else dtype))
+
+    def with_rows(self, rows: int) -> NumpyBackend:
+        return NumpyBackend(self.model, rows, self.context)
+
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: WantedLogits = "last",
+    ) -> Array:
+        check_lengths(rows, tokens, starts)
+        check_ids(tokens, self.config.vocab_size)
+        found = []
+        for i, (row, ids) in enumerate(zip(rows, tokens, strict=True)):
+            start = 0 if starts is None else starts[i]
+            with one_blas_thread() if len(ids) < MANY_TOKENS else nullcontext():
+                x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
+                if logits != "none":
+                    found.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
+        return None if logits == "none" else np.concatenate(found).astype(np.float32, copy=False)
+
+    def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        return self.extend(rows, [[int(token)] for token in np.asarray(ids)], positions)
+
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        prefix = self.cache[:, :, source, :, :length].copy()
+        for row in rows:
+            self.cache[:, :, row, :, :length] = prefix
+
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        barred = np.array(sorted(excluded), np.int64)
+        for number, group in enumerate(groups):
+            for i, request in enumerate(group):
+                yield [(number, i)], [self._score(request, barred)]
+
+    def _score(self, request: ScoreRequest, barred: np.ndarray) -> TokenScores:
+        ids, first, exclude = request
+        x = self.model.hidden(ids[None, :-1])[0, first - 1 :]  # (N, C)
+        targets = ids[first:]
+        logprobs, greedy = np.zeros(len(targets)), np.zeros(len(targets), bool)
+        allowed = np.zeros(len(targets), bool)
+        for start in range(0, len(targets), CHUNK):
+            some = slice(start, start + CHUNK)
+            logits = self.model.head(x[some])  # (chunk, V)
+            logprobs[some] = target_logprobs(logits, targets[some])
+            greedy[some] = logits.argmax(-1) == targets[some]
+            if exclude and start == 0:
+                logits[0, barred] = -np.inf
+                allowed[0] = logits[0].argmax() == targets[0]
+        return TokenScores(logprobs, greedy, allowed)
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        longest = max(len(ids) for ids in batch)
+        out = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
+        for row, ids in zip(out, batch, strict=True):
+            row[: len(ids)] = self.model(np.array([ids]))[0]
+        return out
+
+    def fingerprint(self) -> str:
+        hasher = hashlib.sha256(repr(self.config).encode())
+        for name, values in self.model.weights.items():
+            hasher.update(f"{name} {values.dtype} numpy".encode())
+            hasher.update(np.ascontiguousarray(values).tobytes())
+        return hasher.hexdigest()[:32]
+
+
+def load_numpy_model(checkpoint: Checkpoint, dtype: str = "float32") -> NumpyGPT2:
+    """The numpy model with a checkpoint's weights. What a file holds in this dtype is mapped, not copied."""
+    config, tensors = checkpoint.config, checkpoint.tensors
+    check_computable(config)  # before the weights are read
+    return NumpyGPT2(config, {name: np.asarray(tensors[name], DTYPES[dtype]) for name in config.shapes()})
+
+
+def empty_cache(model: NumpyGPT2, rows: int, context: int) -> np.ndarray:
+    config = model.config
+    shape = (config.n_layer, 2, rows, config.n_head, context, config.d_head)
+    return np.zeros(shape, model.weights["wte.weight"].dtype)
+
+
+def target_logprobs(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The log-probability of each target, (N,), from the logits (N, V), in float64."""
+    best = logits.max(-1, keepdims=True)
+    total = np.exp(logits - best).sum(-1, dtype=np.float64)
+    at_target = np.take_along_axis(logits, targets[:, None], -1).astype(np.float64)
+    return np.asarray((at_target - best)[:, 0] - np.log(total))

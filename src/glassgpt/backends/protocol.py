@@ -1,0 +1,171 @@
+"""The protocol between the engine and whatever computes: a native engine for CPUs, torch on any device,
+or numpy where there is neither.
+
+A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
+belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import SettingError
+
+# A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
+Array = Any
+WantedLogits = Literal["last", "all", "none"]
+
+
+def array_namespace(*arrays: Array) -> Any:
+    """The functions of the array API for these arrays. numpy has them itself: importing array_api_compat's
+    for numpy would take a seventh of the time to the first token."""
+    if isinstance(arrays[0], np.ndarray):
+        return np
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*arrays)
+
+
+class ScoreRequest(NamedTuple):
+    """Tokens of which the last ones are scored, each given all that stand before it here."""
+
+    ids: np.ndarray  # int64, at most one more than the context: the last is only a target
+    first: int  # ids[first:] are scored; at least 1
+    exclude: bool = False  # also report whether ids[first] is the likeliest token that is not excluded
+
+
+class TokenScores(NamedTuple):
+    """What the model says about the scored tokens of a request."""
+
+    logprobs: np.ndarray  # float64
+    greedy: np.ndarray  # bool: was it the likeliest token?
+    greedy_allowed: np.ndarray  # bool: of those not excluded? Only of `first`, where a request asks
+
+
+# The requests of a batch by (group, index), and their scores.
+ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
+
+
+class Backend(Protocol):
+    """A backend may also have
+
+    - `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at least (64 otherwise).
+      Prompts are cut at multiples of it, and begin alike only in whole chunks.
+    - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
+      as bits, 32 tokens in each int32, the lowest first.
+    - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
+      `exact_backend()`, the same with a cache of its own that does not, which log-probabilities are reported
+      from; `score` and `logits` never round more.
+    """
+
+    config: Config
+    rows: int  # how many sequences the cache holds side by side
+    context: int  # how many positions a row holds, at most config.n_positions
+
+    def extend(
+        self,
+        rows: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int] | None = None,
+        logits: WantedLogits = "last",
+    ) -> Array:
+        """Read tokens into rows, those of row i at positions starts[i], starts[i] + 1, ...
+
+        A row must hold its first starts[i] positions already; what it held from there on is forgotten. No
+        starts means 0 for all: prefill. Any split of a text into calls gives the same logits, to rounding,
+        and what a row gets does not depend on the others.
+
+        Returns float32 logits: after the last token of each row, (len(rows), V); after all tokens, row after
+        row, (sum of the lengths, V); or None.
+        """
+        ...
+
+    def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        """Read one token per row at its position; the logits after each, (len(rows), V), float32.
+
+        `ids` are host integers, or an array that sampling left on the device: nothing waits for it.
+        """
+        ...
+
+    def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        """Make `rows` hold the first `length` positions of `source`: samples and beams share a prompt."""
+        ...
+
+    def score(
+        self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
+    ) -> Generator[ScoredBatch, None, None]:
+        """Score tokens without the cache, and without ever holding the logits of all of them.
+
+        Requests of a group may begin alike: a backend may read their common prefix once. Batches come in any
+        order, as they are computed; close the iterator (`contextlib.closing`) when leaving it early.
+        """
+        ...
+
+    def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        """All logits of sequences of any lengths, without the cache: (B, longest, V), float32.
+
+        Sequences shorter than the longest are padded at the end; what stands there is meaningless.
+        """
+        ...
+
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, perhaps made faster for being called at every step (a CUDA graph).
+
+        Its arguments are arrays with a row for each sequence, nested tuples of them, and plain values; it
+        returns a tuple of such arrays. No row may depend on another.
+        """
+        ...
+
+    def array(self, values: np.ndarray) -> Array:
+        """Move host values to where the logits live."""
+        ...
+
+    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
+        """Start copying to the host; calling the result waits for the copy."""
+        ...
+
+    def with_rows(self, rows: int) -> Backend:
+        """The same weights with another cache, for this many sequences."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash of what this backend computes: of its weights, dtype and kind of device."""
+        ...
+
+
+def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:
+    """Whether a call has tokens and a start for each row."""
+    if len(rows) != len(tokens) or (starts is not None and len(rows) != len(starts)):
+        given = f"{len(rows)} rows, {len(tokens)} texts"
+        raise SettingError(
+            f"{given if starts is None else f'{given} and {len(starts)} starts'} were given. "
+            "Give one of each for every row."
+        )
+
+
+def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
+    """Whether the tokens that a call reads are in the vocabulary: arrays would take -1 for the last."""
+    for ids in tokens:
+        if len(ids) == 0:
+            raise SettingError("a row without tokens was given. Give each at least one token id.")
+        for token in ids:
+            if not (isinstance(token, int | np.integer) and 0 <= token < vocab_size):
+                raise SettingError(f"{token} is no token id. Give whole numbers from 0 to {vocab_size - 1}.")
+
+
+class HostArrays:
+    """The part of a backend that is nothing to do where logits are numpy arrays in the host's memory."""
+
+    def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def array(self, values: np.ndarray) -> Array:
+        return values
+
+    def fetch(self, values: Array) -> Callable[[], np.ndarray]:
+        return lambda: values

@@ -1,0 +1,111 @@
+"""Tokens to text as they come: never half a character, never a part of a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+
+class Stream(Protocol):
+    def push(self, token_id: int, /) -> str: ...
+    def finish(self) -> str: ...
+
+
+class Tokenizer(Protocol):
+    """The part of `glassgpt.tokenizer.Tokenizer` that generation and evaluation use."""
+
+    eot_id: int | None
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def text_size(self) -> int: ...
+    def encode(self, text: str, allow_special: bool = False) -> list[int]: ...
+    def decode(self, ids: Iterable[int], /) -> str: ...
+    def decode_bytes(self, ids: Iterable[int], /) -> bytes: ...
+    def stream(self) -> Stream: ...
+
+
+def belongs(tokenizer: Tokenizer, vocab_size: int) -> bool:
+    """Whether a tokenizer fits a model with `vocab_size` embeddings.
+
+    A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
+    a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304
+    embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have 384. If more is missing, it is
+    another's tokenizer, and what it lacks would be lost to every text.
+    """
+    padding = vocab_size - tokenizer.vocab_size
+    return tokenizer.text_size <= vocab_size and padding <= min(1023, max(127, tokenizer.vocab_size // 8))
+
+
+class Ids:
+    """The text of a model without a tokenizer: its ids, each after a space."""
+
+    def push(self, token_id: int, /) -> str:
+        return f" {token_id}"
+
+    def finish(self) -> str:
+        return ""
+
+
+class Detokenizer:
+    """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
+
+    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str], min_tokens: int = 0) -> None:
+        self._stream: Stream = Ids() if tokenizer is None else tokenizer.stream()
+        self._stops = stops
+        self._unstoppable = min_tokens  # so many more tokens must come before a stop string counts
+        self._held = ""
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All that was given out."""
+        return "".join(self._pieces)
+
+    def push(self, token: int) -> tuple[str, bool]:
+        """The text that is certain now, and whether a stop string was completed."""
+        piece = self._stream.push(token)
+        if self._unstoppable:
+            self._unstoppable -= 1
+            self._held += piece
+            return self._give(len(self._held)), False
+        return self._scan(piece)
+
+    def finish(self) -> str:
+        """The rest, when no more tokens come."""
+        piece, stopped = self._scan(self._stream.finish())
+        return piece if stopped else piece + self._give(len(self._held))
+
+    def _scan(self, piece: str) -> tuple[str, bool]:
+        self._held += piece
+        # The stop string that is complete first wins, so that the cut never depends on how the text was
+        # divided into tokens.
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            given = self._give(min(found)[1])
+            self._held = ""
+            return given, True
+        return self._give(len(self._held) - self._undecided()), False
+
+    def _undecided(self) -> int:
+        """The length of the longest end of the text that a stop string begins with."""
+        longest = min(len(self._held), max((len(stop) for stop in self._stops), default=1) - 1)
+        return next((n for n in range(longest, 0, -1) if self._begins_stop(self._held[-n:])), 0)
+
+    def _begins_stop(self, end: str) -> bool:
+        return any(stop.startswith(end) for stop in self._stops)
+
+    def _give(self, length: int) -> str:
+        given, self._held = self._held[:length], self._held[length:]
+        if given:
+            self._pieces.append(given)
+        return given
+
+
+def tokens_covering(text: str, tokens: Sequence[int], tokenizer: Tokenizer) -> int:
+    """How many of the tokens it takes to write a text that was cut at a stop string."""
+    kept = len(tokens)
+    while kept and len(tokenizer.decode(tokens[: kept - 1])) >= len(text):
+        kept -= 1
+    return kept

@@ -1,0 +1,1 @@
+"""Logits to tokens: params.py (the settings), logits_processors.py, constraints.py, then sampler.py."""

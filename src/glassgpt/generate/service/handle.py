@@ -1,0 +1,63 @@
+"""The events of some prompts in a service, for a thread that waits for them."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+
+from glassgpt.generate.engine.handle import PromptEvent, Rule, checked
+from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.service import Job, Service, Update
+
+PATIENCE_S = 0.2  # then Python looks for a Ctrl-C, which on Windows does not wake who waits
+
+
+class ServiceHandle:
+    """A `RequestHandle` whose texts are computed with those of others."""
+
+    def __init__(
+        self,
+        service: Service,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingParams,
+        rule: Rule | None = None,
+    ) -> None:
+        self._service = service
+        self._updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
+        self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids in prompts]
+        self._numbers = {job: number for number, job in enumerate(self._jobs)}
+        self._left = sum(job.samples for job in self._jobs)
+        service.submit(self._jobs)
+
+    def read(self) -> list[PromptEvent]:
+        return checked(self._next())
+
+    def _next(self) -> list[PromptEvent]:
+        try:
+            updates = self._updates.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            return []
+        found = []
+        for update in updates:
+            if update.error is not None:
+                raise update.error
+            assert update.event is not None
+            self._left -= update.event.generation is not None
+            found.append(PromptEvent(self._numbers[update.job], update.event))
+        return found
+
+    def stop(self) -> list[PromptEvent]:
+        self._service.cancel(self._jobs, keep=True)
+        found: list[PromptEvent] = []
+        while self._left:
+            found += self._next()
+        return found
+
+    def close(self) -> None:
+        if self._left:
+            self._service.cancel(self._jobs)
+            self._left = 0
+
+    def __del__(self) -> None:
+        if hasattr(self, "_left"):
+            self.close()
