@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from glassgpt.generate.fill import Filled
     from glassgpt.generate.service.fair_queue import QueueLimits
     from glassgpt.generate.service.service import Service
-    from glassgpt.inspect.attribute import (
+    from glassgpt.inspect.attribution.attribute import (
         DirectLogitAttribution,
         DirectMethod,
         Target,
         TokenAttribution,
         TokenMethod,
     )
-    from glassgpt.inspect.edits import Edit
-    from glassgpt.inspect.intervene import Intervention
-    from glassgpt.inspect.trace import Trace
-    from glassgpt.inspect.weights import ModelWeights
+    from glassgpt.inspect.edits.edits import Edit
+    from glassgpt.inspect.edits.intervene import Intervention
+    from glassgpt.inspect.parameters.weights import ModelWeights
+    from glassgpt.inspect.traces.trace import Trace
     from glassgpt.model import GPT2, NumpyGPT2
     from glassgpt.tasks.definition import Task
     from glassgpt.weights import Checkpoint
@@ -264,7 +264,7 @@ class GPT:
 
     def trace(self, text: Prompt) -> Trace:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
-        from glassgpt.inspect.trace import Trace
+        from glassgpt.inspect.traces.trace import Trace
 
         if is_batch(text) and len(text):
             raise SettingError(
@@ -276,7 +276,7 @@ class GPT:
     @cached_property
     def weights(self) -> ModelWeights:
         """The weights by TransformerLens' names (`W_Q[layer, head]`, ...), as numpy arrays."""
-        from glassgpt.inspect.weights import ModelWeights
+        from glassgpt.inspect.parameters.weights import ModelWeights
 
         return ModelWeights(self.model)
 
@@ -288,7 +288,7 @@ class GPT:
         Edits are `AblateHead`, `AblateNeuron`, `AblateAttention`, `AblateMLP`, `AblateBlock`, `Patch`,
         `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the predictions at `position`.
         """
-        from glassgpt.inspect.intervene import intervene
+        from glassgpt.inspect.edits.intervene import intervene
 
         return intervene(self, text, edits, position)
 
@@ -329,7 +329,7 @@ class GPT:
         To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
         `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
         """
-        from glassgpt.inspect.attribute import attribute
+        from glassgpt.inspect.attribution.attribute import attribute
 
         return attribute(self, text, target, method, position)
 

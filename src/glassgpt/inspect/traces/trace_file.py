@@ -13,10 +13,10 @@ import numpy as np
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserError
 from glassgpt.files import atomic_write
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.lens import Vocabulary
 from glassgpt.inspect.taps import list_steps, shape_of, split_name
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.lens import TokenStrings
+from glassgpt.inspect.traces.trace import Trace
 from glassgpt.weights.checkpoint import LazyTensors
 from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_of, write_tensors
 
@@ -89,7 +89,7 @@ def load(path: str | Path, gpt: GPT | None) -> Trace:
     for ids in (saved["tokens"], saved["lens.ids"]):
         if ids.min() < 0 or ids.max() >= config.vocab_size:
             raise _invalid(path, f"a token id is outside the vocabulary of {config.vocab_size}")
-    vocabulary = Vocabulary(header["vocabulary"], None)
+    vocabulary = TokenStrings(header["vocabulary"], None)
     vocabulary.update({int(token): text for token, text in header["lens"].items()})
     vocabulary.update(dict(zip(tokens, header["texts"], strict=True)))
     activations = None

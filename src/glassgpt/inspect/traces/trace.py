@@ -12,7 +12,6 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.activations import CHUNK, Activations
 from glassgpt.inspect.arrays import (
     AnyArray,
     concat,
@@ -24,9 +23,11 @@ from glassgpt.inspect.arrays import (
     to_numpy,
     top_k,
 )
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import Tap, make_forward
-from glassgpt.inspect.indexing import (
+from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
+from glassgpt.inspect.traces.activations import CHUNK, Activations
+from glassgpt.inspect.traces.indexing import (
     Array,
     AttentionSteps,
     BlockStep,
@@ -35,8 +36,7 @@ from glassgpt.inspect.indexing import (
     MLPSteps,
     ResidualStream,
 )
-from glassgpt.inspect.lens import Lens, TokenLoss, TopK, Vocabulary, compute_token_loss, concat_top_k
-from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
+from glassgpt.inspect.traces.lens import Lens, TokenLoss, TokenStrings, TopK, compute_token_loss, concat_top_k
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -57,7 +57,7 @@ class Trace(Displayable):
         texts: Sequence[str],
         *,
         name: str = "",
-        vocabulary: Vocabulary | None = None,
+        vocabulary: TokenStrings | None = None,
         activations: Activations | None = None,
         saved: Mapping[str, Array] | None = None,
     ) -> None:
@@ -65,12 +65,12 @@ class Trace(Displayable):
         self.tokens = list(tokens)
         self.texts = list(texts)
         self.name = name
-        self.vocabulary = Vocabulary(config.vocab_size, None) if vocabulary is None else vocabulary
+        self.vocabulary = TokenStrings(config.vocab_size, None) if vocabulary is None else vocabulary
         self._activations = activations
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
-        self.gradient_pass: object = None  # of inspect/gradients.py, if `keep_steps` was called
+        self.gradient_pass: object = None  # of inspect/attribution/gradients.py, if `keep_steps` was called
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
@@ -85,7 +85,7 @@ class Trace(Displayable):
                 f"the text has {len(ids):,} tokens, more than this model's context of "
                 f"{gpt.config.n_positions:,}. Trace a part of it."
             )
-        vocabulary = Vocabulary(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
+        vocabulary = TokenStrings(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
         texts = [vocabulary.text(token) for token in ids]
         activations = Activations(make_forward(model), ids, tap)
         return cls(gpt.config, ids, texts, name=gpt.name, vocabulary=vocabulary, activations=activations)
@@ -99,7 +99,7 @@ class Trace(Displayable):
         return f"Trace({start!r}, {len(self)} tokens, {self.config.n_layer} layers, {self.name!r})"
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_trace
+        from glassgpt.inspect.figures.plots import plot_trace
 
         return plot_trace(self)
 
@@ -311,14 +311,14 @@ class Trace(Displayable):
 
     def save(self, path: str | Path, steps: str | Sequence[str] = "*") -> None:
         """Write a safetensors file for `Trace.load`, with the steps that match the patterns."""
-        from glassgpt.inspect.trace_file import save
+        from glassgpt.inspect.traces.trace_file import save
 
         save(self, path, steps)
 
     @classmethod
     def load(cls, path: str | Path, gpt: GPT | None = None) -> Trace:
         """Open a saved trace. With the model, steps that were not saved are computed."""
-        from glassgpt.inspect.trace_file import load
+        from glassgpt.inspect.traces.trace_file import load
 
         return load(path, gpt)
 

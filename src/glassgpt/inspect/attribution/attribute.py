@@ -17,14 +17,14 @@ import numpy as np
 
 from glassgpt.backends.choose import is_torch_installed
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
-from glassgpt.inspect.activations import Activations
 from glassgpt.inspect.arrays import AnyArray, to_float64
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.edits.intervene import encode_token, unmodified_trace
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import make_forward
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.intervene import encode_token, unmodified_trace
 from glassgpt.inspect.taps import check_index
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.activations import Activations
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -54,7 +54,7 @@ class TokenAttribution(Displayable):
     foil: int | None = None  # scores, logit and baseline are the target's less those of this token
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_token_attribution
+        from glassgpt.inspect.figures.plots import plot_token_attribution
 
         return plot_token_attribution(self)
 
@@ -98,7 +98,7 @@ class DirectLogitAttribution(Displayable):
         return float(self.embedding + parts + self.biases)
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_direct_logit_attribution
+        from glassgpt.inspect.figures.plots import plot_direct_logit_attribution
 
         return plot_direct_logit_attribution(self)
 
@@ -185,7 +185,7 @@ def attribute_by_gradients(
         raise UserError(
             f"{method} {NEEDS_TORCH} Without it there are attention_rollout and direct_logit_attribution."
         )
-    from glassgpt.inspect import gradients
+    from glassgpt.inspect.attribution import gradients
 
     found: TokenAttribution = getattr(gradients, method)(gpt.torch_model, trace, target, position)
     return found

@@ -11,14 +11,14 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.inspect.arrays import kl_divergence, largest, to_numpy
-from glassgpt.inspect.display import Displayable
-from glassgpt.inspect.edit_data import edit_from_dict
-from glassgpt.inspect.edits import Edit, EditContext, compose
+from glassgpt.inspect.edits.edit_data import edit_from_dict
+from glassgpt.inspect.edits.edits import Edit, EditContext, compose
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import make_forward
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.lens import Lens
 from glassgpt.inspect.taps import check_index, split_name
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.lens import Lens
+from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT, Prompt
@@ -58,7 +58,7 @@ class Intervention(Displayable):
         return f"Intervention({count}, KL {self.kl:.4g} nats{change})"
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_intervention
+        from glassgpt.inspect.figures.plots import plot_intervention
 
         return plot_intervention(self)
 
