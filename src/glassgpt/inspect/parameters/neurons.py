@@ -13,10 +13,10 @@ from glassgpt.inspect.traces.indexing import Array
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
-def parameter(gpt: GPT, name: str) -> Array:
+def parameter(gpt: TraceableModel, name: str) -> Array:
     """A tensor of the model by OpenAI's name, such as `h.0.mlp.c_fc.weight`, in float32."""
     model: Any = gpt.model
     try:
@@ -25,12 +25,12 @@ def parameter(gpt: GPT, name: str) -> Array:
         raise UserError(f"{gpt.name} has no tensor {name}: this part of it is not GPT-2's.") from None
 
 
-def head_weight(gpt: GPT) -> Array:
+def head_weight(gpt: TraceableModel) -> Array:
     """The matrix of the logits, (V, C): the token embeddings, unless the model has a head of its own."""
     return parameter(gpt, "wte.weight" if gpt.config.tie_word_embeddings else "lm_head.weight")
 
 
-def times_table(gpt: GPT, name: str, vectors: Array) -> AnyArray:
+def times_table(gpt: TraceableModel, name: str, vectors: Array) -> AnyArray:
     """The products of vectors (n, C) with every row of a table (V, C), (n, V), where the model computes."""
     model: Any = gpt.model
     table = model.weights[name] if isinstance(model, NumpyGPT2) else model.get_parameter(name).detach()
@@ -44,7 +44,9 @@ class NeuronTokens(NamedTuple):
     writes: Array
 
 
-def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5) -> NeuronTokens:
+def neuron_tokens(
+    gpt: TraceableModel, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5
+) -> NeuronTokens:
     """What neurons of a block read and write, through the token table.
 
     A neuron reads a token as far as the token's embedding, at the gain of ln_2, points along its column of

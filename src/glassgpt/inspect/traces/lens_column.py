@@ -13,7 +13,7 @@ from glassgpt.inspect.forward import make_forward
 from glassgpt.inspect.traces.indexing import Array
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
+    from glassgpt.inspect.traceable_model import TraceableModel
     from glassgpt.inspect.traces.trace import Trace
 
 
@@ -28,7 +28,7 @@ class LensColumn:
 
 
 def lens_column(
-    gpt: GPT, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
+    gpt: TraceableModel, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
 ) -> LensColumn:
     """The lens at a position, cell by cell, with the way of some tokens through the layers: by default of all
     that the cells list. (Ranks need the logits of the whole vocabulary, the rest is known from the lens.)"""
@@ -39,7 +39,7 @@ def lens_column(
     return LensColumn(ids, p, every, ranks)
 
 
-def lens_logits_at(gpt: GPT, trace: Trace, position: int) -> Array:
+def lens_logits_at(gpt: TraceableModel, trace: Trace, position: int) -> Array:
     """The logit lens of every layer at one position, (n_layer + 1, V)."""
     forward = make_forward(gpt.model)
     names = ["embedding", *(f"h.{layer}.resid_post" for layer in range(trace.config.n_layer))]
