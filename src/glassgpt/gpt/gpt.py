@@ -20,11 +20,10 @@ from glassgpt.generate.engine.handle import RequestHandle, Rule
 from glassgpt.generate.engine.pool import EnginePool
 from glassgpt.generate.engine.speculation import check_draft
 from glassgpt.generate.generation import Generation, Interrupted
-from glassgpt.generate.prompt import check_prompt
+from glassgpt.generate.prompt import Prompt, as_list, check_prompt, is_batch, original_prompt, token_ids
 from glassgpt.generate.sampling.params import MAX_TOP_K, SamplingParams, SamplingParamsDict
 from glassgpt.generate.stream import TextStream
 from glassgpt.gpt import task_methods
-from glassgpt.gpt.prompts import Prompt, as_list, is_batch, original_prompt, token_ids
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
@@ -157,10 +156,10 @@ class GPT:
         return f"GPT({self.name!r}, {self.config.n_parameters:,} parameters)"
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        return self._need_tokenizer("text").encode(text, allow_special)
+        return self.require_tokenizer("text").encode(text, allow_special)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._need_tokenizer("text").decode(ids)
+        return self.require_tokenizer("text").decode(ids)
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # a text is a list of texts, too: the first one counts
@@ -356,13 +355,14 @@ class GPT:
         if prompt is None:
             return []
         if isinstance(prompt, str):
-            return self._need_tokenizer("a text prompt").encode(prompt)
+            return self.require_tokenizer("a text prompt").encode(prompt)
         return token_ids(prompt)
 
-    def _need_tokenizer(self, what: str) -> Tokenizer:
+    def require_tokenizer(self, purpose: str) -> Tokenizer:
+        """The tokenizer, which `purpose` ("a text prompt") needs; an error if the model came without one."""
         if self.tokenizer is None:
             raise UserError(
-                f"{what} needs a tokenizer, and {self.name or 'this model'} came without one. "
+                f"{purpose} needs a tokenizer, and {self.name or 'this model'} came without one. "
                 "Put its tokenizer.json beside the weights, or give token ids (on the command line: --ids)."
             )
         return self.tokenizer

@@ -27,8 +27,9 @@ from glassgpt.inspect.taps import check_index
 from glassgpt.inspect.trace import Trace
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT, Prompt
+    from glassgpt.generate.prompt import Prompt
     from glassgpt.inspect.svg import Figure
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 # A token, as text or id; two, for the difference of their logits; or None, for the most likely token.
@@ -112,7 +113,7 @@ def _name(found: TokenAttribution | DirectLogitAttribution) -> str:
 
 
 def attribute(
-    gpt: GPT,
+    gpt: TraceableModel,
     text: Prompt | Trace,
     target: Target = None,
     method: str = "integrated_gradients",
@@ -161,7 +162,7 @@ def tokens_seen(trace: Trace, position: int) -> list[int]:
     return trace.tokens[: position + 1] if trace.config.is_causal else trace.tokens
 
 
-def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
+def resolve_target(gpt: TraceableModel, trace: Trace, target: str | int | None, position: int) -> int:
     """The target's id: the id given, the token of the text given, or the most likely token."""
     if target is None:
         return int(trace.p_at(position).argmax())
@@ -179,7 +180,7 @@ def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: i
 
 
 def attribute_by_gradients(
-    method: str, gpt: GPT, trace: Trace, target: int, position: int
+    method: str, gpt: TraceableModel, trace: Trace, target: int, position: int
 ) -> TokenAttribution:
     if not is_torch_installed():
         raise UserError(
@@ -191,7 +192,7 @@ def attribute_by_gradients(
     return found
 
 
-def attention_rollout(gpt: GPT, trace: Trace, target: int, position: int) -> TokenAttribution:
+def attention_rollout(gpt: TraceableModel, trace: Trace, target: int, position: int) -> TokenAttribution:
     """Attention, averaged over heads and multiplied through all layers, with 1/2 for the residual connection.
 
     It does not depend on the target; the scores sum to one.
@@ -204,7 +205,9 @@ def attention_rollout(gpt: GPT, trace: Trace, target: int, position: int) -> Tok
     return TokenAttribution(trace, "attention_rollout", target, position, rolled.astype(np.float32), logit)
 
 
-def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int) -> DirectLogitAttribution:
+def direct_logit_attribution(
+    gpt: TraceableModel, trace: Trace, target: int, position: int
+) -> DirectLogitAttribution:
     """All that is written to the residual stream, through ln_f and onto the target's row of the head."""
     forward = make_forward(gpt.model)
     precise = forward.at_least_float32()
@@ -251,7 +254,7 @@ def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int)
     )
 
 
-Method = Callable[["GPT", Trace, int, int], "TokenAttribution | DirectLogitAttribution"]
+Method = Callable[["TraceableModel", Trace, int, int], "TokenAttribution | DirectLogitAttribution"]
 METHODS: dict[str, Method] = {
     "input_x_gradient": partial(attribute_by_gradients, "input_x_gradient"),
     "integrated_gradients": partial(attribute_by_gradients, "integrated_gradients"),

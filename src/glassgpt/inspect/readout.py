@@ -16,8 +16,8 @@ from glassgpt.inspect.indexing import Array
 from glassgpt.model.numpy_gpt2 import NumpyGPT2
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
     from glassgpt.inspect.trace import Trace
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 class NeuronTokens(NamedTuple):
@@ -27,7 +27,7 @@ class NeuronTokens(NamedTuple):
     writes: Array
 
 
-def parameter(gpt: GPT, name: str) -> Array:
+def parameter(gpt: TraceableModel, name: str) -> Array:
     """A tensor of the model by OpenAI's name, such as `h.0.mlp.c_fc.weight`, in float32."""
     model: Any = gpt.model
     try:
@@ -36,19 +36,19 @@ def parameter(gpt: GPT, name: str) -> Array:
         raise UserError(f"{gpt.name} has no tensor {name}: this part of it is not GPT-2's.") from None
 
 
-def head_weight(gpt: GPT) -> Array:
+def head_weight(gpt: TraceableModel) -> Array:
     """The matrix of the logits, (V, C): the token embeddings, unless the model has a head of its own."""
     return parameter(gpt, "wte.weight" if gpt.config.tie_word_embeddings else "lm_head.weight")
 
 
-def times_table(gpt: GPT, name: str, vectors: Array) -> AnyArray:
+def times_table(gpt: TraceableModel, name: str, vectors: Array) -> AnyArray:
     """The products of vectors (n, C) with every row of a table (V, C), (n, V), where the model computes."""
     model: Any = gpt.model
     table = model.weights[name] if isinstance(model, NumpyGPT2) else model.get_parameter(name).detach()
     return at_least_float32(like(vectors, table) @ table.T)
 
 
-def lens_logits_at(gpt: GPT, trace: Trace, position: int) -> Array:
+def lens_logits_at(gpt: TraceableModel, trace: Trace, position: int) -> Array:
     """The logit lens of every layer at one position, (n_layer + 1, V)."""
     forward = make_forward(gpt.model)
     names = ["embedding", *(f"h.{layer}.resid_post" for layer in range(trace.config.n_layer))]
@@ -67,7 +67,7 @@ class LensColumn:
 
 
 def lens_column(
-    gpt: GPT, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
+    gpt: TraceableModel, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
 ) -> LensColumn:
     """The lens at a position, cell by cell, with the way of some tokens through the layers: by default of all
     that the cells list. (Ranks need the logits of the whole vocabulary, the rest is known from the lens.)"""
@@ -85,7 +85,9 @@ def ranks_of(logits: Array, tokens: Sequence[int]) -> Array:
     return ranks
 
 
-def neuron_tokens(gpt: GPT, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5) -> NeuronTokens:
+def neuron_tokens(
+    gpt: TraceableModel, layer: int, neurons: Sequence[int], n_tokens: int, k: int = 5
+) -> NeuronTokens:
     """What neurons of a block read and write, through the token table.
 
     A neuron reads a token as far as the token's embedding, at the gain of ln_2, points along its column of

@@ -39,8 +39,8 @@ from glassgpt.inspect.lens import Lens, TokenLoss, TopK, Vocabulary, compute_tok
 from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
     from glassgpt.inspect.svg import Figure
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 class Trace(Displayable):
@@ -74,7 +74,7 @@ class Trace(Displayable):
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
-    def from_tokens(cls, gpt: GPT, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
+    def from_tokens(cls, gpt: TraceableModel, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
         """The trace of token ids; `tap` may replace any activation (see `gpt.intervene`)."""
         from glassgpt.generate.prompt import check_prompt, usable_vocab_size
 
@@ -316,7 +316,7 @@ class Trace(Displayable):
         save(self, path, steps)
 
     @classmethod
-    def load(cls, path: str | Path, gpt: GPT | None = None) -> Trace:
+    def load(cls, path: str | Path, gpt: TraceableModel | None = None) -> Trace:
         """Open a saved trace. With the model, steps that were not saved are computed."""
         from glassgpt.inspect.trace_file import load
 
@@ -326,7 +326,7 @@ class Trace(Displayable):
         """The next-token log-probabilities of every position, (at most CHUNK, V) at a time, in float64."""
         return (self._log_softmax(double(chunk)) for chunk in self._final_logits())
 
-    def is_unmodified_pass_of(self, gpt: GPT) -> bool:
+    def is_unmodified_pass_of(self, gpt: TraceableModel) -> bool:
         """Whether its residuals come, or will come, from one pass of this very model, without edits."""
         found = self._activations
         if found is None or found.incremental or found.tap is not None or self._saved:

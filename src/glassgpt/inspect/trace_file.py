@@ -23,7 +23,7 @@ from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from glassgpt.gpt import GPT
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 FORMAT = "glassgpt trace 1"
 LENS_TOP_K = 10
@@ -70,7 +70,7 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(header, ensure_ascii=False)})
 
 
-def load(path: str | Path, gpt: GPT | None) -> Trace:
+def load(path: str | Path, gpt: TraceableModel | None) -> Trace:
     tensors, metadata = open_tensors(path)
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} is not a GlassGPT trace. Write one with trace.save(path).")
