@@ -25,6 +25,8 @@ from glassgpt.backends.protocol import (
     WantedLogits,
     check_ids,
     check_lengths,
+    check_requests,
+    check_texts,
 )
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
@@ -204,6 +206,7 @@ class NativeBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
+        check_requests(groups, excluded, self.config)
         barred = ints(sorted(excluded))
         for number, group in enumerate(groups):
             shared = _shared_length(group)
@@ -236,6 +239,7 @@ class NativeBackend(HostArrays):
         return found
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         found = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
         cache = self._scratch_cache(1)
