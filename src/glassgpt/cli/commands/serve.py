@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import flag
+from glassgpt.cli.parser.options import Flag
 from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.ranges import check_number
 
@@ -26,19 +26,19 @@ def command(
     *,
     model: Annotated[
         tuple[str, ...],
-        flag(
+        Flag(
             "a model, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
             "MODEL",
             default="default",
         ),
     ] = (),
     host: Annotated[
-        str, flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
+        str, Flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
     ] = "127.0.0.1",
-    port: Annotated[int, flag("port to listen on; 0 for any free one", "N")] = PORT,
+    port: Annotated[int, Flag("port to listen on; 0 for any free one", "N")] = PORT,
     api_key: Annotated[
         str | None,
-        flag(
+        Flag(
             "clients must send it; KEY,KEY for several; prefer the variable GLASSGPT_API_KEY, which other "
             "users cannot see",
             "KEY",
@@ -46,38 +46,37 @@ def command(
         ),
     ] = None,
     max_batch_size: Annotated[
-        int | None, flag("sequences computed together", "N", default="16 on a CPU, 64 on a GPU")
+        int | None, Flag("sequences computed together", "N", default="16 on a CPU, 64 on a GPU")
     ] = None,
     max_wait: Annotated[
-        float, flag("seconds that a request may have to wait; one that would wait longer gets 429", "S")
+        float, Flag("seconds that a request may have to wait; one that would wait longer gets 429", "S")
     ] = 30,
-    max_queue: Annotated[int, flag("prompts that may wait; further ones get 429", "N")] = 256,
+    max_queue: Annotated[int, Flag("prompts that may wait; further ones get 429", "N")] = 256,
     max_queue_tokens: Annotated[
-        int, flag("total prompt and completion tokens that may wait", "N")
+        int, Flag("total prompt and completion tokens that may wait", "N")
     ] = 1_000_000,
-    timeout: Annotated[float, flag("seconds for one request", "S")] = 600,
+    timeout: Annotated[float, Flag("seconds for one request", "S")] = 600,
     drain_timeout: Annotated[
         float,
-        flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S"),
+        Flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S"),
     ] = 30,
     max_model_memory: Annotated[
         float | None,
-        flag("GB for all models; the least recently used are unloaded above it", "GB", default="no limit"),
+        Flag("GB for all models; the least recently used are unloaded above it", "GB", default="no limit"),
     ] = None,
     cors_origin: Annotated[
-        tuple[str, ...], flag("a page's origin that may send requests; repeatable", "URL", default="none")
+        tuple[str, ...], Flag("a page's origin that may send requests; repeatable", "URL", default="none")
     ] = (),
     allowed_host: Annotated[
         tuple[str, ...],
-        flag("a further name in the Host header, for a proxy; repeatable", "NAME", default="none"),
+        Flag("a further name in the Host header, for a proxy; repeatable", "NAME", default="none"),
     ] = (),
     explorer: Annotated[
-        bool,
-        flag("the Explorer at /explorer/, for the latest requests with their text", default=""),
+        bool, Flag("the Explorer at /explorer/, for the latest requests with their text")
     ] = False,
-    keep_minutes: Annotated[float, flag("how long the Explorer can open a request", "N")] = 10,
+    keep_minutes: Annotated[float, Flag("how long the Explorer can open a request", "N")] = 10,
     log: Annotated[
-        str, flag("none, requests (a line of JSON each), prompts (with their text)", "WHAT")
+        str, Flag("none, requests (a line of JSON each), prompts (with their text)", "WHAT")
     ] = "none",
     device: Device = None,
     dtype: Dtype = None,

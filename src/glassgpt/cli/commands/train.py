@@ -3,9 +3,8 @@ library."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.options import OmitArgPrefixes, flag
-from glassgpt.cli.parse import parse_known
-from glassgpt.cli.paths import resolve_path
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
 from glassgpt.progress import Advance
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
@@ -27,101 +24,73 @@ if TYPE_CHECKING:
     from glassgpt.train.trainer import Trainer
 
 
-NOT_REQUIRED = ("--steps",)  # though it has no default: --resume takes that of the run
-
-
-def defaults(words: Sequence[str]) -> dict[str, Any]:
+def defaults(typed: Mapping[str, Any]) -> dict[str, Any]:
     """When a run is resumed or a recipe named, their settings replace the defaults of the signature."""
-    given = parse_known(DefaultsFrom, words)
-    if given is None:
-        return {}
-    run = None if given.out is None else Path(resolve_path("--out", given.out))
-    resumed = False
-    if run is not None and (given.resume or (run / "checkpoints").exists()):
+    recipe = typed.get("recipe")
+    if "out" in typed:
         from glassgpt.train.preflight import check_resume
 
-        resumed = check_resume(run, given.resume)
-    if run is not None and resumed:
-        settings = read_settings(run)[0]
-    elif given.recipe is None or given.steps is None:  # that --steps is missing comes first
+        run, resume = Path(typed["out"]), typed.get("resume", False)
+        if (resume or (run / "checkpoints").exists()) and check_resume(run, resume):
+            return {"settings": with_recipe(read_settings(run)[0], recipe)}
+    if recipe is None or "steps" not in typed:  # that --steps is missing comes first
         return {}
-    else:
-        settings = TrainSettings(steps=1)
-    return {"settings": with_recipe(settings, given.recipe)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DefaultsFrom:
-    """The flags that decide the defaults of all others."""
-
-    out: str | None = None
-    steps: str | None = None
-    recipe: str | None = None
-    resume: bool = False
+    return {"settings": with_recipe(TrainSettings(steps=1), recipe)}
 
 
 def command(
     *,
     data: Annotated[
         str | None,
-        flag(
-            "folder written by prepare, or .bin files of nanoGPT or llm.c; not needed with --resume",
-            "DIR",
-            default="",
-        ),
+        Flag("folder written by prepare, or .bin files of nanoGPT or llm.c; not needed with --resume", "DIR"),
     ] = None,
-    out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
+    out: Annotated[str, Flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     shape: Annotated[
         str | None,
-        flag("layers x width x heads, or a published size such as gpt2", "SHAPE", default="6x384x6"),
+        Flag("layers x width x heads, or a published size such as gpt2", "SHAPE", default="6x384x6"),
     ] = None,
-    init_from: Annotated[
-        str | None, flag("initialize from this model's weights", "MODEL", default="")
-    ] = None,
+    init_from: Annotated[str | None, Flag("initialize from this model's weights", "MODEL")] = None,
     recipe: Annotated[
-        str | None, flag("published settings, gpt1 or gpt2; other flags override them", "NAME", default="")
+        str | None, Flag("published settings, gpt1 or gpt2; other flags override them", "NAME")
     ] = None,
     dropout: Annotated[
-        float | None, flag("dropout of embeddings, attention and residuals", "X", default="0.1")
+        float | None, Flag("dropout of embeddings, attention and residuals", "X", default="0.1")
     ] = None,
     attention_dropout: Annotated[
-        float | None, flag("dropout of attention, if different; 0 is faster", "X", default="")
+        float | None,
+        Flag("dropout of attention, if different; 0 is faster", "X", default="that of --dropout"),
     ] = None,
     attention: Annotated[
         str | None,
-        flag(
+        Flag(
             "causal (GPT-2's), relative, memory, local, compressed or bidirectional (docs/attention.md)",
             "NAME",
             default="causal",
         ),
     ] = None,
     relative_distance: Annotated[
-        int | None, flag("relative: clip longer distances to N", "N", default="all positions")
+        int | None, Flag("relative: clip longer distances to N", "N", default="all positions")
     ] = None,
-    no_absolute_positions: Annotated[
-        bool, flag("relative: omit GPT-2's position embeddings", default="")
-    ] = False,
+    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
     memory_length: Annotated[
-        int | None, flag("memory: tokens before each sequence to remember", "N", default="the context")
+        int | None, Flag("memory: tokens before each sequence to remember", "N", default="the context")
     ] = None,
     local_block: Annotated[
-        int | None, flag("local, compressed: tokens in a block", "N", default="256")
+        int | None, Flag("local, compressed: tokens in a block", "N", default="256")
     ] = None,
-    prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="a new document")] = None,
+    prompt: Annotated[str | None, Flag("prompt of the samples", "TEXT", default="a new document")] = None,
     device: Device = None,
     parallel: Annotated[
-        str, flag("parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)", "NAME")
+        str, Flag("parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)", "NAME")
     ] = "ddp",
     tensor_parallel_size: Annotated[
-        int | None, flag("processes that share a layer with --parallel tp", "N", default="all")
+        int | None, Flag("processes that share a layer with --parallel tp", "N", default="all")
     ] = None,
-    tensorboard: Annotated[bool, flag("log to TensorBoard, in RUN/tensorboard", default="")] = False,
-    tracker: Annotated[
-        tuple[str, ...], flag("log to an experiment tracker: wandb, trackio", "NAME", default="")
-    ] = (),
-    resume: Annotated[bool, flag("resume the run in RUN from its last checkpoint", default="")] = False,
-    dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
+    tensorboard: Annotated[bool, Flag("log to TensorBoard, in RUN/tensorboard")] = False,
+    tracker: Annotated[tuple[str, ...], Flag("log to an experiment tracker: wandb, trackio", "NAME")] = (),
+    resume: Annotated[bool, Flag("resume the run in RUN from its last checkpoint")] = False,
+    dry_run: Annotated[bool, Flag("show the estimate and exit")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
     from glassgpt.train.preflight import check_train_inputs
