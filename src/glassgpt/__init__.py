@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from glassgpt.evaluate.evaluate import evaluate
     from glassgpt.gpt import GPT, load
-    from glassgpt.inspect.tally import tally
+    from glassgpt.inspect.parameters.tally import tally
     from glassgpt.train.finetune.tune import tune
     from glassgpt.train.trainer import train
 
@@ -21,7 +21,7 @@ __all__ = ["GPT", "__version__", "evaluate", "load", "tally", "train", "tune"]
 _LAZY = {
     "GPT": "glassgpt.gpt",
     "load": "glassgpt.gpt",
-    "tally": "glassgpt.inspect.tally",
+    "tally": "glassgpt.inspect.parameters.tally",
     "tune": "glassgpt.train.finetune.tune",
 }
 

@@ -23,7 +23,7 @@ from glassgpt.tokenizer.events import NamedTokenizer
 
 if TYPE_CHECKING:
     from glassgpt.generate.detokenizer import Tokenizer
-    from glassgpt.gpt import GPT
+    from glassgpt.generate.language_model import LanguageModel
 
 GUESSES = 64  # of a causal model; with 20, "A robot must ___ the orders" has no "obey" among them
 FOLLOWING = 32  # tokens after a blank that rate them
@@ -44,9 +44,9 @@ class Filled:
     blanks: list[Blank]
 
 
-def fill(gpt: GPT, text: str, k: int = 5) -> Filled:
+def fill(gpt: LanguageModel, text: str, k: int = 5) -> Filled:
     check_whole("k", k, 1, usable_vocab_size(gpt.backend, gpt.tokenizer))
-    tokenizer = gpt._need_tokenizer("a text with blanks")
+    tokenizer = gpt.require_tokenizer("a text with blanks")
     ids = encode_blanks(tokenizer, text)
     places = [place for place, token in enumerate(ids) if token is None]
     if not places:
@@ -105,7 +105,7 @@ def until_blank(ids: Sequence[int | None]) -> list[int]:
 
 
 def rescore(
-    gpt: GPT, before: list[int], guesses: Sequence[tuple[int, float]], after: list[int]
+    gpt: LanguageModel, before: list[int], guesses: Sequence[tuple[int, float]], after: list[int]
 ) -> Sequence[tuple[int, float]]:
     """The guesses by how likely each is together with what follows; probabilities are among the guesses."""
     texts = [np.array([*before, token, *after], np.int64) for token, _ in guesses]

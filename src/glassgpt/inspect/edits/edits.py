@@ -20,7 +20,7 @@ from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
 from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import check_index, dims_of, resolve_name
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.trace import Trace
 
 How = Literal["zero", "mean"]
 Hook = Callable[[AnyArray], AnyArray]  # of a step's tensor, with its batch dimension

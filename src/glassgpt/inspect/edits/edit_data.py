@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from glassgpt.errors import SettingError
-from glassgpt.inspect.edits import (
+from glassgpt.inspect.edits.edits import (
     AblateAttention,
     AblateBlock,
     AblateHead,
@@ -18,7 +18,7 @@ from glassgpt.inspect.edits import (
     SteerToken,
     check_finite,
 )
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.trace import Trace
 
 EDIT_KINDS: dict[str, type[Edit]] = {
     edit.kind: edit

@@ -47,7 +47,7 @@ def synchronized(
 
 
 @dataclass
-class PrefixCache:
+class ContinuationCache:
     """A KV cache and the tokens that are in it, passed from a text to its continuations."""
 
     cache: Any
@@ -62,7 +62,7 @@ class Activations:
         self.ids = list(ids)
         self.tap = tap
         self.lock = threading.RLock()
-        self.prefix: PrefixCache | None = None
+        self.prefix: ContinuationCache | None = None
         self.first_residuals: AnyArray | None = None  # (some, T, C): of another pass, before the first edit
         self.keep_bytes = 0  # that the first pass may keep of the steps inside blocks
         self.incremental = False  # computed token by token: equal up to rounding, not bit by bit
@@ -230,11 +230,11 @@ class Activations:
         longer._store({name: append_row(self._cached[name], captured[name]) for name in patterns})
         return longer
 
-    def _fill_prefix_cache(self) -> PrefixCache:
+    def _fill_prefix_cache(self) -> ContinuationCache:
         """A cache of this text's keys and values. Continuations use the same one while their texts agree."""
         prefix = self.prefix
         if prefix is None:
-            prefix = PrefixCache(self.forward.empty_cache(), [])
+            prefix = ContinuationCache(self.forward.empty_cache(), [])
         if prefix.ids[: len(self.ids)] != self.ids:
             self.forward.hidden(self.ids, cache=prefix.cache)
         return prefix

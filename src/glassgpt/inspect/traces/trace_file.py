@@ -13,17 +13,17 @@ import numpy as np
 from glassgpt.config import Config
 from glassgpt.errors import ConfigError, FileFormatError, SettingError, UserError
 from glassgpt.files import atomic_write
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.lens import Vocabulary
 from glassgpt.inspect.taps import list_steps, shape_of, split_name
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.lens import TokenStrings
+from glassgpt.inspect.traces.trace import Trace
 from glassgpt.weights.checkpoint import LazyTensors
 from glassgpt.weights.safetensors_file import TensorToWrite, open_tensors, size_of, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from glassgpt.gpt import GPT
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 FORMAT = "glassgpt trace 1"
 LENS_TOP_K = 10
@@ -70,7 +70,7 @@ def save(trace: Trace, path: str | Path, steps: str | Sequence[str]) -> None:
         write_tensors(part, out, {"format": FORMAT, "trace": json.dumps(header, ensure_ascii=False)})
 
 
-def load(path: str | Path, gpt: GPT | None) -> Trace:
+def load(path: str | Path, gpt: TraceableModel | None) -> Trace:
     tensors, metadata = open_tensors(path)
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} is not a GlassGPT trace. Write one with trace.save(path).")
@@ -89,7 +89,7 @@ def load(path: str | Path, gpt: GPT | None) -> Trace:
     for ids in (saved["tokens"], saved["lens.ids"]):
         if ids.min() < 0 or ids.max() >= config.vocab_size:
             raise _invalid(path, f"a token id is outside the vocabulary of {config.vocab_size}")
-    vocabulary = Vocabulary(header["vocabulary"], None)
+    vocabulary = TokenStrings(header["vocabulary"], None)
     vocabulary.update({int(token): text for token, text in header["lens"].items()})
     vocabulary.update(dict(zip(tokens, header["texts"], strict=True)))
     activations = None

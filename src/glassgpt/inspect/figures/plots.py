@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.inspect.indexing import DIMS, Array
 from glassgpt.inspect.svg import CHAR_WIDTH, MAX_OPACITY, Figure, visible
+from glassgpt.inspect.traces.indexing import DIMS, Array
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
-    from glassgpt.inspect.indexing import Heads
-    from glassgpt.inspect.intervene import Intervention
-    from glassgpt.inspect.tally import Tally
-    from glassgpt.inspect.trace import Trace
+    from glassgpt.inspect.attribution.attribute import DirectLogitAttribution, TokenAttribution
+    from glassgpt.inspect.edits.intervene import Intervention
+    from glassgpt.inspect.parameters.tally import Tally
+    from glassgpt.inspect.traces.indexing import Heads
+    from glassgpt.inspect.traces.trace import Trace
 
 MARGIN = 16
 TOKENS_PER_BAND = 12

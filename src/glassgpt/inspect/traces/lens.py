@@ -10,7 +10,7 @@ import numpy as np
 
 from glassgpt.backends.protocol import array_namespace
 from glassgpt.inspect.arrays import AnyArray, to_numpy
-from glassgpt.inspect.indexing import Array
+from glassgpt.inspect.traces.indexing import Array
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def compute_token_loss(log_ps: Iterable[AnyArray], tokens: Sequence[int]) -> Arr
     return found
 
 
-class Vocabulary:
+class TokenStrings:
     """The ids that stand for text, and that text."""
 
     def __init__(self, size: int, tokenizer: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import StepIndexError
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, RESID_PRE, check_index
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Heads(Layers, Displayable):
         return super()._index(values, rest)
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_heads
+        from glassgpt.inspect.figures.plots import plot_heads
 
         return plot_heads(self)
 

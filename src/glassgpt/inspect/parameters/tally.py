@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.config import Config
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.figures.display import Displayable
 
 if TYPE_CHECKING:
     from glassgpt.inspect.svg import Figure
@@ -99,7 +99,7 @@ class Tally(Displayable):
         return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_VALUE[dtype]
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_tally
+        from glassgpt.inspect.figures.plots import plot_tally
 
         return plot_tally(self)
 

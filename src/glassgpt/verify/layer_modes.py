@@ -1,4 +1,4 @@
-"""The checks of verify.py that look into the torch model, and name the block where a fault begins."""
+"""The modes that look into the torch model, and name the block where a fault begins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from glassgpt.backends.protocol import Backend
 from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.inspect.arrays import to_float64
-from glassgpt.inspect.verify import STEPS, Texts, Values, next_logprobs
 from glassgpt.model import GPT2, Cache
+from glassgpt.verify.modes import STEPS
+from glassgpt.verify.reference import Texts, Values, next_logprobs
 
 
 def torch_model(backend: Backend) -> GPT2:

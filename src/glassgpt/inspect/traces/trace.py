@@ -12,7 +12,6 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
-from glassgpt.inspect.activations import CHUNK, Activations
 from glassgpt.inspect.arrays import (
     AnyArray,
     concat,
@@ -24,9 +23,11 @@ from glassgpt.inspect.arrays import (
     to_numpy,
     top_k,
 )
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import Tap, make_forward
-from glassgpt.inspect.indexing import (
+from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
+from glassgpt.inspect.traces.activations import CHUNK, Activations
+from glassgpt.inspect.traces.indexing import (
     Array,
     AttentionSteps,
     BlockStep,
@@ -35,12 +36,11 @@ from glassgpt.inspect.indexing import (
     MLPSteps,
     ResidualStream,
 )
-from glassgpt.inspect.lens import Lens, TokenLoss, TopK, Vocabulary, compute_token_loss, concat_top_k
-from glassgpt.inspect.taps import RESID_PRE, check_index, dims_of, resolve_name
+from glassgpt.inspect.traces.lens import Lens, TokenLoss, TokenStrings, TopK, compute_token_loss, concat_top_k
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
     from glassgpt.inspect.svg import Figure
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 class Trace(Displayable):
@@ -57,7 +57,7 @@ class Trace(Displayable):
         texts: Sequence[str],
         *,
         name: str = "",
-        vocabulary: Vocabulary | None = None,
+        vocabulary: TokenStrings | None = None,
         activations: Activations | None = None,
         saved: Mapping[str, Array] | None = None,
     ) -> None:
@@ -65,16 +65,16 @@ class Trace(Displayable):
         self.tokens = list(tokens)
         self.texts = list(texts)
         self.name = name
-        self.vocabulary = Vocabulary(config.vocab_size, None) if vocabulary is None else vocabulary
+        self.vocabulary = TokenStrings(config.vocab_size, None) if vocabulary is None else vocabulary
         self._activations = activations
         self._saved = {} if saved is None else saved
         self._lenses: dict[int, TopK] = {}  # by k; after append(), perhaps the first positions only
         self._token_loss = np.full((3, 1), np.nan, np.float32)  # likewise
-        self.gradient_pass: object = None  # of inspect/gradients.py, if `keep_steps` was called
+        self.gradient_pass: object = None  # of inspect/attribution/gradients.py, if `keep_steps` was called
         self._same_residuals: tuple[Trace, int] | None = None  # a trace, and how many residuals are its
 
     @classmethod
-    def from_tokens(cls, gpt: GPT, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
+    def from_tokens(cls, gpt: TraceableModel, tokens: Sequence[int], tap: Tap | None = None) -> Trace:
         """The trace of token ids; `tap` may replace any activation (see `gpt.intervene`)."""
         from glassgpt.generate.prompt import check_prompt, usable_vocab_size
 
@@ -85,7 +85,7 @@ class Trace(Displayable):
                 f"the text has {len(ids):,} tokens, more than this model's context of "
                 f"{gpt.config.n_positions:,}. Trace a part of it."
             )
-        vocabulary = Vocabulary(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
+        vocabulary = TokenStrings(usable_vocab_size(gpt.backend, gpt.tokenizer), gpt.tokenizer)
         texts = [vocabulary.text(token) for token in ids]
         activations = Activations(make_forward(model), ids, tap)
         return cls(gpt.config, ids, texts, name=gpt.name, vocabulary=vocabulary, activations=activations)
@@ -99,7 +99,7 @@ class Trace(Displayable):
         return f"Trace({start!r}, {len(self)} tokens, {self.config.n_layer} layers, {self.name!r})"
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_trace
+        from glassgpt.inspect.figures.plots import plot_trace
 
         return plot_trace(self)
 
@@ -311,14 +311,14 @@ class Trace(Displayable):
 
     def save(self, path: str | Path, steps: str | Sequence[str] = "*") -> None:
         """Write a safetensors file for `Trace.load`, with the steps that match the patterns."""
-        from glassgpt.inspect.trace_file import save
+        from glassgpt.inspect.traces.trace_file import save
 
         save(self, path, steps)
 
     @classmethod
-    def load(cls, path: str | Path, gpt: GPT | None = None) -> Trace:
+    def load(cls, path: str | Path, gpt: TraceableModel | None = None) -> Trace:
         """Open a saved trace. With the model, steps that were not saved are computed."""
-        from glassgpt.inspect.trace_file import load
+        from glassgpt.inspect.traces.trace_file import load
 
         return load(path, gpt)
 
@@ -326,7 +326,7 @@ class Trace(Displayable):
         """The next-token log-probabilities of every position, (at most CHUNK, V) at a time, in float64."""
         return (self._log_softmax(double(chunk)) for chunk in self._final_logits())
 
-    def is_unmodified_pass_of(self, gpt: GPT) -> bool:
+    def is_unmodified_pass_of(self, gpt: TraceableModel) -> bool:
         """Whether its residuals come, or will come, from one pass of this very model, without edits."""
         found = self._activations
         if found is None or found.incremental or found.tap is not None or self._saved:

@@ -11,18 +11,19 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.inspect.arrays import kl_divergence, largest, to_numpy
-from glassgpt.inspect.display import Displayable
-from glassgpt.inspect.edit_data import edit_from_dict
-from glassgpt.inspect.edits import Edit, EditContext, compose
+from glassgpt.inspect.edits.edit_data import edit_from_dict
+from glassgpt.inspect.edits.edits import Edit, EditContext, compose
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import make_forward
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.lens import Lens
 from glassgpt.inspect.taps import check_index, split_name
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.lens import Lens
+from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT, Prompt
+    from glassgpt.generate.prompt import Prompt
     from glassgpt.inspect.svg import Figure
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Intervention(Displayable):
         return f"Intervention({count}, KL {self.kl:.4g} nats{change})"
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_intervention
+        from glassgpt.inspect.figures.plots import plot_intervention
 
         return plot_intervention(self)
 
@@ -109,7 +110,7 @@ class Intervention(Displayable):
         return self.after.lens(k)
 
 
-def intervene(gpt: GPT, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
+def intervene(gpt: TraceableModel, text: Prompt | Trace, edits: Any = (), position: int = -1) -> Intervention:
     """See `GPT.intervene`."""
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
@@ -161,11 +162,11 @@ def parse_edits(edits: Any) -> list[Edit]:
     return parsed
 
 
-def as_trace(gpt: GPT, source: Prompt | Trace) -> Trace:
+def as_trace(gpt: TraceableModel, source: Prompt | Trace) -> Trace:
     return source if isinstance(source, Trace) else gpt.trace(source)
 
 
-def encode_token(gpt: GPT, what: str, text: str) -> int:
+def encode_token(gpt: TraceableModel, what: str, text: str) -> int:
     """The id of a text that is one token."""
     ids = gpt.encode(text)
     if len(ids) != 1:
@@ -175,7 +176,7 @@ def encode_token(gpt: GPT, what: str, text: str) -> int:
     return ids[0]
 
 
-def unmodified_trace(gpt: GPT, text: Prompt | Trace) -> Trace:
+def unmodified_trace(gpt: TraceableModel, text: Prompt | Trace) -> Trace:
     """A trace with the bits of one plain pass: not loaded from a file, not computed token by token."""
     if not isinstance(text, Trace):
         return gpt.trace(text)

@@ -17,18 +17,19 @@ import numpy as np
 
 from glassgpt.backends.choose import is_torch_installed
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
-from glassgpt.inspect.activations import Activations
 from glassgpt.inspect.arrays import AnyArray, to_float64
-from glassgpt.inspect.display import Displayable
+from glassgpt.inspect.edits.intervene import encode_token, unmodified_trace
+from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.forward import make_forward
-from glassgpt.inspect.indexing import Array
-from glassgpt.inspect.intervene import encode_token, unmodified_trace
 from glassgpt.inspect.taps import check_index
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.activations import Activations
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT, Prompt
+    from glassgpt.generate.prompt import Prompt
     from glassgpt.inspect.svg import Figure
+    from glassgpt.inspect.traceable_model import TraceableModel
 
 
 # A token, as text or id; two, for the difference of their logits; or None, for the most likely token.
@@ -54,7 +55,7 @@ class TokenAttribution(Displayable):
     foil: int | None = None  # scores, logit and baseline are the target's less those of this token
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_token_attribution
+        from glassgpt.inspect.figures.plots import plot_token_attribution
 
         return plot_token_attribution(self)
 
@@ -98,7 +99,7 @@ class DirectLogitAttribution(Displayable):
         return float(self.embedding + parts + self.biases)
 
     def figure(self) -> Figure:
-        from glassgpt.inspect.plots import plot_direct_logit_attribution
+        from glassgpt.inspect.figures.plots import plot_direct_logit_attribution
 
         return plot_direct_logit_attribution(self)
 
@@ -112,7 +113,7 @@ def _name(found: TokenAttribution | DirectLogitAttribution) -> str:
 
 
 def attribute(
-    gpt: GPT,
+    gpt: TraceableModel,
     text: Prompt | Trace,
     target: Target = None,
     method: str = "integrated_gradients",
@@ -161,7 +162,7 @@ def tokens_seen(trace: Trace, position: int) -> list[int]:
     return trace.tokens[: position + 1] if trace.config.is_causal else trace.tokens
 
 
-def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: int) -> int:
+def resolve_target(gpt: TraceableModel, trace: Trace, target: str | int | None, position: int) -> int:
     """The target's id: the id given, the token of the text given, or the most likely token."""
     if target is None:
         return int(trace.p_at(position).argmax())
@@ -179,19 +180,19 @@ def resolve_target(gpt: GPT, trace: Trace, target: str | int | None, position: i
 
 
 def attribute_by_gradients(
-    method: str, gpt: GPT, trace: Trace, target: int, position: int
+    method: str, gpt: TraceableModel, trace: Trace, target: int, position: int
 ) -> TokenAttribution:
     if not is_torch_installed():
         raise UserError(
             f"{method} {NEEDS_TORCH} Without it there are attention_rollout and direct_logit_attribution."
         )
-    from glassgpt.inspect import gradients
+    from glassgpt.inspect.attribution import gradients
 
     found: TokenAttribution = getattr(gradients, method)(gpt.torch_model, trace, target, position)
     return found
 
 
-def attention_rollout(gpt: GPT, trace: Trace, target: int, position: int) -> TokenAttribution:
+def attention_rollout(gpt: TraceableModel, trace: Trace, target: int, position: int) -> TokenAttribution:
     """Attention, averaged over heads and multiplied through all layers, with 1/2 for the residual connection.
 
     It does not depend on the target; the scores sum to one.
@@ -204,7 +205,9 @@ def attention_rollout(gpt: GPT, trace: Trace, target: int, position: int) -> Tok
     return TokenAttribution(trace, "attention_rollout", target, position, rolled.astype(np.float32), logit)
 
 
-def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int) -> DirectLogitAttribution:
+def direct_logit_attribution(
+    gpt: TraceableModel, trace: Trace, target: int, position: int
+) -> DirectLogitAttribution:
     """All that is written to the residual stream, through ln_f and onto the target's row of the head."""
     forward = make_forward(gpt.model)
     precise = forward.at_least_float32()
@@ -251,7 +254,7 @@ def direct_logit_attribution(gpt: GPT, trace: Trace, target: int, position: int)
     )
 
 
-Method = Callable[["GPT", Trace, int, int], "TokenAttribution | DirectLogitAttribution"]
+Method = Callable[["TraceableModel", Trace, int, int], "TokenAttribution | DirectLogitAttribution"]
 METHODS: dict[str, Method] = {
     "input_x_gradient": partial(attribute_by_gradients, "input_x_gradient"),
     "integrated_gradients": partial(attribute_by_gradients, "integrated_gradients"),

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.inspect.attribute import TokenAttribution, tokens_seen
-from glassgpt.inspect.indexing import Array
+from glassgpt.inspect.attribution.attribute import TokenAttribution, tokens_seen
 from glassgpt.inspect.torch_forward import at_least_float32, head_row
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.indexing import Array
+from glassgpt.inspect.traces.trace import Trace
 from glassgpt.model.gpt2 import GPT2
 
 TOLERANCE = 0.002  # where integrated gradients stop: a fifth of the documented 1 %
