@@ -23,7 +23,7 @@ from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, doc
 from glassgpt.evaluate.windows import Window, rolling_windows, strided_windows
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 
 def count_words_and_newlines(text: str) -> int:

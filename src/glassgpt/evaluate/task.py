@@ -13,7 +13,7 @@ from glassgpt.evaluate.windows import Group, continuation_windows, encode_pair
 
 if TYPE_CHECKING:
     from glassgpt.evaluate.datasets import Dataset
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 
 class NotScorable(UserError, ValueError):
