@@ -4,15 +4,17 @@ their ids fit, and which tokens end the text."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glassgpt.backends.protocol import Backend
 from glassgpt.errors import SettingError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 

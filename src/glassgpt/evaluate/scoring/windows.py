@@ -14,7 +14,7 @@ import numpy as np
 from glassgpt.backends.protocol import ScoreRequest
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 Group = list[ScoreRequest]  # the windows of one document, which may share a prefix
 

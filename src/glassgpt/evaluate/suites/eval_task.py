@@ -13,7 +13,7 @@ from glassgpt.evaluate.scoring.windows import Group, continuation_windows, encod
 
 if TYPE_CHECKING:
     from glassgpt.evaluate.suites.datasets import Dataset
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 
 class NotScorable(UserError, ValueError):

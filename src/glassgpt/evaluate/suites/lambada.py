@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from glassgpt.evaluate.suites.eval_task import (
     document_note,
     split_lines,
 )
-from glassgpt.generate.detokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 # Function words, which rarely end a sentence. The paper says that a "stop-word filter" took the largest model
 # from 52.66% to 63.24% without giving its list; this one is ours.

@@ -23,7 +23,7 @@ from glassgpt.evaluate.suites.eval_task import NotScorable, PreparedTask, Window
 from glassgpt.evaluate.suites.lambada import read_passages
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 
 def count_words_and_newlines(text: str) -> int:
