@@ -19,15 +19,15 @@ from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, Patch
-from glassgpt.inspect.tally import tally
+from glassgpt.inspect.parameters.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
-from glassgpt.inspect.verify import verify
 from glassgpt.model import GPT2
 from glassgpt.model.attention import AttentionInputs
 from glassgpt.model.gpt2 import Attention
 from glassgpt.model.variants.compressed import compress, visible_slots
 from glassgpt.model.variants.memory import Memory, read_segments, segment_losses
 from glassgpt.model.variants.relative import scores_by_gathering, scores_by_skewing
+from glassgpt.verify.checks import verify
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
 

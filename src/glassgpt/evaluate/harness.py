@@ -21,10 +21,10 @@ import torch
 
 from glassgpt.backends.torch.backend import choose_device
 from glassgpt.errors import SettingError, UserError
-from glassgpt.evaluate.score_cache import ScoreCache
-from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.windows import Group, continuation_windows
-from glassgpt.files import expand_user
+from glassgpt.evaluate.evaluate import open_score_cache
+from glassgpt.evaluate.scoring.score_cache import ScoreCache
+from glassgpt.evaluate.scoring.scorer import Scorer
+from glassgpt.evaluate.scoring.windows import Group, continuation_windows
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.prompt import end_of_text
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
@@ -65,8 +65,9 @@ Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # (request, conte
 class GlassGPTLM(TemplateLM):  # type: ignore[misc]
     """`pretrained` is a name or path for `glassgpt.load`, or a loaded model.
 
-    `cache` is a folder for scores, with which an interrupted evaluation resumes. `batch_size` is accepted, as
-    lm_eval requires, and ignored: batches follow from the lengths. `progress` defaults to lm_eval's tqdm bar.
+    `cache` is a folder for scores (or an open `ScoreCache`), with which an interrupted evaluation resumes.
+    `batch_size` is accepted, as lm_eval requires, and ignored: batches follow from the lengths. `progress`
+    defaults to lm_eval's tqdm bar.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         pretrained: str | GPT = "default",
         device: str | None = None,
         dtype: str | None = "float32",
-        cache: str | Path | None = None,
+        cache: str | Path | ScoreCache | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         progress: Progress | None = None,
@@ -85,9 +86,9 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         if self.gpt.tokenizer is None:
             raise UserError(f"{pretrained} has no tokenizer. Put its tokenizer.json beside the weights.")
         self._tokenizer = self.gpt.tokenizer
-        backend = self.gpt.backend
-        path = None if cache is None else expand_user(cache) / f"{backend.fingerprint()}.scores"
-        self.scorer = Scorer(backend, ScoreCache(path))
+        if not isinstance(cache, ScoreCache):
+            cache = ScoreCache() if cache is None else open_score_cache(self.gpt.backend, cache)
+        self.scorer = Scorer(self.gpt.backend, cache)
 
     @property
     def max_length(self) -> int:

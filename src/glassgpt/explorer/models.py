@@ -33,7 +33,7 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        return self.gpt.tokenizer  # type: ignore[return-value]  # what weights/ reads is always one of these
+        return self.gpt.tokenizer
 
     def at(self, step: int | None) -> GPT:
         """The model, or one of its checkpoints."""

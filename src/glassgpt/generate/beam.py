@@ -10,17 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.backends.protocol import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Detokenizer, Tokenizer, tokens_covering
+from glassgpt.generate.detokenizer import Detokenizer, tokens_covering
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases, collect_edits
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.sampling.sampler import apply_edits, logsumexp, rank_tokens
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,11 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during generation. `found` has, for each prompt, the texts so far."""
+    """Ctrl-C during generation. `generations` has, for each prompt, the texts so far."""
 
-    def __init__(self, found: list[list[Generation]]) -> None:
+    def __init__(self, generations: list[list[Generation]]) -> None:
         super().__init__()
-        self.found = found
+        self.generations = generations
 
 
 class Event(NamedTuple):

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from glassgpt.evaluate.windows import Window, strided_windows
+from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.evaluate.scoring.windows import strided_windows
 from glassgpt.model import GPT2
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import check_whole
@@ -68,7 +69,7 @@ def evaluate(
     return Likelihood(total / max(1, count), count, len(pieces), stride)
 
 
-def score(model: GPT2, windows: Sequence[Window]) -> float:
+def score(model: GPT2, windows: Sequence[ScoreRequest]) -> float:
     """The sum of the losses of a batch; what pads a shorter window comes after it and counts nothing."""
     device = model.wte.weight.device
     longest = max(len(window.ids) for window in windows)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from starlette.requests import Request
 
+from glassgpt.errors import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
 from glassgpt.generate.sampling.params import SamplingParams
-from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.generate.service.service import Job, Update
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY

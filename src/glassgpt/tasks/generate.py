@@ -15,8 +15,8 @@ from glassgpt.tasks.sentences import complete_sentences, first_sentences
 
 if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
+    from glassgpt.generate.language_model import LanguageModel
     from glassgpt.generate.sampling.params import SamplingParams
-    from glassgpt.gpt import GPT
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Output:
         return self.kept_tokens < self.source_tokens
 
 
-def make_encoder(gpt: GPT, task: Task, direction: str | None = None) -> Encoder:
+def make_encoder(gpt: LanguageModel, task: Task, direction: str | None = None) -> Encoder:
     """The encoder of a task for this model, which must have the task's tokens."""
     if gpt.tokenizer is None:
         raise UserError(f"{gpt.name} has no tokenizer. Put its tokenizer.json beside the weights.")
@@ -53,7 +53,7 @@ def make_encoder(gpt: GPT, task: Task, direction: str | None = None) -> Encoder:
 
 
 def run_task(
-    gpt: GPT, task: Task, sources: Sequence[str], direction: str | None = None, **decoding: Any
+    gpt: LanguageModel, task: Task, sources: Sequence[str], direction: str | None = None, **decoding: Any
 ) -> list[Output]:
     """What the task writes for each source. `decoding` are settings of `generate`."""
     encoder = make_encoder(gpt, task, direction)
@@ -63,7 +63,7 @@ def run_task(
     return [make_output(task, prompt, one) for prompt, one in zip(prompts, made, strict=True)]
 
 
-def stream_task(gpt: GPT, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
+def stream_task(gpt: LanguageModel, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
     """The same for one source, piece by piece; where only some sentences are given out, one at a time."""
     with closing(gpt.stream(prompt.ids, settings=settings)) as pieces:
         if task.sentences is not None:

@@ -20,7 +20,7 @@ from glassgpt.tasks.language import other_language, why_not
 from glassgpt.tasks.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
+    from glassgpt.tasks.task_model import TaskModel
 
 # French text comes with several kinds of spaces and apostrophes; the model knows one of each.
 _SIGNS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2018": "'"})
@@ -76,7 +76,7 @@ def clean(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).translate(_SIGNS).split())
 
 
-def translation_task(gpt: GPT, to: str) -> Task:
+def translation_task(gpt: TaskModel, to: str) -> Task:
     """The model's task, if it translates into this language."""
     task = gpt.task
     if task is None or not any(direction.name for direction in task.directions):
@@ -89,7 +89,7 @@ def translation_task(gpt: GPT, to: str) -> Task:
 
 
 def translate(
-    gpt: GPT, texts: Sequence[str], to: str, *, sentences: bool = True, **decoding: Any
+    gpt: TaskModel, texts: Sequence[str], to: str, *, sentences: bool = True, **decoding: Any
 ) -> list[Translation]:
     """Translate texts. `sentences=False` gives the model each line whole; `decoding` is as for `generate`."""
     task = translation_task(gpt, to)
@@ -147,7 +147,7 @@ def remarks(task: Task, text: str, to: str, seen: Sequence[Output] | Sequence[Pr
 class TranslationStream(Iterator[str]):
     """The pieces of a translation as they come; afterwards `notes` holds the remarks."""
 
-    def __init__(self, gpt: GPT, text: str, to: str, sentences: bool = True, **decoding: Any) -> None:
+    def __init__(self, gpt: TaskModel, text: str, to: str, sentences: bool = True, **decoding: Any) -> None:
         self.task = translation_task(gpt, to)
         self.encoder = make_encoder(gpt, self.task, to)
         self.settings = self.task.settings(**decoding)
@@ -157,7 +157,7 @@ class TranslationStream(Iterator[str]):
     def __next__(self) -> str:
         return next(self._pieces)
 
-    def _run(self, gpt: GPT, text: str, to: str, sentences: bool) -> Iterator[str]:
+    def _run(self, gpt: TaskModel, text: str, to: str, sentences: bool) -> Iterator[str]:
         seen: list[Prompt] = []
         for number, line in enumerate(plan(text, self.encoder, sentences)):
             if number:

@@ -24,14 +24,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.backends.protocol import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.engine.exact_scores import ExactScores
 from glassgpt.generate.engine.pipeline import Drawn, SamplingPipeline
 from glassgpt.generate.engine.prefill import Prefill, PromptReader
@@ -49,11 +49,14 @@ from glassgpt.generate.engine.speculation import (
 from glassgpt.generate.generation import Event, PromptLogprobs
 from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
 from glassgpt.generate.sampling.constraints import Constraint, GrammarCompiler
-from glassgpt.generate.sampling.logits_processors import TokenRule, WordBiases
+from glassgpt.generate.sampling.logits_processors import MakeRule, WordBiases
 from glassgpt.generate.sampling.mask_workers import MaskWorkers
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.sampling.sampler import NOTHING
 from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
 CHUNKS_PER_STEP = 4
@@ -152,7 +155,7 @@ class Engine:
         self,
         prompt: Sequence[int],
         settings: SamplingParams | None = None,
-        rule: Callable[[], TokenRule] | None = None,
+        rule: MakeRule | None = None,
         first_sample: int = 0,
         constraint: Constraint | None = None,
         cache_scope: str = "",

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from glassgpt.backends.protocol import Backend
 from glassgpt.config import check_can_continue
 from glassgpt.errors import UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.engine.fair_lock import FairLock
-from glassgpt.generate.engine.handle import EngineHandle, RequestHandle, Rule
+from glassgpt.generate.engine.handle import EngineHandle, RequestHandle
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from glassgpt.generate.service.fair_queue import QueueLimits
     from glassgpt.generate.service.service import Service
+    from glassgpt.tokenizer import Tokenizer
 
 # The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
 CACHE_BYTES = 4 * 2**30
@@ -46,7 +47,7 @@ class EnginePool:
             self._draft = draft
 
     def open(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingParams, rule: Rule | None = None
+        self, prompts: Sequence[Sequence[int]], settings: SamplingParams, rule: MakeRule | None = None
     ) -> RequestHandle:
         """Begin with some prompts: in the service where there is one, else in an engine for them alone."""
         if self.service is not None:

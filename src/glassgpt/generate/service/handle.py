@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-from glassgpt.generate.engine.handle import PromptEvent, Rule, checked
+from glassgpt.generate.engine.handle import PromptEvent, raise_error
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.service import Job, Service, Update
 
@@ -20,7 +21,7 @@ class ServiceHandle:
         service: Service,
         prompts: Sequence[Sequence[int]],
         settings: SamplingParams,
-        rule: Rule | None = None,
+        rule: MakeRule | None = None,
     ) -> None:
         self._service = service
         self._updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
@@ -30,7 +31,7 @@ class ServiceHandle:
         service.submit(self._jobs)
 
     def read(self) -> list[PromptEvent]:
-        return checked(self._next())
+        return raise_error(self._next())
 
     def _next(self) -> list[PromptEvent]:
         try:
