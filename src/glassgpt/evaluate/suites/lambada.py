@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glassgpt.backends.protocol import TokenScores
 from glassgpt.errors import FileFormatError
-from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.metrics import ACCURACY, PERPLEXITY, MetricKind, MetricResult
-from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note, split_lines
-from glassgpt.generate.detokenizer import Tokenizer
+from glassgpt.evaluate.suites.datasets import Dataset
+from glassgpt.evaluate.suites.eval_task import (
+    NotScorable,
+    PreparedTask,
+    WindowBuilder,
+    document_note,
+    split_lines,
+)
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 # Function words, which rarely end a sentence. The paper says that a "stop-word filter" took the largest model
 # from 52.66% to 63.24% without giving its list; this one is ours.
@@ -70,7 +79,7 @@ class Lambada:
             try:
                 if not passage.strip():
                     raise NotScorable("it is empty")
-                group, truncated = builder.continuation(context, blank + word, suppress=True)
+                group, truncated = builder.continuation(context, blank + word, exclude=True)
             except NotScorable:
                 empty.append(number)
                 continue
@@ -83,9 +92,9 @@ class Lambada:
         notes += document_note(cut, f"truncated on the left to the context of {builder.n_positions} tokens")
         return PreparedTask(groups, self.compute_metrics, notes)
 
-    def compute_metrics(self, scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+    def compute_metrics(self, scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         words = [
-            (one[0].greedy_unsuppressed[0], Scores(*map(np.concatenate, zip(*one, strict=True))))
+            (one[0].greedy_allowed[0], TokenScores(*map(np.concatenate, zip(*one, strict=True))))
             for one in scores
         ]
         ones = np.ones(len(words))

@@ -1,4 +1,4 @@
-"""Windows: token sequences that fit the context, of which the last tokens are scored.
+"""Windows: sequences of tokens that fit the context, as the requests of a backend's `score`.
 
 Every metric is computed from the log-probabilities of a window's last tokens, each given all tokens before it
 in the window.
@@ -7,29 +7,16 @@ in the window.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glassgpt.backends.protocol import ScoreRequest
+
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
-Ids = np.ndarray  # of int64
-
-
-class Window(NamedTuple):
-    ids: Ids  # at most n_positions + 1: the last one is only a target
-    first: int  # ids[first:] are scored; at least 1
-    suppress: bool = (
-        False  # also check the first scored token against the argmax without the suppressed tokens
-    )
-
-    @property
-    def n_scored(self) -> int:
-        return len(self.ids) - self.first
-
-
-Group = list[Window]  # the windows of one document, which may share a prefix
+Group = list[ScoreRequest]  # the windows of one document, which may share a prefix
 
 
 def encode_pair(tokenizer: Tokenizer, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -45,8 +32,8 @@ def encode_pair(tokenizer: Tokenizer, context: str, continuation: str) -> tuple[
 
 
 def continuation_windows(
-    context: Sequence[int], continuation: Sequence[int], n_positions: int, suppress: bool = False
-) -> list[Window]:
+    context: Sequence[int], continuation: Sequence[int], n_positions: int, exclude: bool = False
+) -> list[ScoreRequest]:
     """Windows that score each token of a continuation once; a long context is truncated on the left.
 
     One window, unless the continuation alone exceeds the context length. The context must not be empty.
@@ -57,13 +44,13 @@ def continuation_windows(
     for start in range(first, len(ids), n_positions):
         end = min(start + n_positions, len(ids))
         begin = max(0, end - n_positions - 1)
-        windows.append(Window(ids[begin:end], start - begin, suppress and start == first))
+        windows.append(ScoreRequest(ids[begin:end], start - begin, exclude and start == first))
     return windows
 
 
 def rolling_windows(
     ids: Sequence[int], n_positions: int, stride: int, prefix: int | None
-) -> Iterator[Window]:
+) -> Iterator[ScoreRequest]:
     """Score every token of a text once, `stride` tokens per window, with as much context as fits.
 
     With `stride` equal to the context length the windows do not overlap, which is the rule of
@@ -74,11 +61,11 @@ def rolling_windows(
     while start < len(full):
         end = min(start + (n_positions if start == 1 else stride), len(full))
         begin = max(0, end - n_positions - 1)
-        yield Window(full[begin:end], start - begin)
+        yield ScoreRequest(full[begin:end], start - begin)
         start = end
 
 
-def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[Window]:
+def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterator[ScoreRequest]:
     """The rule of the `transformers` documentation: a window starts every `stride` tokens and scores the
     tokens that no earlier window contained. There is no prefix, so the first token of a window that scores
     all its tokens is not predicted."""
@@ -88,7 +75,7 @@ def strided_windows(ids: Sequence[int], n_positions: int, stride: int) -> Iterat
         end = min(begin + n_positions, len(full))
         first = max(scored - begin, 1)
         if end - begin > first:
-            yield Window(full[begin:end], first)
+            yield ScoreRequest(full[begin:end], first)
         scored = end
         if end == len(full):
             return

@@ -6,12 +6,13 @@ import difflib
 from pathlib import Path
 
 from glassgpt.errors import SettingError
-from glassgpt.evaluate import choice, datasets, detokenise
-from glassgpt.evaluate.cbt import ChildrensBooks
-from glassgpt.evaluate.choice import Choice
-from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.lambada import Lambada
-from glassgpt.evaluate.perplexity import (
+from glassgpt.evaluate.suites import choice, datasets, detokenize
+from glassgpt.evaluate.suites.cbt import ChildrensBooks
+from glassgpt.evaluate.suites.choice import Choice
+from glassgpt.evaluate.suites.datasets import Dataset
+from glassgpt.evaluate.suites.eval_task import EvalTask
+from glassgpt.evaluate.suites.lambada import Lambada
+from glassgpt.evaluate.suites.perplexity import (
     BitsPerByte,
     DocumentBits,
     HarnessWikitext,
@@ -19,31 +20,30 @@ from glassgpt.evaluate.perplexity import (
     WholeText,
     join_as_hub_rows,
 )
-from glassgpt.evaluate.task import Task
 
-SMOKE_DATA = Path(__file__).resolve().parent.parent / "data" / "smoke"
+SMOKE_DATA = Path(__file__).resolve().parent.parent.parent / "data" / "smoke"
 
-PAPER: list[Task] = [
+PAPER: list[EvalTask] = [
     Lambada("lambada", datasets.LAMBADA),
     ChildrensBooks("cbt-cn", datasets.CBT_CN),
     ChildrensBooks("cbt-ne", datasets.CBT_NE),
-    WholeText("wikitext-2", datasets.WIKITEXT_2, detokenise.wikitext),
+    WholeText("wikitext-2", datasets.WIKITEXT_2, detokenize.wikitext),
     TokenPerplexity("wikitext-2", datasets.WIKITEXT_2_RAW, join_as_hub_rows),
-    WholeText("ptb", datasets.PTB, detokenise.ptb),
+    WholeText("ptb", datasets.PTB, detokenize.ptb),
     BitsPerByte("enwik8", datasets.ENWIK8, "paper: raw text"),
     BitsPerByte("text8", datasets.TEXT8, "paper: raw text"),
-    WholeText("wikitext-103", datasets.WIKITEXT_103, detokenise.wikitext),
-    WholeText("1bw", datasets.ONE_BILLION, detokenise.one_billion),
+    WholeText("wikitext-103", datasets.WIKITEXT_103, detokenize.wikitext),
+    WholeText("1bw", datasets.ONE_BILLION, detokenize.one_billion),
 ]
 
-HARNESS: list[Task] = [
+HARNESS: list[EvalTask] = [
     Lambada("lambada_openai", datasets.LAMBADA, harness=True),
     Choice("hellaswag", datasets.HELLASWAG, choice.hellaswag),
     HarnessWikitext("wikitext", datasets.WIKITEXT_2_RAW),
     Choice("piqa", datasets.PIQA, choice.question_and_answer),
-    Choice("winogrande", datasets.WINOGRANDE, choice.winogrande, normalised=False),
+    Choice("winogrande", datasets.WINOGRANDE, choice.winogrande, normalized=False),
     Choice("arc_easy", datasets.ARC_EASY, choice.question_and_answer),
-    Choice("wsc273", datasets.WSC273, choice.wsc273, normalised=False),
+    Choice("wsc273", datasets.WSC273, choice.wsc273, normalized=False),
 ]
 
 
@@ -51,7 +51,7 @@ def _small(name: str, file: str) -> Dataset:
     return Dataset(name, (file,), None)
 
 
-SMOKE: list[Task] = [
+SMOKE: list[EvalTask] = [
     Lambada("smoke-words", _small("smoke-words", "words.jsonl")),
     Choice("smoke-choice", _small("smoke-choice", "choice.jsonl"), choice.question_and_answer),
     TokenPerplexity("smoke-text", _small("smoke-text", "text.txt")),
@@ -62,20 +62,20 @@ SUITES = {"smoke": SMOKE, "paper": PAPER, "harness": HARNESS}
 FILE_SUITES = ("perplexity", "bits-per-byte")
 
 
-def tasks_for_file(suite: str, path: Path) -> tuple[list[Task], list[str]]:
+def tasks_for_file(suite: str, path: Path) -> list[EvalTask]:
     """The task of `perplexity FILE` or `bits-per-byte FILE`. A .jsonl contains many documents."""
     name = path.name.split(".")[0]
     dataset = Dataset(path.name, (path.name,), None)
     if ".jsonl" in path.suffixes:
-        return [DocumentBits(name, dataset)], []
+        return [DocumentBits(name, dataset)]
     if suite == "perplexity":
-        return [TokenPerplexity(name, dataset)], []
-    return [BitsPerByte(name, dataset)], []
+        return [TokenPerplexity(name, dataset)]
+    return [BitsPerByte(name, dataset)]
 
 
-def select_tasks(names: str) -> tuple[list[Task], list[str]]:
+def select_tasks(names: str) -> tuple[list[EvalTask], list[str]]:
     """The tasks of a suite or a list like `lambada,piqa`, and a message for every unknown name."""
-    tasks: list[Task] = []
+    tasks: list[EvalTask] = []
     messages = []
     every = {task.name for suite in SUITES.values() for task in suite}
     for name in names.split(","):
@@ -94,6 +94,6 @@ def select_tasks(names: str) -> tuple[list[Task], list[str]]:
     return tasks, messages
 
 
-def data_folder(task: Task, given: Path | None) -> Path | None:
+def data_folder(task: EvalTask, folder: Path | None) -> Path | None:
     """The folder of a task's file: the smoke tests ship with the package."""
-    return SMOKE_DATA if task in SMOKE else given
+    return SMOKE_DATA if task in SMOKE else folder

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassgpt.errors import UserError
-from glassgpt.evaluate import datasets
 from glassgpt.evaluate.metrics import MetricResult
-from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.suites import data_folder
-from glassgpt.evaluate.task import PreparedTask, Task, WindowBuilder
-from glassgpt.evaluate.windows import Group
+from glassgpt.evaluate.scoring.scorer import Scorer
+from glassgpt.evaluate.scoring.windows import Group
+from glassgpt.evaluate.suites import datasets
+from glassgpt.evaluate.suites.eval_task import EvalTask, PreparedTask, WindowBuilder
+from glassgpt.evaluate.suites.suites import data_folder
 
 
 @dataclass
 class TaskResult:
     """The metrics of a task, or why there are none."""
 
-    task: Task
+    task: EvalTask
     metrics: list[MetricResult] = field(default_factory=list)
     error: str = ""
     altered: bool = False  # the data is not the published file, rather than missing
@@ -32,7 +32,7 @@ class TaskResult:
 class PreparedSuite:
     """The tasks that are ready to run, and those that failed."""
 
-    ready: list[tuple[Task, PreparedTask]]
+    ready: list[tuple[EvalTask, PreparedTask]]
     failed: list[TaskResult]
 
     def groups(self) -> list[Group]:
@@ -40,7 +40,7 @@ class PreparedSuite:
 
 
 def prepare_tasks(
-    tasks: Sequence[Task], builder: WindowBuilder, folder: Path | None, check: bool = True
+    tasks: Sequence[EvalTask], builder: WindowBuilder, folder: Path | None, check: bool = True
 ) -> PreparedSuite:
     """Load and tokenize the data of every task. Nothing is scored yet: the work is known first."""
     suite = PreparedSuite([], [])

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from glassgpt.backends.protocol import TokenScores
 from glassgpt.errors import FileFormatError
-from glassgpt.evaluate.choice import Question, prepare_questions
-from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.detokenise import childrens_books
 from glassgpt.evaluate.metrics import ACCURACY, MetricResult
-from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import PreparedTask, WindowBuilder, split_lines
+from glassgpt.evaluate.suites.choice import Question, prepare_questions
+from glassgpt.evaluate.suites.datasets import Dataset
+from glassgpt.evaluate.suites.detokenize import childrens_books
+from glassgpt.evaluate.suites.eval_task import PreparedTask, WindowBuilder, split_lines
 
 BLANK = "XXXXX"
 
@@ -30,7 +30,7 @@ class ChildrensBooks:
         return prepare_questions(self.name, read_questions(text), builder, self.compute_metrics)
 
     def compute_metrics(
-        self, questions: list[Question], scores: Sequence[Sequence[Scores]]
+        self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
     ) -> list[MetricResult]:
         right = [
             float(np.argmax([one.total for one in found]) == question.gold)
@@ -62,7 +62,7 @@ def read_questions(text: str) -> list[Question]:
 
 
 def _question(before: list[str], choices: list[str], after: str, gold: int) -> Question:
-    """Each choice is detokenised in place: the spaces around a word depend on the word."""
+    """Each choice is detokenized in place: the spaces around a word depend on the word."""
     context = childrens_books(" ".join(before)).rstrip()
     pairs = []
     for choice in choices:

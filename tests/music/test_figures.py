@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from glassgpt.music import Performance
-from glassgpt.music.memorisation import longest_copy
-from glassgpt.music.statistics import (
+from recipes.music.figures import (
     distances,
     estimate_key,
     histograms,
@@ -15,6 +12,9 @@ from glassgpt.music.statistics import (
     rhythm_likeness,
     share_in_key,
 )
+
+from glassgpt.music import Performance
+from glassgpt.music.memorisation import longest_copy
 
 
 def random_piece(seed: int, notes: int = 200, velocity: int = 64) -> Performance:

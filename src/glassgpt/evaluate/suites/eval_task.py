@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from glassgpt.backends.protocol import TokenScores
 from glassgpt.errors import UserError
 from glassgpt.evaluate.metrics import MetricResult
-from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.windows import Group, continuation_windows, encode_pair
+from glassgpt.evaluate.scoring.windows import Group, continuation_windows, encode_pair
 
 if TYPE_CHECKING:
-    from glassgpt.evaluate.datasets import Dataset
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.evaluate.suites.datasets import Dataset
+    from glassgpt.tokenizer import Tokenizer
 
 
 class NotScorable(UserError, ValueError):
@@ -34,7 +34,7 @@ class WindowBuilder:
     stride: int | None = None  # of windows over long texts; None: the task's default
     limit: int | None = None  # the first N documents (or windows) of each task
 
-    def continuation(self, context: str, continuation: str, suppress: bool = False) -> tuple[Group, bool]:
+    def continuation(self, context: str, continuation: str, exclude: bool = False) -> tuple[Group, bool]:
         """Windows that score a continuation given a context, and whether the context was truncated.
 
         An empty context means the start of a document.
@@ -49,7 +49,7 @@ class WindowBuilder:
                 )
             before = [self.tokenizer.eot_id]
         truncated = len(before) + len(after) > self.n_positions + 1
-        return continuation_windows(before, after, self.n_positions, suppress), truncated
+        return continuation_windows(before, after, self.n_positions, exclude), truncated
 
 
 @dataclass
@@ -57,19 +57,19 @@ class PreparedTask:
     """A task with its data tokenized for one model."""
 
     groups: list[Group]
-    compute_metrics: Callable[[Sequence[Sequence[Scores]]], list[MetricResult]]
+    compute_metrics: Callable[[Sequence[Sequence[TokenScores]]], list[MetricResult]]
     notes: list[str] = field(default_factory=list)  # for the user: documents skipped or truncated
     remark: str = ""  # appended to the protocol: only a part of the data, or modified data
     is_text: bool = False  # running text: two models can be compared token by token
 
-    def metrics(self, scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+    def metrics(self, scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         found = self.compute_metrics(scores)
         if not self.remark:
             return found
         return [replace(result, protocol=f"{result.protocol}; {self.remark}") for result in found]
 
 
-class Task(Protocol):
+class EvalTask(Protocol):
     """Implemented by frozen data classes in perplexity.py, lambada.py, choice.py and cbt.py."""
 
     @property

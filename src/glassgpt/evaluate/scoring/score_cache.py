@@ -12,44 +12,32 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from glassgpt.evaluate.windows import Window
+from glassgpt.backends.protocol import ScoreRequest, TokenScores
 
 MAGIC = b"glassgpt scores 2\n"
 HEAD = struct.Struct("<16sII")  # key, number of tokens, checksum
 
 
-class Scores(NamedTuple):
-    """The scores of a window's scored tokens."""
-
-    logprobs: np.ndarray  # float64
-    greedy: np.ndarray  # bool: is it the argmax?
-    greedy_unsuppressed: np.ndarray  # bool: the argmax without the suppressed tokens?
-
-    @property
-    def total(self) -> float:
-        return float(self.logprobs.sum())
-
-
-def cache_key(window: Window, suppressed_key: bytes = b"") -> bytes:
+def cache_key(window: ScoreRequest, excluded: bytes = b"") -> bytes:
+    """The excluded tokens are part of the key only where they matter."""
     hasher = hashlib.blake2b(window.ids.astype("<i8").tobytes(), digest_size=16)
     hasher.update(b"%d" % window.first)
-    if window.suppress:
-        hasher.update(suppressed_key)
+    if window.exclude:
+        hasher.update(excluded)
     return hasher.digest()
 
 
 class ScoreCache:
-    """Scores by key; without a path in memory only. Where the file cannot be written, too: `problem` says
+    """Scores by key, in memory and, with a path, in a file. If the file cannot be written, `problem` says
     why, and the evaluation cannot be resumed."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.problem: str | None = None
-        self._known: dict[bytes, Scores] = {}
+        self._known: dict[bytes, TokenScores] = {}
         if path is None:
             return
         try:
@@ -66,18 +54,18 @@ class ScoreCache:
     def __contains__(self, key: bytes) -> bool:
         return key in self._known
 
-    def __getitem__(self, key: bytes) -> Scores:
+    def __getitem__(self, key: bytes) -> TokenScores:
         return self._known[key]
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, found: list[tuple[bytes, Scores]]) -> None:
+    def add(self, scores_by_key: list[tuple[bytes, TokenScores]]) -> None:
         """Add scores. Once this returns, they survive a kill."""
-        self._known.update(found)
+        self._known.update(scores_by_key)
         if self.path is None:
             return
-        records = b"".join(_record(key, scores) for key, scores in found)
+        records = b"".join(_record(key, scores) for key, scores in scores_by_key)
         # One write at the end of the file: concurrent evaluations of a model do not interleave records.
         try:
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -101,13 +89,13 @@ class ScoreCache:
                 break
             flags = np.frombuffer(payload, np.uint8, n, 8 * n)
             logprobs = np.frombuffer(payload, "<f8", n)
-            self._known[key] = Scores(logprobs, (flags & 1) > 0, (flags & 2) > 0)
+            self._known[key] = TokenScores(logprobs, (flags & 1) > 0, (flags & 2) > 0)
             place += HEAD.size + 9 * n
         if place < len(data):
             os.truncate(path, place)
 
 
-def _record(key: bytes, scores: Scores) -> bytes:
-    flags = scores.greedy.astype(np.uint8) | scores.greedy_unsuppressed.astype(np.uint8) << 1
+def _record(key: bytes, scores: TokenScores) -> bytes:
+    flags = scores.greedy.astype(np.uint8) | scores.greedy_allowed.astype(np.uint8) << 1
     payload = scores.logprobs.astype("<f8").tobytes() + flags.tobytes()
     return HEAD.pack(key, len(scores.logprobs), zlib.crc32(payload)) + payload

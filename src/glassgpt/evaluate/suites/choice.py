@@ -15,12 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from glassgpt.backends.protocol import TokenScores
 from glassgpt.errors import FileFormatError
-from glassgpt.evaluate.datasets import Dataset
 from glassgpt.evaluate.metrics import ACCURACY, MetricResult
-from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note, split_lines
-from glassgpt.evaluate.windows import Group
+from glassgpt.evaluate.scoring.windows import Group
+from glassgpt.evaluate.suites.datasets import Dataset
+from glassgpt.evaluate.suites.eval_task import (
+    NotScorable,
+    PreparedTask,
+    WindowBuilder,
+    document_note,
+    split_lines,
+)
 
 
 @dataclass(frozen=True)
@@ -32,12 +38,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Choice:
-    """`read` turns a record into a question; `normalised` adds acc_norm, by log-likelihood per character."""
+    """`read` turns a record into a question; `normalized` adds acc_norm, by log-likelihood per character."""
 
     name: str
     dataset: Dataset
     read: Callable[[dict[str, Any]], Question]
-    normalised: bool = True
+    normalized: bool = True
 
     def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
         return prepare_questions(self.name, self.questions(text), builder, self.compute_metrics)
@@ -52,24 +58,24 @@ class Choice:
         return found
 
     def compute_metrics(
-        self, questions: list[Question], scores: Sequence[Sequence[Scores]]
+        self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
     ) -> list[MetricResult]:
-        right, right_normalised = [], []
+        right, right_normalized = [], []
         for question, found in zip(questions, scores, strict=True):
             totals = np.array([one.total for one in found])
             right.append(float(totals.argmax() == question.gold))
-            if self.normalised:
+            if self.normalized:
                 per_character = totals / np.array(question.lengths)
-                right_normalised.append(float(per_character.argmax() == question.gold))
+                right_normalized.append(float(per_character.argmax() == question.gold))
         ones = np.ones(len(right))
         made = [MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)]
-        if self.normalised:
+        if self.normalized:
             made.append(
                 MetricResult(
                     f"{self.name}.acc_norm",
                     "highest per character",
                     ACCURACY,
-                    np.array(right_normalised),
+                    np.array(right_normalized),
                     ones,
                 )
             )
@@ -80,7 +86,7 @@ def prepare_questions(
     name: str,
     questions: Sequence[Question],
     builder: WindowBuilder,
-    compute_metrics: Callable[[list[Question], Sequence[Sequence[Scores]]], list[MetricResult]],
+    compute_metrics: Callable[[list[Question], Sequence[Sequence[TokenScores]]], list[MetricResult]],
 ) -> PreparedTask:
     """Windows for every choice of every question. A question with an empty choice is skipped."""
     kept: list[Question] = []
@@ -102,7 +108,7 @@ def prepare_questions(
     if not groups:
         raise NotScorable(f"{name}: the file contains no question")
 
-    def by_choice(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+    def by_choice(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         joined = []
         for found, counts in zip(scores, sizes, strict=True):
             rest = iter(found)
@@ -114,8 +120,8 @@ def prepare_questions(
     return PreparedTask(groups, by_choice, notes)
 
 
-def _join(parts: list[Scores]) -> Scores:
-    return parts[0] if len(parts) == 1 else Scores(*map(np.concatenate, zip(*parts, strict=True)))
+def _join(parts: list[TokenScores]) -> TokenScores:
+    return parts[0] if len(parts) == 1 else TokenScores(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def one_context(context: str, choices: Sequence[str], gold: int) -> Question:

@@ -1,7 +1,7 @@
-"""Summaries that any program can make, which a model has to beat: sentences of the text itself.
+"""Summaries that any program can write, which a model has to beat: sentences of the text itself.
 
-`lead` takes the first sentences, `random_sentences` any, and `best_sentence` the one that agrees best with
-the reference by ROUGE-L: it has seen the answer, and is what an extractive system could reach with one
+`lead` takes the first sentences, `random_sentences` any, and `best_sentence` the one with the highest ROUGE-L
+against the reference: it has seen the answer, and is the best that an extractive system could reach with one
 sentence.
 """
 
@@ -23,26 +23,29 @@ def lead(text: str, sentences: int = 3) -> str:
 
 def random_sentences(text: str, draw: random.Random, sentences: int = 3) -> str:
     """Some sentences of the text, in its order."""
-    found = split_sentences(text)
-    chosen = sorted(draw.sample(range(len(found)), min(sentences, len(found))))
-    return " ".join(found[i] for i in chosen)
+    parts = split_sentences(text)
+    chosen = sorted(draw.sample(range(len(parts)), min(sentences, len(parts))))
+    return " ".join(parts[i] for i in chosen)
 
 
 def best_sentence(text: str, reference: str, scorer: Any) -> str:
     """The sentence with the highest ROUGE-L against the reference."""
-    found = split_sentences(text)
-    return max(found, key=lambda one: scorer.score(reference, one)["rougeL"].fmeasure, default="")
+    return max(
+        split_sentences(text),
+        key=lambda sentence: scorer.score(reference, sentence)["rougeL"].fmeasure,
+        default="",
+    )
 
 
 def baselines(texts: Sequence[str], references: Sequence[str], seed: int = 0) -> dict[str, dict[str, float]]:
-    """ROUGE of each of them."""
+    """ROUGE of each kind of baseline."""
     from rouge_score.rouge_scorer import RougeScorer
 
     draw, scorer = random.Random(seed), RougeScorer(["rougeL"], use_stemmer=True)
-    made = {
+    summaries = {
         "lead-3": [lead(text) for text in texts],
         "lead-1": [lead(text, 1) for text in texts],
         "random-3": [random_sentences(text, draw) for text in texts],
         "best sentence": [best_sentence(t, r, scorer) for t, r in zip(texts, references, strict=True)],
     }
-    return {name: rouge(some, references, KINDS) for name, some in made.items()}
+    return {name: rouge(some, references, KINDS) for name, some in summaries.items()}

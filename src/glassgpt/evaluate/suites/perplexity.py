@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.evaluate.datasets import Dataset
-from glassgpt.evaluate.detokenise import harness_wikitext
-from glassgpt.evaluate.lambada import read_passages
+from glassgpt.backends.protocol import ScoreRequest, TokenScores
 from glassgpt.evaluate.metrics import BITS, PERPLEXITY, MetricKind, MetricResult
-from glassgpt.evaluate.score_cache import Scores
-from glassgpt.evaluate.task import NotScorable, PreparedTask, WindowBuilder, document_note
-from glassgpt.evaluate.windows import Window, rolling_windows, strided_windows
+from glassgpt.evaluate.scoring.windows import rolling_windows, strided_windows
+from glassgpt.evaluate.suites.datasets import Dataset
+from glassgpt.evaluate.suites.detokenize import harness_wikitext
+from glassgpt.evaluate.suites.eval_task import NotScorable, PreparedTask, WindowBuilder, document_note
+from glassgpt.evaluate.suites.lambada import read_passages
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
+    from glassgpt.tokenizer import Tokenizer
 
 
 def count_words_and_newlines(text: str) -> int:
@@ -40,15 +40,15 @@ def check_stride(builder: WindowBuilder) -> int:
     return stride
 
 
-def count_scored_bytes(tokenizer: Tokenizer, windows: Sequence[Window]) -> list[int]:
+def count_scored_bytes(tokenizer: Tokenizer, windows: Sequence[ScoreRequest]) -> list[int]:
     """The number of bytes in the scored tokens of each window."""
     return [len(tokenizer.decode_bytes(window.ids[window.first :].tolist())) for window in windows]
 
 
 def align_to_original(text: str, undone: str, sizes: Sequence[int]) -> list[str]:
-    """The original text of each part of the detokenised text; `sizes` are the parts' bytes.
+    """The original text of each part of the detokenized text; `sizes` are the parts' bytes.
 
-    Detokenising only removes characters, so every remaining one is the next equal one in the original. A word
+    Detokenizing only removes characters, so every remaining one is the next equal one in the original. A word
     split between two parts belongs to the first.
     """
     data = undone.encode("utf-8")
@@ -67,23 +67,23 @@ def align_to_original(text: str, undone: str, sizes: Sequence[int]) -> list[str]
 
 @dataclass(frozen=True)
 class WholeText:
-    """The paper's protocol: one long text, detokenised; its loss per word and newline of the original.
+    """The paper's protocol: one long text, detokenized; its loss per word and newline of the original.
 
     Windows do not overlap unless a stride is given.
     """
 
     name: str
     dataset: Dataset
-    detokenise: Callable[[str], str]
+    detokenize: Callable[[str], str]
 
     def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
-        undone = self.detokenise(text)
+        undone = self.detokenize(text)
         windows, stride = text_windows(self.name, undone, builder)
         given = windows[0].ids[: windows[0].first].tolist() if builder.tokenizer.eot_id is None else []
         sizes = [len(builder.tokenizer.decode_bytes(given)), *count_scored_bytes(builder.tokenizer, windows)]
         _, *originals = align_to_original(text, undone, sizes)
         windows_as = "disjoint windows" if stride == builder.n_positions else f"stride {stride}"
-        protocol = f"paper: detokenised, per original token, {windows_as}"
+        protocol = f"paper: detokenized, per original token, {windows_as}"
         weights = [count_words_and_newlines(original) for original in originals]
         return prepare_text(f"{self.name}.perplexity", protocol, PERPLEXITY, windows, weights)
 
@@ -121,7 +121,7 @@ class BitsPerByte:
         return prepare_text(f"{self.name}.bits_per_byte", protocol, BITS, windows, weights)
 
 
-def text_windows(name: str, text: str, builder: WindowBuilder) -> tuple[list[Window], int]:
+def text_windows(name: str, text: str, builder: WindowBuilder) -> tuple[list[ScoreRequest], int]:
     """The windows of a text, and their stride."""
     stride = check_stride(builder)
     ids = builder.tokenizer.encode(text)
@@ -134,11 +134,11 @@ def text_windows(name: str, text: str, builder: WindowBuilder) -> tuple[list[Win
 
 
 def prepare_text(
-    metric: str, protocol: str, kind: MetricKind, windows: Sequence[Window], weights: Sequence[int]
+    metric: str, protocol: str, kind: MetricKind, windows: Sequence[ScoreRequest], weights: Sequence[int]
 ) -> PreparedTask:
     """Every window is a unit, weighted by what the loss is divided by: its scored tokens, words or bytes."""
 
-    def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+    def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         totals = np.array([-one.total for (one,) in scores])
         return [MetricResult(metric, protocol, kind, totals, np.array(weights, np.float64))]
 
@@ -173,7 +173,7 @@ class DocumentBits:
         if not groups:
             raise NotScorable(f"{self.name}: the file contains no text")
 
-        def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+        def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
             nats = np.array([-sum(one.total for one in found) for found in scores])
             size, tokens = np.array(sizes, np.float64).T
             protocol = f"per document, stride {stride}"
@@ -220,7 +220,7 @@ class HarnessWikitext:
         if not groups:
             raise NotScorable(f"{self.name}: the file contains no article")
 
-        def compute_metrics(scores: Sequence[Sequence[Scores]]) -> list[MetricResult]:
+        def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
             nats = np.array([-sum(one.total for one in found) for found in scores])
             words, size = np.array(counts, np.float64).T
             protocol = "per article, disjoint windows"
