@@ -11,7 +11,7 @@ from glassgpt.config import Config
 from glassgpt.inspect.figures.display import Displayable
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 BYTES_PER_VALUE = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
