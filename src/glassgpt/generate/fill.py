@@ -22,8 +22,8 @@ from glassgpt.ranges import check_whole
 from glassgpt.tokenizer.events import NamedTokenizer
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
-    from glassgpt.gpt import GPT
+    from glassgpt.generate.language_model import LanguageModel
+    from glassgpt.tokenizer import Tokenizer
 
 GUESSES = 64  # of a causal model; with 20, "A robot must ___ the orders" has no "obey" among them
 FOLLOWING = 32  # tokens after a blank that rate them
@@ -44,9 +44,9 @@ class Filled:
     blanks: list[Blank]
 
 
-def fill(gpt: GPT, text: str, k: int = 5) -> Filled:
+def fill(gpt: LanguageModel, text: str, k: int = 5) -> Filled:
     check_whole("k", k, 1, usable_vocab_size(gpt.backend, gpt.tokenizer))
-    tokenizer = gpt._need_tokenizer("a text with blanks")
+    tokenizer = gpt.require_tokenizer("a text with blanks")
     ids = encode_blanks(tokenizer, text)
     places = [place for place, token in enumerate(ids) if token is None]
     if not places:
@@ -84,8 +84,7 @@ def encode_blanks(tokenizer: Tokenizer, text: str) -> list[int | None]:
 
     Where tokens begin with the space before a word, as GPT-2's do, a blank does so, too.
     """
-    names: object = tokenizer  # of events
-    joins = isinstance(names, NamedTokenizer) or (
+    joins = isinstance(tokenizer, NamedTokenizer) or (
         len(tokenizer.encode(" a")) < len(tokenizer.encode(" ")) + len(tokenizer.encode("a"))
     )
     ids: list[int | None] = []
@@ -105,7 +104,7 @@ def until_blank(ids: Sequence[int | None]) -> list[int]:
 
 
 def rescore(
-    gpt: GPT, before: list[int], guesses: Sequence[tuple[int, float]], after: list[int]
+    gpt: LanguageModel, before: list[int], guesses: Sequence[tuple[int, float]], after: list[int]
 ) -> Sequence[tuple[int, float]]:
     """The guesses by how likely each is together with what follows; probabilities are among the guesses."""
     texts = [np.array([*before, token, *after], np.int64) for token, _ in guesses]

@@ -19,8 +19,9 @@ from glassgpt.tasks.definition import Direction, Task
 from glassgpt.tasks.generate import make_encoder
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
+    from glassgpt.generate.language_model import LanguageModel
     from glassgpt.tasks.encode import Encoder
+    from glassgpt.tasks.task_model import TaskModel
 
 FORMAT = "{source}\nThis is {target}"  # zero-shot, where only labels are given
 BATCH = 16  # texts that are read together
@@ -40,7 +41,9 @@ class Label:
         return self.kept_tokens < self.source_tokens
 
 
-def classification_task(gpt: GPT, labels: Sequence[str] | None = None, format: str | None = None) -> Task:
+def classification_task(
+    gpt: TaskModel, labels: Sequence[str] | None = None, format: str | None = None
+) -> Task:
     """The model's own task, or one of given labels, zero-shot."""
     if labels is None:
         if format is not None:
@@ -60,13 +63,13 @@ def classification_task(gpt: GPT, labels: Sequence[str] | None = None, format: s
 
 
 def classify(
-    gpt: GPT, texts: Sequence[str], *, labels: Sequence[str] | None = None, format: str | None = None
+    gpt: TaskModel, texts: Sequence[str], *, labels: Sequence[str] | None = None, format: str | None = None
 ) -> list[Label]:
     """The label of each text: by the model's head, or among the given labels."""
     return classify_task(gpt, classification_task(gpt, labels, format), texts)
 
 
-def classify_task(gpt: GPT, task: Task, texts: Sequence[str]) -> list[Label]:
+def classify_task(gpt: TaskModel, task: Task, texts: Sequence[str]) -> list[Label]:
     if not texts:
         return []
     encoder = make_encoder(gpt, task)
@@ -84,7 +87,7 @@ def classify_task(gpt: GPT, task: Task, texts: Sequence[str]) -> list[Label]:
     ]  # fmt: skip
 
 
-def score_by_head(gpt: GPT, task: Task, encoder: Encoder, prompts: list[list[int]]) -> np.ndarray:
+def score_by_head(gpt: TaskModel, task: Task, encoder: Encoder, prompts: list[list[int]]) -> np.ndarray:
     """The logits of the head for each prompt, whose last token is the extract token: (N, labels)."""
     import torch
 
@@ -107,7 +110,9 @@ def score_by_head(gpt: GPT, task: Task, encoder: Encoder, prompts: list[list[int
     return np.concatenate(rows)
 
 
-def score_by_likelihood(gpt: GPT, task: Task, encoder: Encoder, prompts: list[list[int]]) -> np.ndarray:
+def score_by_likelihood(
+    gpt: LanguageModel, task: Task, encoder: Encoder, prompts: list[list[int]]
+) -> np.ndarray:
     """How much more probable each label is after a prompt than without its text: (N, labels)."""
     targets = [encoder.tokenizer.encode(encoder.lead + label) for label in task.labels]
     without_text = [*encoder.start, *encoder.separator]
@@ -118,7 +123,7 @@ def score_by_likelihood(gpt: GPT, task: Task, encoder: Encoder, prompts: list[li
     return scores
 
 
-def label_logprobs(gpt: GPT, prompts: list[list[int]], targets: list[list[int]]) -> np.ndarray:
+def label_logprobs(gpt: LanguageModel, prompts: list[list[int]], targets: list[list[int]]) -> np.ndarray:
     """The log-probability of each target after each prompt, (prompts, targets), in one pass."""
     context = gpt.backend.context
     groups = []

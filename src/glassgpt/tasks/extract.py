@@ -27,7 +27,7 @@ from glassgpt.ranges import check_whole
 from glassgpt.tasks.sentences import split_sentences, unwrap
 
 if TYPE_CHECKING:
-    from glassgpt.gpt import GPT
+    from glassgpt.generate.language_model import LanguageModel
 
 SENTENCES = 3
 MAX_SENTENCES = 1000  # of a summary
@@ -78,7 +78,9 @@ class Extract:
         return [note]
 
 
-def extract(gpt: GPT, text: str, sentences: int = SENTENCES, progress: Progress = no_progress) -> Extract:
+def extract(
+    gpt: LanguageModel, text: str, sentences: int = SENTENCES, progress: Progress = no_progress
+) -> Extract:
     """The `sentences` of a text that the model's scores rank highest, in the order of the text."""
     check_whole("sentences", sentences, 1, MAX_SENTENCES)
     check_can_continue(gpt.config)
@@ -116,7 +118,9 @@ def spread(numbers: Sequence[int], most: int) -> list[int]:
     return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
 
 
-def rank(gpt: GPT, ids: Sequence[list[int]], positions: Sequence[int], progress: Progress) -> np.ndarray:
+def rank(
+    gpt: LanguageModel, ids: Sequence[list[int]], positions: Sequence[int], progress: Progress
+) -> np.ndarray:
     """A score for each candidate, given as token ids and its place in the text: (N,)."""
     relevance, fluency = relevance_and_fluency(gpt, ids, progress)
     earliness = -np.log1p(np.array(positions))
@@ -130,7 +134,7 @@ def standardize(values: np.ndarray) -> np.ndarray:
 
 
 def relevance_and_fluency(
-    gpt: GPT, ids: Sequence[list[int]], progress: Progress
+    gpt: LanguageModel, ids: Sequence[list[int]], progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
     """What each candidate adds to the log-probability of the probes' beginnings, on average, and its own
     log-probability per token."""

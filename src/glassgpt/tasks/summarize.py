@@ -20,20 +20,21 @@ from glassgpt.tasks.generate import Output, run_task, stream_task
 from glassgpt.tasks.sentences import complete_sentences, repetition_start, without_repetition
 
 if TYPE_CHECKING:
+    from glassgpt.generate.language_model import LanguageModel
     from glassgpt.generate.sampling.params import SamplingParams
-    from glassgpt.gpt import GPT
+    from glassgpt.tasks.task_model import TaskModel
 
 ZERO_SHOT = "tldr"
 
 
-def summary_task(gpt: GPT, zero_shot: bool = False, sentences: int | None = None) -> Task:
+def summary_task(gpt: TaskModel, zero_shot: bool = False, sentences: int | None = None) -> Task:
     """The model's own task; that of the GPT-2 paper for a model without one, or if it is asked for."""
     check_summarizes(gpt, zero_shot)
     task = load_task(ZERO_SHOT) if zero_shot or gpt.task is None else gpt.task
     return task if sentences is None else dataclasses.replace(task, sentences=sentences)
 
 
-def check_summarizes(gpt: GPT, zero_shot: bool = False) -> None:
+def check_summarizes(gpt: TaskModel, zero_shot: bool = False) -> None:
     """A model that was tuned for something else has another vocabulary or another head."""
     task = gpt.task
     if task is not None and not zero_shot and (task.classifies or len(task.directions) > 1):
@@ -44,7 +45,7 @@ def check_summarizes(gpt: GPT, zero_shot: bool = False) -> None:
 
 
 def summarize(
-    gpt: GPT,
+    gpt: TaskModel,
     texts: Sequence[str],
     *,
     sentences: int | None = None,
@@ -72,7 +73,7 @@ def summarize(
     return [extract(gpt, text, count, progress) for text in texts]
 
 
-def stream_summary(gpt: GPT, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
+def stream_summary(gpt: LanguageModel, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
     """What a model writes, sentence by sentence, up to the one in which it begins to repeat itself."""
     unlimited = dataclasses.replace(task, sentences=None)
     seen: set[tuple[str, ...]] = set()
