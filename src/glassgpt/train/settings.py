@@ -117,7 +117,8 @@ class RunOptions:
 
     shape: str | None = None  # layers x width x heads, or a published size such as gpt2 (default: 6x384x6)
     dropout: float | None = None  # dropout of embeddings, attention and residuals (default: 0.1)
-    attention_dropout: float | None = None  # dropout of attention, if different; 0 is faster (default: that of --dropout)
+    # dropout of attention, if different; 0 is faster (default: that of --dropout)
+    attention_dropout: float | None = None
     attention: str | None = None  # causal (GPT-2's), relative, memory, local, compressed or bidirectional
     relative_distance: int | None = None  # relative: clip longer distances to N (default: all positions)
     memory_length: int | None = None  # memory: tokens before each sequence to remember (default: the context)
