@@ -15,6 +15,7 @@ from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.options import OmitArgPrefixes, flag
 from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
+from glassgpt.config.variants import VariantOptions
 from glassgpt.progress import Advance
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
@@ -72,6 +73,7 @@ def command(
     out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
+    variant: OmitArgPrefixes[VariantOptions],
     init_from: Annotated[
         str | None, flag("initialize from this model's weights", "MODEL", default="")
     ] = None,
@@ -92,9 +94,11 @@ def command(
     from glassgpt.train.distributed.process_group import exit_process
     from glassgpt.train.trainer import RunConfig, run_training
 
+    variant_options = vars(variant)
+    if no_absolute_positions:
+        variant_options = {**variant_options, "absolute_positions": False}
     config = RunConfig(
-        **vars(run), data=data, out=Path(out), settings=settings, init_from=init_from,
-        absolute_positions=False if no_absolute_positions else None,
+        **vars(run), **variant_options, data=data, out=Path(out), settings=settings, init_from=init_from,
     )  # fmt: skip
     trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
     is_distributed = torch.distributed.is_initialized()
