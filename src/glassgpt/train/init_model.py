@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from glassgpt.backends.torch.backend import load_model
 from glassgpt.config import ATTENTIONS, SIZES, Config
-from glassgpt.config.variants import VariantOptions
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.ranges import check_whole
@@ -106,8 +105,9 @@ def new_attention(asked: RunConfig, vocab_size: int) -> dict[str, Any]:
 
 def attention_settings(asked: RunConfig) -> dict[str, Any]:
     """Those that were given."""
-    names = ["attention", *(field.name for field in dataclasses.fields(VariantOptions))]
-    return {name: getattr(asked, name) for name in names if getattr(asked, name) is not None}
+    names = ["attention", *(name for kind in ATTENTIONS.values() for name in kind.setting_names)]
+    typed = {name: getattr(asked, name, None) for name in names}  # not all of them are options
+    return {name: value for name, value in typed.items() if value is not None}
 
 
 def differing_attention(asked: RunConfig, config: Config) -> Iterator[tuple[str, Any, Any]]:

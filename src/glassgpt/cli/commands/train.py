@@ -74,15 +74,15 @@ def command(
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
     variant: OmitArgPrefixes[VariantOptions],
+    no_absolute_positions: Annotated[
+        bool, flag("relative: omit GPT-2's position embeddings", default="")
+    ] = False,
     init_from: Annotated[
         str | None, flag("initialize from this model's weights", "MODEL", default="")
     ] = None,
     recipe: Annotated[
         str | None, flag("published settings, gpt1 or gpt2; other flags override them", "NAME", default="")
     ] = None,
-    no_absolute_positions: Annotated[
-        bool, flag("relative: omit GPT-2's position embeddings", default="")
-    ] = False,
     dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
@@ -94,11 +94,9 @@ def command(
     from glassgpt.train.distributed.process_group import exit_process
     from glassgpt.train.trainer import RunConfig, run_training
 
-    variant_options = vars(variant)
-    if no_absolute_positions:
-        variant_options = {**variant_options, "absolute_positions": False}
     config = RunConfig(
-        **vars(run), **variant_options, data=data, out=Path(out), settings=settings, init_from=init_from,
+        **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
+        absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
     trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
     is_distributed = torch.distributed.is_initialized()

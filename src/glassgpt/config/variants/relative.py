@@ -22,7 +22,6 @@ class RelativeSettings:
 @dataclass(frozen=True, kw_only=True)
 class RelativeOptions:
     relative_distance: int | None = None  # relative: clip longer distances to N; none: no distance is
-    absolute_positions: bool | None = None  # relative: keep GPT-2's position embeddings; none: yes
 
 
 class Relative(AttentionKind):
