@@ -13,7 +13,7 @@ import difflib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from glassgpt.evaluate.evaluate import open_score_cache
 from glassgpt.evaluate.scoring.score_cache import ScoreCache
 from glassgpt.evaluate.scoring.scorer import Scorer
 from glassgpt.evaluate.scoring.windows import Group, continuation_windows
-from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.prompt import end_of_text
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.gpt import GPT, load
@@ -168,28 +167,21 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         return totals
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        rows = 1
-        while rows < min(len(requests), self.gpt.max_batch_size()):
-            rows *= 2
-        engine = Engine(self.gpt.backend.with_rows(rows), self._tokenizer)
-        numbers: dict[int, int] = {}
-        for i, request in enumerate(requests):
-            context, gen_kwargs = request.args
-            settings = self.sampling_settings(gen_kwargs)
-            ids = self.tok_encode(context)[-(self.max_length - settings.max_new_tokens) :]
-            numbers[engine.add(ids, settings)] = i
-        texts = [""] * len(requests)
-        with self._progress(disable_tqdm)("generating", len(requests)) as advance:
-            while engine.busy:
-                for event in engine.step():
-                    if event.error is not None:
-                        raise event.error
+        settings = [self.sampling_settings(gen_kwargs) for _, gen_kwargs in (r.args for r in requests)]
+        prompts = [
+            self.tok_encode(request.args[0])[-(self.max_length - each.max_new_tokens) :]
+            for request, each in zip(requests, settings, strict=True)
+        ]
+        texts: dict[int, str] = {}
+        progress = self._progress(disable_tqdm)("generating", len(requests))
+        with progress as advance, closing(self.gpt.open(prompts, settings)) as handle:
+            while len(texts) < len(requests):
+                for i, event in handle.read():
                     if event.generation is not None:
-                        i = numbers[event.request]
                         texts[i] = event.generation.text
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
                         advance(1)
-        return texts
+        return [texts[i] for i in range(len(requests))]
 
     def _progress(self, disable: bool) -> Progress:
         if disable:

@@ -6,7 +6,7 @@ from glassgpt.errors import SettingError
 from glassgpt.generate.beam import beam_search
 from glassgpt.generate.engine.handle import PromptEvent
 from glassgpt.generate.engine.pool import EnginePool
-from glassgpt.generate.generation import Generation, Interrupted, best
+from glassgpt.generate.generation import Generation, Interrupted, order_samples
 from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 
@@ -52,9 +52,7 @@ def _sample(
         return len(finished)
 
     def in_order() -> list[list[Generation]]:
-        if settings.best_of is not None:
-            return [best(generations, settings.samples) for generations in found]
-        return [sorted(generations, key=lambda generation: generation.sample) for generations in found]
+        return [order_samples(generations, settings) for generations in found]
 
     try:
         left = len(prompts) * settings.candidates

@@ -106,17 +106,21 @@ class GPT(TaskMethods):
         return self._engines.lock
 
     def start_service(self, max_batch_size: int | None = None, limits: QueueLimits | None = None) -> Service:
-        """Let texts of several threads be computed together: `max_batch_size` (16) of them, others wait.
+        """Compute the texts of several threads together, `max_batch_size` at a time (16; 64 on a GPU).
 
-        From now on `generate` and `stream` hand their prompts to one thread, where they join the batch that
-        runs, until `stop_service`. That is several times as fast for many threads at once. By default each
-        call has an engine of its own, and the steps of several calls alternate. A text is the same either
-        way, up to rounding.
+        Until `stop_service`, `generate` and `stream` hand their prompts to one thread, where they join the
+        running batch: several times as fast for many threads at once. Without a service each call has its own
+        engine, and the steps of several calls alternate. A text is the same either way, up to rounding.
         """
         return self._engines.start_service(max_batch_size, limits)
 
-    def open(self, prompts: Sequence[Sequence[int]], settings: SamplingParams) -> RequestHandle:
-        """Begin texts after prompts, given as ids; the source has their events, one step after the other."""
+    def open(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingParams | Sequence[SamplingParams]
+    ) -> RequestHandle:
+        """Start generating after prompts, given as ids; read the events of each step from the handle.
+
+        `settings` are for all prompts, or a list with those of each.
+        """
         return self._engines.open(prompts, settings)
 
     def stop_service(self) -> None:

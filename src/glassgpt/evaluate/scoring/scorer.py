@@ -14,6 +14,7 @@ from glassgpt.backends.protocol import Backend, ScoreRequest, TokenScores
 from glassgpt.errors import UserError
 from glassgpt.evaluate.scoring.score_cache import ScoreCache, cache_key
 from glassgpt.evaluate.scoring.windows import Group
+from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.progress import Advance
 
 
@@ -50,10 +51,11 @@ class Scorer:
         return uncached
 
     def _check_ids(self, row: ScoreRequest) -> None:
-        largest, vocab_size = int(row.ids.max(initial=0)), self.backend.config.vocab_size
-        if largest >= vocab_size:
+        vocab_size = self.backend.config.vocab_size
+        unknown = find_unknown_id(row.ids.tolist(), vocab_size)
+        if unknown is not None:
             raise UserError(
-                f"the tokenizer gives the id {largest:,}, but the model's vocabulary has {vocab_size:,}: "
+                f"the tokenizer gives the id {unknown:,}, but the model's vocabulary has {vocab_size:,}: "
                 "they do not belong together. Put the model's own tokenizer.json beside its weights."
             )
 

@@ -40,7 +40,7 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
             )
         gpt = model.at(body.checkpoint)
         try:
-            source = explorer.open(gpt, ids, settings)
+            source = gpt.open([ids], settings)
         except QueueFullError as full:
             raise ApiError(503, str(full), headers={"retry-after": str(full.retry_after)}) from None
         explorer.running.add(source)

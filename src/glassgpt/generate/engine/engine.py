@@ -47,7 +47,14 @@ from glassgpt.generate.engine.speculation import (
     verify,
 )
 from glassgpt.generate.generation import Event, PromptLogprobs
-from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
+from glassgpt.generate.prompt import (
+    check_prompt,
+    fit_length,
+    sliding_note,
+    stop_tokens,
+    truncation_note,
+    usable_vocab_size,
+)
 from glassgpt.generate.sampling.constraints import Constraint, GrammarCompiler
 from glassgpt.generate.sampling.logits_processors import MakeRule, WordBiases
 from glassgpt.generate.sampling.mask_workers import MaskWorkers
@@ -367,10 +374,7 @@ class Engine:
         length = fit_length(len(text), sample.limit - sample.drawn, context)
         if not sample.slid:
             sample.slid = True
-            sample.note(
-                f"the text is longer than the {context} tokens the model reads at a time: "
-                f"from here on it sees only the last {context - context // 4} to {context}"
-            )
+            sample.note(sliding_note(context))
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
         self._running.remove(sample)
@@ -406,10 +410,7 @@ class Engine:
         length = fit_length(len(request.prompt), sample.limit, self.backend.context)
         if length < len(request.prompt) and not request.cut_noted:
             request.cut_noted = True
-            sample.note(
-                f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
-                f"at a time: it saw the last {length}"
-            )
+            sample.note(truncation_note(len(request.prompt), length, self.backend.context))
             self._events.append(Event(request.number, sample.index, note=sample.notes[-1]))
         return length
 

@@ -47,9 +47,9 @@ class EngineHandle:
         self._release: Callable[[Engine], None] | None = release
         self._prompts: dict[int, int] = {}  # the engine's request number -> the index of the prompt
 
-    def add(self, prompts: Sequence[Sequence[int]], settings: SamplingParams, rule: MakeRule | None) -> None:
-        for number, ids in enumerate(prompts):
-            self._prompts[self._engine.add(ids, settings, rule)] = number
+    def add(self, requests: Sequence[tuple[Sequence[int], SamplingParams]], rule: MakeRule | None) -> None:
+        for index, (ids, settings) in enumerate(requests):
+            self._prompts[self._engine.add(ids, settings, rule)] = index
 
     def read(self) -> list[PromptEvent]:
         with self._lock.hold():

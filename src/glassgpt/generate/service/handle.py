@@ -19,13 +19,12 @@ class ServiceHandle:
     def __init__(
         self,
         service: Service,
-        prompts: Sequence[Sequence[int]],
-        settings: SamplingParams,
+        requests: Sequence[tuple[Sequence[int], SamplingParams]],
         rule: MakeRule | None = None,
     ) -> None:
         self._service = service
         self._updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
-        self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids in prompts]
+        self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids, settings in requests]
         self._numbers = {job: number for number, job in enumerate(self._jobs)}
         self._left = sum(job.samples for job in self._jobs)
         service.submit(self._jobs)

@@ -11,7 +11,7 @@ from glassgpt.config import ATTENTIONS, Config
 from glassgpt.inspect.figures.display import Displayable
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 BYTES_PER_VALUE = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -88,8 +88,8 @@ class Tally(Displayable):
         return self.total * BYTES_PER_VALUE[dtype]
 
     def cache_per_token(self, dtype: str = "float32") -> int:
-        """Bytes of the KV cache per token: a key and a value of width C in every block."""
-        return 2 * self.config.n_layer * self.config.n_embd * BYTES_PER_VALUE[dtype]
+        """Bytes of the KV cache per token."""
+        return self.config.kv_bytes(1, BYTES_PER_VALUE[dtype])
 
     def figure(self) -> Figure:
         from glassgpt.inspect.figures.plots import plot_tally

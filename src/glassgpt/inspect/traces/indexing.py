@@ -13,7 +13,7 @@ from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, RESID_PRE, check_index
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 Array = np.ndarray
 SLICE_BYTES = 2**30  # of several layers in one array
