@@ -59,9 +59,9 @@ class ServerSettings:
         check_whole("max_queue_tokens", self.max_queue_tokens, 0, 10**12)
         check_number("max_wait", self.max_wait, 0, 10**6, "seconds; 30 is usual")
         check_number("timeout", self.timeout, 0, 10**6, "seconds; 600 is usual", above=True)
-        check_number("drain_timeout", self.drain_timeout, 0, 10**6, "seconds; 30 is usual")
+        check_number("--drain-timeout", self.drain_timeout, 0, 10**6, "seconds; 30 is usual")
         if self.max_model_memory is not None:
-            check_number("max_model_memory", self.max_model_memory, 0, 10**6, "gigabytes", above=True)
+            check_number("--max-model-memory", self.max_model_memory, 0, 10**6, "gigabytes", above=True)
         check_number("keep_minutes", self.keep_minutes, 0, 10**6, "10 is usual")
         if self.log not in LOGS:
             raise SettingError(f"log {self.log!r} is not one of {', '.join(LOGS)}.")
