@@ -119,10 +119,7 @@ class RunOptions:
     dropout: float | None = None  # dropout of embeddings, attention and residuals (default: 0.1)
     # dropout of attention, if different; 0 is faster (default: that of --dropout)
     attention_dropout: float | None = None
-    attention: str | None = None  # causal (GPT-2's), relative, memory, local, compressed or bidirectional
-    relative_distance: int | None = None  # relative: clip longer distances to N (default: all positions)
-    memory_length: int | None = None  # memory: tokens before each sequence to remember (default: the context)
-    local_block: int | None = None  # local, compressed: tokens in a block (default: 256)
+    attention: str | None = None  # kind of attention, see docs/attention.md (default: causal, GPT-2's)
     prompt: str | None = None  # prompt of the samples (default: a new document)
     device: str | None = None  # cpu, cuda, cuda:1, mps (default: the best available)
     parallel: str = "ddp"  # parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)

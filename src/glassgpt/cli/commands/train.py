@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
+from glassgpt.config.variants import VariantOptions
 from glassgpt.progress import Advance
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
@@ -46,11 +47,12 @@ def command(
     out: Annotated[str, Flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
+    variant: OmitArgPrefixes[VariantOptions],
+    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
     init_from: Annotated[str | None, Flag("initialize from this model's weights", "MODEL")] = None,
     recipe: Annotated[
         str | None, Flag("published settings, gpt1 or gpt2; other flags override them", "NAME")
     ] = None,
-    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
     dry_run: Annotated[bool, Flag("show the estimate and exit")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
@@ -63,7 +65,7 @@ def command(
     from glassgpt.train.trainer import RunConfig, run_training
 
     config = RunConfig(
-        **vars(run), data=data, out=Path(out), settings=settings, init_from=init_from,
+        **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
         absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
     trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
