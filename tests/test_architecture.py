@@ -47,7 +47,7 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
 def test_the_drawing_is_current(script: ModuleType) -> None:
     drawn = script.draw()
     committed = (ROOT / "docs" / "architecture.svg").read_text("utf-8")
-    assert committed == drawn + "\n", "run: python docs/architecture.py"
+    assert committed == drawn, "run: python docs/architecture.py"
 
 
 def test_every_import_in_the_drawing_leads_up(script: ModuleType) -> None:

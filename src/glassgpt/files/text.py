@@ -331,21 +331,21 @@ def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
     if source.kind == "jsonl":
         at = offset - 1
         while block := raw.read(BLOCK):
-            found = block.find(b"\n")
-            if found >= 0:
-                return at + found + 1
+            newline = block.find(b"\n")
+            if newline >= 0:
+                return at + newline + 1
             at += len(block)
         if at < source.size:
             raise changed_error(source)
         return source.size
     block = raw.read(BLOCK)
-    if len(block) < 2:  # the file was longer when it was found
+    if len(block) < 2:  # the file was longer when it was listed
         raise changed_error(source)
-    found = block.find(b"\n", 1)
-    while found >= 0:
-        if 0x21 <= block[found - 1] <= 0x7E:
-            return offset - 1 + found
-        found = block.find(b"\n", found + 1)
+    newline = block.find(b"\n", 1)
+    while newline >= 0:
+        if 0x21 <= block[newline - 1] <= 0x7E:
+            return offset - 1 + newline
+        newline = block.find(b"\n", newline + 1)
     inner = next(i for i in range(1, len(block) + 1) if i == len(block) or block[i] & 0xC0 != 0x80)
     return offset - 1 + inner
 
@@ -358,11 +358,11 @@ def _locate(chunk: Chunk, line: int) -> str:
     source = chunk.source
     if chunk.start and not source.compression:
         with open(source.path, "rb") as raw:
-            left = align(raw, source, chunk.start)
+            remaining = align(raw, source, chunk.start)
             raw.seek(0)
-            while left and (block := raw.read(min(BLOCK, left))):
+            while remaining and (block := raw.read(min(BLOCK, remaining))):
                 line += block.count(b"\n")
-                left -= len(block)
+                remaining -= len(block)
     return f"{source.path}, line {line}"
 
 

@@ -1,5 +1,8 @@
-"""Every setting of a training run, in one place: the flags of `glassgpt train`, the keyword arguments of
-`glassgpt.train` and a run's `settings.json` are all the fields of `TrainSettings`."""
+"""Every setting of a training run, in one place.
+
+The flags of `glassgpt train` and the keyword arguments of `glassgpt.train` are the fields of `TrainSettings`,
+which a run's `settings.json` records, and of `RunOptions`, which belong to one call.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
 SCHEDULES = ("cosine", "wsd", "constant")
 
 
-# The comment beside a field is its help text on the command line.
+# The comment after a field is its help text on the command line.
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     steps: int  # total number of optimizer steps; not needed with --resume
@@ -103,6 +106,29 @@ class TrainSettings:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is asked for in addition to its settings; `glassgpt train` has a flag for each field.
+
+    None: not given. A run that is resumed keeps what it started with, so what is given must agree with it.
+    """
+
+    shape: str | None = None  # layers x width x heads, or a published size such as gpt2; 6x384x6 if none
+    dropout: float | None = None  # dropout of embeddings, attention and residuals; 0.1 if none
+    attention_dropout: float | None = None  # dropout of attention, if different; 0 is faster
+    attention: str | None = None  # causal (GPT-2's), relative, memory, local, compressed or bidirectional
+    relative_distance: int | None = None  # relative: clip longer distances to N; none: no distance is
+    memory_length: int | None = None  # memory: tokens before each sequence to remember; none: the context
+    local_block: int | None = None  # local, compressed: tokens in a block; 256 if none
+    prompt: str | None = None  # prompt of the samples; none: a new document
+    device: str | None = None  # cpu, cuda, cuda:1, mps; none: the best available
+    parallel: str = "ddp"  # parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)
+    tensor_parallel_size: int | None = None  # processes that share a layer with --parallel tp; none: all
+    tensorboard: bool = False  # log to TensorBoard, in RUN/tensorboard
+    tracker: tuple[str, ...] = ()  # log to an experiment tracker: wandb, trackio
+    resume: bool = False  # resume the run in RUN from its last checkpoint
 
 
 def divisors(n: int) -> list[int]:

@@ -61,6 +61,7 @@ from glassgpt.train.report.trackers import check_trackers, open_trackers
 from glassgpt.train.run import Run
 from glassgpt.train.settings import (
     SETTINGS,
+    RunOptions,
     TrainSettings,
     read_settings,
     settings_from_dict,
@@ -75,32 +76,15 @@ MAY_CHANGE = (  # when a run is resumed
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """All that is asked of a run. None: not given.
+class RunConfig(RunOptions):
+    """Everything a run is asked for. The settings of a resumed run are those of `read_settings`, with
+    changes."""
 
-    A run that is resumed keeps what it started with. What is given then must agree with it, so its settings
-    are those of `read_settings`, with changes.
-    """
-
-    data: str | None  # None: that of the run, when it is resumed
+    data: str | None  # None: the data of the run that is resumed
     out: Path
     settings: TrainSettings
-    shape: str | None = None  # 6x384x6
     init_from: str | None = None
-    dropout: float | None = None  # 0.1
-    attention_dropout: float | None = None  # as dropout
-    attention: str | None = None  # causal
-    relative_distance: int | None = None  # the context; of attention relative, as is the next
-    absolute_positions: bool | None = None  # True
-    memory_length: int | None = None  # the context; of attention memory
-    local_block: int | None = None  # 256; of attention local and compressed
-    device: str | None = None  # the best available
-    parallel: str = "ddp"
-    tensor_parallel_size: int | None = None
-    prompt: str | None = None  # of the samples
-    tensorboard: bool = False
-    tracker: tuple[str, ...] = ()
-    resume: bool = False
+    absolute_positions: bool | None = None  # relative: whether to keep GPT-2's position embeddings
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):

@@ -203,17 +203,18 @@ def roll(
 ) -> int:
     """Draw the piano roll of a MIDI file: time to the right, pitch upwards, loud notes dark. With
     --attention, arcs lead from one event to those that a model's heads look at."""
+    from glassgpt.figures.figure import check_picture
     from glassgpt.music.arcs import attention_arcs
     from glassgpt.music.codec import PerformanceTokenizer
     from glassgpt.music.generate import MAX_SECONDS, tokenizer_of
-    from glassgpt.music.roll import draw_roll, find_converter, write_roll
+    from glassgpt.music.roll import draw_roll
 
     given = {"--event": event is not None, "--layer": layer is not None, "--head": bool(head)}
     if not attention and any(given.values()):
         option = next(name for name, is_given in given.items() if is_given)
         raise SettingError(f"music roll: {option} chooses what --attention draws. Add --attention.")
     check_output(Path(out), midi, force)
-    find_converter(Path(out))  # before the work, like the check above
+    check_picture(out)  # before the work, like the check above
     performance = read_performance(midi)
     if seconds is not None:
         check_number("seconds", seconds, 0.01, MAX_SECONDS, f"{midi} has {performance.seconds:.2f}")
@@ -225,7 +226,7 @@ def roll(
         arcs = attention_arcs(
             gpt, ids, -1 if event is None else event, -1 if layer is None else layer, head if head else None
         )
-    write_roll(draw_roll(performance, Path(midi).name, arcs=arcs), out)
+    draw_roll(performance, Path(midi).name, arcs=arcs).save(out)
     terminal.note(f"{out}: {len(performance):,} notes, {performance.seconds:.1f} s")
     return 0
 
@@ -297,9 +298,7 @@ def evaluate(
     from glassgpt.music.evaluate import evaluate, read_pieces
 
     gpt = load_music(model, device, "float32", 8)
-    found = evaluate(
-        gpt.torch_model, list(read_pieces(data, split)), stride=stride, progress=terminal.progress
-    )
+    found = evaluate(gpt.backend, list(read_pieces(data, split)), stride=stride, progress=terminal.progress)
     if json:
         print(jsonlib.dumps({"nll": found.nll, "events": found.events, "pieces": found.pieces,
                              "stride": found.stride, "split": split}))  # fmt: skip

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
-from glassgpt.cli.loading import Device
 from glassgpt.cli.options import OmitArgPrefixes, flag
 from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
 from glassgpt.progress import Advance
 from glassgpt.train.report.reporter import Reporter
-from glassgpt.train.settings import TrainSettings, read_settings, with_recipe
+from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
 
 if TYPE_CHECKING:
     from glassgpt.train.estimate import Estimate
@@ -72,79 +71,35 @@ def command(
     ] = None,
     out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
-    shape: Annotated[
-        str | None,
-        flag("layers x width x heads, or a published size such as gpt2", "SHAPE", default="6x384x6"),
-    ] = None,
+    run: OmitArgPrefixes[RunOptions],
     init_from: Annotated[
         str | None, flag("initialize from this model's weights", "MODEL", default="")
     ] = None,
     recipe: Annotated[
         str | None, flag("published settings, gpt1 or gpt2; other flags override them", "NAME", default="")
     ] = None,
-    dropout: Annotated[
-        float | None, flag("dropout of embeddings, attention and residuals", "X", default="0.1")
-    ] = None,
-    attention_dropout: Annotated[
-        float | None, flag("dropout of attention, if different; 0 is faster", "X", default="")
-    ] = None,
-    attention: Annotated[
-        str | None,
-        flag(
-            "causal (GPT-2's), relative, memory, local, compressed or bidirectional (docs/attention.md)",
-            "NAME",
-            default="causal",
-        ),
-    ] = None,
-    relative_distance: Annotated[
-        int | None, flag("relative: clip longer distances to N", "N", default="all positions")
-    ] = None,
     no_absolute_positions: Annotated[
         bool, flag("relative: omit GPT-2's position embeddings", default="")
     ] = False,
-    memory_length: Annotated[
-        int | None, flag("memory: tokens before each sequence to remember", "N", default="the context")
-    ] = None,
-    local_block: Annotated[
-        int | None, flag("local, compressed: tokens in a block", "N", default="256")
-    ] = None,
-    prompt: Annotated[str | None, flag("prompt of the samples", "TEXT", default="a new document")] = None,
-    device: Device = None,
-    parallel: Annotated[
-        str, flag("parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)", "NAME")
-    ] = "ddp",
-    tensor_parallel_size: Annotated[
-        int | None, flag("processes that share a layer with --parallel tp", "N", default="all")
-    ] = None,
-    tensorboard: Annotated[bool, flag("log to TensorBoard, in RUN/tensorboard", default="")] = False,
-    tracker: Annotated[
-        tuple[str, ...], flag("log to an experiment tracker: wandb, trackio", "NAME", default="")
-    ] = (),
-    resume: Annotated[bool, flag("resume the run in RUN from its last checkpoint", default="")] = False,
     dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
     from glassgpt.train.preflight import check_train_inputs
 
-    check_train_inputs(data, Path(out), resume)
+    check_train_inputs(data, Path(out), run.resume)
     import torch.distributed
 
     from glassgpt.train.distributed.process_group import exit_process
     from glassgpt.train.trainer import RunConfig, run_training
 
     config = RunConfig(
-        data=data, out=Path(out), settings=settings, shape=shape, init_from=init_from, dropout=dropout,
-        attention_dropout=attention_dropout, attention=attention, relative_distance=relative_distance,
-        absolute_positions=False if no_absolute_positions else None, memory_length=memory_length,
-        local_block=local_block,
-        device=device, parallel=parallel,
-        tensor_parallel_size=tensor_parallel_size, prompt=prompt, tensorboard=tensorboard, tracker=tracker,
-        resume=resume,
+        **vars(run), data=data, out=Path(out), settings=settings, init_from=init_from,
+        absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
-    run = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
+    trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
     is_distributed = torch.distributed.is_initialized()
-    if run is not None and not (is_distributed and torch.distributed.get_rank()):
-        terminal.note(describe_end(run))
+    if trained is not None and not (is_distributed and torch.distributed.get_rank()):
+        terminal.note(describe_end(trained))
     if is_distributed:
         exit_process()
     return 0
