@@ -118,10 +118,7 @@ class RunOptions:
     shape: str | None = None  # layers x width x heads, or a published size such as gpt2; 6x384x6 if none
     dropout: float | None = None  # dropout of embeddings, attention and residuals; 0.1 if none
     attention_dropout: float | None = None  # dropout of attention, if different; 0 is faster
-    attention: str | None = None  # causal (GPT-2's), relative, memory, local, compressed or bidirectional
-    relative_distance: int | None = None  # relative: clip longer distances to N; none: no distance is
-    memory_length: int | None = None  # memory: tokens before each sequence to remember; none: the context
-    local_block: int | None = None  # local, compressed: tokens in a block; 256 if none
+    attention: str | None = None  # kind of attention (docs/attention.md); causal, GPT-2's, if none
     prompt: str | None = None  # prompt of the samples; none: a new document
     device: str | None = None  # cpu, cuda, cuda:1, mps; none: the best available
     parallel: str = "ddp"  # parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)

@@ -15,6 +15,7 @@ from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
 from glassgpt.cli.options import OmitArgPrefixes, flag
 from glassgpt.cli.parse import parse_known
 from glassgpt.cli.paths import resolve_path
+from glassgpt.config.variants import VariantOptions
 from glassgpt.progress import Advance
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
@@ -72,15 +73,16 @@ def command(
     out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
+    variant: OmitArgPrefixes[VariantOptions],
+    no_absolute_positions: Annotated[
+        bool, flag("relative: omit GPT-2's position embeddings", default="")
+    ] = False,
     init_from: Annotated[
         str | None, flag("initialize from this model's weights", "MODEL", default="")
     ] = None,
     recipe: Annotated[
         str | None, flag("published settings, gpt1 or gpt2; other flags override them", "NAME", default="")
     ] = None,
-    no_absolute_positions: Annotated[
-        bool, flag("relative: omit GPT-2's position embeddings", default="")
-    ] = False,
     dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
@@ -93,7 +95,7 @@ def command(
     from glassgpt.train.trainer import RunConfig, run_training
 
     config = RunConfig(
-        **vars(run), data=data, out=Path(out), settings=settings, init_from=init_from,
+        **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
         absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
     trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
