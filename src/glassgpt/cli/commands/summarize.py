@@ -22,7 +22,7 @@ from glassgpt.cli.task_records import (
 from glassgpt.errors import SettingError, UserError, short_repr
 from glassgpt.ranges import check_whole
 from glassgpt.tasks.extract import MAX_SENTENCES, SENTENCES
-from glassgpt.tasks.records import TABLES, TEXT_FIELD, Problems, kind_of, read_records, source_of
+from glassgpt.tasks.records import TEXT_FIELD, Problems, is_table, read_records, source_of
 from glassgpt.weights import shipped_names
 
 SHIPPED = "summarize"
@@ -97,7 +97,7 @@ def command(
             )
         if abstract or zero_shot or model == SHIPPED:
             terminal.note(WARNING)
-    single = len(files) == 1 and not is_table(files[0])
+    single = len(files) == 1 and not is_table(Path(files[0]))
     count = 0
     for name, number, text in read_texts(files, task, problems):
         count += 1
@@ -127,16 +127,12 @@ def check_needs_a_writer(decoding: dict[str, Any], writes: bool) -> None:
         raise SettingError(f"{name} is for summaries that a model writes. Add --abstract, or leave it out.")
 
 
-def is_table(name: str) -> bool:
-    return kind_of(Path(name)) in (*TABLES, ".jsonl", ".ndjson")
-
-
 def read_texts(
     files: tuple[str, ...], task: Task | None, problems: Problems
 ) -> Iterator[tuple[str, int, str | None]]:
     """Every text with the name of its file and its number there."""
     for name in files:
-        if not is_table(name):
+        if not is_table(Path(name)):
             text = read_whole(name)
             if not text.strip():
                 problem = f"{'stdin' if name == '-' else name} is empty"
