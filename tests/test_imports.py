@@ -16,7 +16,6 @@ TORCH_MODULES = (
     "inspect.torch_forward",
     "inspect.attribution.gradients",
     "verify.layer_modes",
-    "music.evaluate",
 )
 SCRIPT = """
 import importlib, sys

@@ -3,7 +3,7 @@
     python recipes/music/evaluate.py --model MODEL --songs POP909 --out DIR
 
 Samples of 30 s, excerpts of held-out songs, of training songs, and random notes: how far each set is from
-other held-out excerpts (glassgpt.music.statistics), and the longest run that the training songs have, too.
+other held-out excerpts (figures.py), and the longest run copied from the training songs.
 Then ten held-out openings of 10 s continued by 12 s: does the continuation stay in key and tempo more often
 than what other songs play? Writes DIR/results.json, the samples as MIDI, and pictures.
 """
@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import distances, estimate_key, rhythm_likeness, share_in_key
 
 import glassgpt
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs
 from glassgpt.music.generate import accompany, continue_primer, sample
-from glassgpt.music.memorisation import join, longest_copy
+from glassgpt.music.memorization import join, longest_copy
 from glassgpt.music.midi import read_melody, read_midi, write_midi
 from glassgpt.music.prepare import split_files
 from glassgpt.music.roll import draw_roll
-from glassgpt.music.statistics import distances, estimate_key, rhythm_likeness, share_in_key
 
 SECONDS, PRIMER, AFTER = 30.0, 10.0, 12.0
 
@@ -168,14 +168,16 @@ def main() -> None:
 
 def draw(gpt: glassgpt.gpt.GPT, performance: Performance, out: Path) -> None:
     """The roll of a sample, and what one of its events looks at, in every layer."""
-    (out / "sample.svg").write_text(draw_roll(performance, "a sample of 30 seconds"))
+    draw_roll(performance, "a sample of 30 seconds").save(out / "sample.svg")
     part = performance.crop(0, 12)
     ids = PerformanceTokenizer().encode(part).tolist()
     last = max(i for i, id in enumerate(ids) if id < 128)  # the last NOTE_ON
     for layer in range(gpt.config.n_layer):
         arcs = attention_arcs(gpt, ids, event=last, layer=layer, per_head=6)
-        svg = draw_roll(part, f"attention of layer {layer}", arcs=[arc for arc in arcs if arc.weight > 0.03])
-        (out / f"attention-{layer}.svg").write_text(svg)
+        figure = draw_roll(
+            part, f"attention of layer {layer}", arcs=[arc for arc in arcs if arc.weight > 0.03]
+        )
+        figure.save(out / f"attention-{layer}.svg")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import pytest
 import glassgpt
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.music import Performance, PerformanceTokenizer
-from glassgpt.music.accompany import interleave, split_by_time
 from glassgpt.music.chorales import decode_chorale, prepare_chorales
-from glassgpt.music.codec import Player
 from glassgpt.music.evaluate import evaluate, read_pieces
+from glassgpt.music.event_codec import Player
+from glassgpt.music.interleave import interleave, split_by_time
 from glassgpt.music.midi import write_midi
 from glassgpt.music.prepare import prepare_midi, read_performances
 from glassgpt.tokenizer import EventTokenizer
@@ -210,6 +210,7 @@ def test_chorales_are_written_voice_by_voice(tmp_path: Path) -> None:
 def test_the_likelihood_per_event_is_that_of_each_window() -> None:
     import torch
 
+    from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.config import Config
     from glassgpt.model import GPT2
 
@@ -226,9 +227,9 @@ def test_the_likelihood_per_event_is_that_of_each_window() -> None:
         for at in range(1, 41):
             begin = 0 if at <= 12 else -(-(at - 12) // stride) * stride
             expected.append(loss(pieces[1], at, begin))
-        found = evaluate(model, pieces, stride=stride, batch_size=3)
+        found = evaluate(TorchBackend(model), pieces, stride=stride)
         assert (found.events, found.pieces, found.stride) == (45, 2, stride)
         assert found.nll == pytest.approx(np.mean(expected), rel=1e-5)
     for stride in (0, 13):  # nothing would end, or be left out
         with pytest.raises(SettingError, match=f"stride is {stride}; write a whole number from 1 to 12"):
-            evaluate(model, pieces, stride=stride)
+            evaluate(TorchBackend(model), pieces, stride=stride)

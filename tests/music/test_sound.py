@@ -14,9 +14,9 @@ import pytest
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.music import Performance
-from glassgpt.music.render import find_soundfont, play, render
-from glassgpt.music.roll import Arc, draw_roll
-from glassgpt.music.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
+from glassgpt.music.roll import AttentionArc, draw_roll
+from glassgpt.music.sound.render import find_soundfont, play, render
+from glassgpt.music.sound.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
 from glassgpt.progress import Advance
 from tests.music.test_codec import ARTICLE
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_rendered_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         find_soundfont("none.sf2")
     with pytest.raises(SettingError, match="120 minutes are too long"):
         render(Performance.from_notes([0], [7200], [60], [64]), tmp_path / "a.wav")
-    monkeypatch.setattr("glassgpt.music.render.MAX_NOTES", 2)
+    monkeypatch.setattr("glassgpt.music.sound.render.MAX_NOTES", 2)
     with pytest.raises(SettingError, match=r"^3 notes are too many to render\. The most is 2\.$"):
         render(Performance.from_notes([0] * 3, [1] * 3, [60, 62, 64], [64] * 3), tmp_path / "a.wav")
     monkeypatch.undo()
@@ -146,15 +146,15 @@ def test_an_encoder_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_roll_shows_every_note_and_arc() -> None:
-    arcs = [Arc(0, 2.5, 65, 0, 60, 0.9), Arc(1, 2.5, 65, 1, 67, 0.1)]
-    svg = draw_roll(ARTICLE, "C & E", arcs=arcs, primer_seconds=1)
+    arcs = [AttentionArc(0, 2.5, 65, 0, 60, 0.9), AttentionArc(1, 2.5, 65, 1, 67, 0.1)]
+    svg = draw_roll(ARTICLE, "C & E", arcs=arcs, primer_seconds=1).to_svg()
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert root.findtext(f"{space}title") == "C & E"
     notes = [r for r in root.iter(f"{space}rect") if r.get("fill-opacity")]
-    assert [r.get("fill") for r in notes] == ["#888", "#888", "#1b6ca8", "#1b6ca8"]
+    assert [r.get("fill") for r in notes] == ["#888888", "#888888", "#1b6ca8", "#1b6ca8"]
     lefts = [float(r.get("x") or 0) for r in notes]
     assert lefts == sorted(lefts)
     widths = [float(p.get("stroke-width") or 0) for p in root.iter(f"{space}path")]
     assert widths == [5.0, 1.0]
-    assert "svg" in draw_roll(Performance.from_notes([], [], [], []))
+    assert "svg" in draw_roll(Performance.from_notes([], [], [], [])).to_svg()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from glassgpt.generate.sampling.logits_processors import TokenRule
+    from glassgpt.generate.sampling.params import SamplingParams
 
 Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
 
@@ -35,6 +39,7 @@ class Generation:
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # by which best_of or a beam search ranked it
     notes: list[str] = field(default_factory=list)  # for the user, such as that a context window slid
+    rule: TokenRule | None = field(default=None, compare=False, repr=False)  # the one made for this text
     seconds: float = 0.0  # from the first token's computation on
     cached_tokens: int = field(default=0, compare=False)  # of the prompt: copied, not read again
     queue_s: float = field(default=0.0, compare=False)  # until there was a row for it
@@ -55,11 +60,11 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during generation. `found` has, for each prompt, the texts so far."""
+    """Ctrl-C during generation. `generations` has, for each prompt, the texts so far."""
 
-    def __init__(self, found: list[list[Generation]]) -> None:
+    def __init__(self, generations: list[list[Generation]]) -> None:
         super().__init__()
-        self.found = found
+        self.generations = generations
 
 
 class Event(NamedTuple):
@@ -77,16 +82,18 @@ class Event(NamedTuple):
     error: UserError | None = None  # why the sequence ended early, likewise
 
 
-def best(candidates: Sequence[Generation], count: int) -> list[Generation]:
-    """The `count` generations with the highest log-probability per token, best first.
+def order_samples(candidates: Sequence[Generation], settings: SamplingParams) -> list[Generation]:
+    """The samples of one prompt by number; with `best_of`, the best of them, best first.
 
-    Per token, as a joint probability would prefer whatever is shortest; an empty text counts as 0 tokens
-    of certainty, that is, last.
+    The best have the highest log-probability per token: a joint probability would prefer whatever is
+    shortest. An empty text has none, and comes last.
     """
+    if settings.best_of is None:
+        return sorted(candidates, key=lambda generation: generation.sample)
     for generation in candidates:
         if generation.logprobs:
             generation.score = sum(generation.logprobs) / len(generation.logprobs)
     ranked = sorted(
         candidates, key=lambda g: (g.score is None, 0.0 if g.score is None else -g.score, g.sample)
     )
-    return ranked[:count]
+    return ranked[: settings.samples]

@@ -1,8 +1,5 @@
-"""Long texts: local attention in blocks and memory-compressed attention, alternating (Liu et al., 2018,
-"Generating Wikipedia by summarizing long sequences").
-
-Local: the text is divided into blocks of `Config.local_block` tokens, and a token sees those of its block up
-to itself. T tokens cost T * local_block / 2 scores instead of T * T / 2.
+"""Long texts: local and memory-compressed attention, alternating (Liu et al., 2018, "Generating Wikipedia by
+summarizing long sequences").
 
 Compressed: three consecutive keys become one slot, and so do the values, by a convolution of kernel 3 and
 stride 3: a third of the scores. A slot holds three tokens, so only a token at or after the last of them may
@@ -18,60 +15,18 @@ slots, for each of the three at once.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from glassgpt.config import COMPRESSION, Config
-from glassgpt.model.attention import register_attention
-from glassgpt.model.cache import LayerCache
-from glassgpt.model.gpt2 import Attention, Projection, Tap
+from glassgpt.config import Config
+from glassgpt.config.variants.compressed import COMPRESSION, is_compressed
+from glassgpt.model.attention import AttentionInputs, register_attention
+from glassgpt.model.gpt2 import Projection
 from glassgpt.model.mask import token_positions
-
-if TYPE_CHECKING:
-    from glassgpt.model.variants.memory import LayerMemory
-
-
-def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int, dropout: float, scale: float) -> Tensor:
-    """Causal attention (B, H, T, D) within each block of the text."""
-    B, H, T, D = q.shape
-    block = min(block, T)
-    padding = -T % block  # at the end, where nobody before it looks
-    q, k, v = (F.pad(x, (0, 0, 0, padding)).reshape(B, -1, block, D) for x in (q, k, v))
-    z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale)
-    return z.reshape(B, H, -1, D)[:, :, :T]
-
-
-@register_attention("local")
-class LocalAttention(Attention):
-    """Each token sees the tokens of its own block up to itself. Nothing passes from block to block."""
-
-    def __init__(self, config: Config, layer: int) -> None:
-        super().__init__(config, layer)
-        self.block = config.local_block
-
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
-        if tap is None and mask is None:
-            dropout = self.attn_pdrop if self.training else 0.0
-            return attend_in_blocks(q, k, v, self.block, dropout, self.scale)
-        own, theirs = (x.clamp(min=0) for x in token_positions(q, k, positions, past))
-        blocks = own // self.block, theirs // self.block
-        same = blocks[0][:, None, :, None] == blocks[1][:, None, None, :]  # (B or 1, 1, T, L)
-        if mask is None:
-            mask = own[:, None, :, None] >= theirs[:, None, None, :]
-        # Padding may look at what stands first, so that its (meaningless) values stay finite.
-        return super().attend(q, k, v, mask & (same | (own == 0)[:, None, :, None]), positions, past, tap)
+from glassgpt.model.tap import Tap
+from glassgpt.model.variants.local import LocalAttention
 
 
 def compress(x: Tensor, conv: Projection) -> Tensor:
@@ -152,28 +107,20 @@ class CompressedAttention(LocalAttention):
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
-        self.is_local = layer % 2 == 0
+        self.is_local = not is_compressed(layer)
         if not self.is_local:
             self.k_conv = Projection(COMPRESSION * config.d_head, config.n_embd)
             self.v_conv = Projection(COMPRESSION * config.d_head, config.n_embd)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
         if self.is_local:
-            return super().attend(q, k, v, mask, positions, past, tap)
+            return super().attend(q, k, v, inputs)
+        mask, positions, past, tap = inputs
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None and mask is None:
             slots = compress(k, self.k_conv), compress(v, self.v_conv)
             return attend_to_slots(q, *slots, dropout, self.scale)
-        own, theirs = token_positions(q, k, positions, past)
+        own, theirs = token_positions(q, k, inputs)
         there = torch.ones_like(theirs, dtype=torch.bool)  # (1, L): a cache has all that a query may see
         if positions is not None and past is None:
             k, v = by_position(k, positions), by_position(v, positions)

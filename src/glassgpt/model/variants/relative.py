@@ -12,20 +12,18 @@ from __future__ import annotations
 import math
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.config import Config
-from glassgpt.model.attention import register_attention
+from glassgpt.config.variants.relative import n_distances
+from glassgpt.model.attention import AttentionInputs, register_attention
 from glassgpt.model.cache import LayerCache
-from glassgpt.model.gpt2 import Attention, Tap, show
+from glassgpt.model.gpt2 import Attention
 from glassgpt.model.mask import token_positions
-
-if TYPE_CHECKING:
-    from glassgpt.model.variants.memory import LayerMemory
+from glassgpt.model.tap import show
 
 KERNEL = "glassgpt.model.variants.relative_kernel"
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -74,22 +72,14 @@ def is_step_on_cpu(q: Tensor) -> bool:
 
 @register_attention("relative")
 class RelativeAttention(Attention):
-    """Causal attention with a learned vector for each distance, up to `Config.n_distances`."""
+    """Causal attention with a learned vector for each distance, up to `n_distances`."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
-        self.wre = nn.Embedding(config.n_distances, config.n_embd)  # one row for each distance
+        self.wre = nn.Embedding(n_distances(config), config.n_embd)  # one row for each distance
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        mask, positions, past, tap = inputs
         table = self.split_heads(self.wre.weight[None])[0]  # (H, R, D)
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None and mask is None and dropout == 0 and self.can_use_kernel(q):
@@ -100,7 +90,7 @@ class RelativeAttention(Attention):
         if positions is None:
             relative = scores_by_skewing(q, table, k.shape[2])  # (B, H, T, L)
         else:
-            own, theirs = token_positions(q, k, positions, past)
+            own, theirs = token_positions(q, k, inputs)
             distance = own[:, :, None] - theirs[:, None, :]  # (B or 1, T, L)
             relative = scores_by_gathering(q, table, distance)
         mask = causal_mask(q, k) if mask is None else mask
