@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
+    from glassgpt.generate.sampling.logits_processors import TokenRule
     from glassgpt.generate.sampling.params import SamplingParams
 
 Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
@@ -30,9 +31,7 @@ class Generation:
     finish_reason: str  # "length", "stop" or "cancelled"
     prompt: str | list[int] = ""  # as it was given
     prompt_tokens: int = 0  # the length of the prompt
-    logprobs: list[float] | None = (
-        None  # of each token, from the model's own distribution, before any setting
-    )
+    logprobs: list[float] | None = None  # of each token, from the model itself, before any setting
     alternatives: list[Alternatives] | None = None  # of each token, if requested
     prompt_logprobs: list[float | None] | None = None  # of each token of the prompt, if requested
     prompt_alternatives: list[Alternatives | None] | None = None  # likewise
@@ -40,15 +39,12 @@ class Generation:
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # that best_of or a beam search ranked it by
     notes: list[str] = field(default_factory=list)  # for the user, for example that a context window slid
+    rule: TokenRule | None = field(default=None, compare=False, repr=False)  # made for this text
     seconds: float = 0.0  # since computing the first token began
     cached_tokens: int = field(default=0, compare=False)  # of the prompt, copied from the prefix cache
     queue_s: float = field(default=0.0, compare=False)  # seconds until it had a row
-    first_token_s: float | None = field(
-        default=None, compare=False
-    )  # seconds until the first token, queue included
-    samples: list[Generation] = field(
-        default_factory=list, repr=False
-    )  # all samples of this prompt, in order
+    first_token_s: float | None = field(default=None, compare=False)  # seconds, queue included
+    samples: list[Generation] = field(default_factory=list, repr=False)  # of this prompt, in order
 
     @property
     def tokens_per_s(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio.to_thread
 
@@ -22,15 +23,21 @@ class GrammarCompilers:
         self._compiling: Counter[str] = Counter()  # by client
 
     async def compile(self, service: Service, jobs: Sequence[Job], client: str) -> None:
+        with self.turn(client):
+            await anyio.to_thread.run_sync(
+                service.compile, jobs, abandon_on_cancel=True, limiter=self._threads
+            )
+
+    @contextmanager
+    def turn(self, client: str) -> Iterator[None]:
+        """Let a client have a grammar compiled, unless it has enough of them waiting."""
         if self._compiling[client] >= MAX_COMPILING:
             raise QueueFullError(
                 f"{MAX_COMPILING} grammars of yours wait to be compiled. Try again in a moment."
             )
         self._compiling[client] += 1
         try:
-            await anyio.to_thread.run_sync(
-                service.compile, jobs, abandon_on_cancel=True, limiter=self._threads
-            )
+            yield
         finally:
             self._compiling[client] -= 1
             if not self._compiling[client]:

@@ -21,9 +21,7 @@ class UniformRNG:
         """The numbers of steps start, start + 1, ...; `start` never goes back."""
         missing = start + length - self._start - len(self._ahead)
         if missing > 0:
-            fresh = (
-                self._bits.random_raw(missing) >> np.uint64(11)
-            ) * 2.0**-53  # 53 bits, all that a float holds
+            fresh = (self._bits.random_raw(missing) >> np.uint64(11)) * 2.0**-53  # 53 bits, as in a float64
             self._ahead = np.concatenate([self._ahead, fresh])
         self._ahead = self._ahead[start - self._start :]
         self._start = start
