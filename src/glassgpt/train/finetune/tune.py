@@ -223,7 +223,8 @@ def run_tune(
             tuned = load_model(written, device=str(device), dtype="float32")
             if written.score is not None:
                 set_head(tuned, written.score)
-            loss_after = measure_loss(tuned, run.eval_windows, run.settings, run.objective)
+            objective = None if run.data is None else run.data.objective(tuned, run.settings)
+            loss_after = measure_loss(tuned, run.eval_windows, run.settings, objective)
             sample_after = write_sample(tuned)
         samples = [{"step": 0, "text": sample_before}, {"step": run.best_step, "text": sample_after}]
         write_tune_report(run, out, samples)
