@@ -8,10 +8,10 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from glassgpt.evaluate import datasets
-from glassgpt.evaluate.detokenise import harness_wikitext
-from glassgpt.evaluate.perplexity import split_articles
-from glassgpt.evaluate.suites import HARNESS
+from glassgpt.evaluate.suites import datasets
+from glassgpt.evaluate.suites.detokenize import harness_wikitext
+from glassgpt.evaluate.suites.perplexity import split_articles
+from glassgpt.evaluate.suites.suites import HARNESS
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from random_model import write_random
 

@@ -30,7 +30,8 @@ ROOMS = {
     "backends": ("who computes", "C++ for CPUs, torch on any device, numpy"),
     "weights": ("files ↔ tensors", "one module per format, the hub, the shipped models"),
     "generate": ("logits → text", "sampling, the engine, beam search"),
-    "inspect": ("model → insight", "traces, interventions, attribution, verify"),
+    "inspect": ("model → insight", "traces, interventions, attribution"),
+    "verify": ("glassgpt verify", "every mode against the float32 reference"),
     "tasks": ("text → task", "translation, summaries, classification"),
     "gpt": ("glassgpt.load", "the Python API: a loaded model"),
     "train": ("text → weights", "data, the loop, distributed, checkpoints, report"),
@@ -47,7 +48,7 @@ GROUPS = {  # colour -> what the rooms are for, and which
         "running a model",
         ("tokenizer", "model", "backends", "weights", "generate", "tasks", "gpt"),
     ),
-    "#5fd4c4": ("studying and training one", ("inspect", "train", "evaluate", "music")),
+    "#5fd4c4": ("studying and training one", ("inspect", "verify", "train", "evaluate", "music")),
     "#ff8fa3": ("interfaces", ("http", "explorer", "serve", "cli")),
 }
 

@@ -49,7 +49,7 @@ def test_the_api_page_has_every_room(site: Path) -> None:
     page = (site / "api.html").read_text("utf-8")
     for name in (
         "glassgpt.load", "glassgpt.GPT", "glassgpt.train.trainer.train", "glassgpt.tune",
-        "glassgpt.evaluate.run.run_tasks", "glassgpt.music.PerformanceTokenizer",
+        "glassgpt.evaluate.evaluate.evaluate", "glassgpt.music.PerformanceTokenizer",
         "glassgpt.music.generate.sample",
     ):  # fmt: skip
         assert f'id="{name}"' in page, name

@@ -14,9 +14,8 @@ LIGHT = ("model", "model.variants", "model.numpy_gpt2", "backends.torch", "backe
 TORCH_MODULES = (
     "inspect.divergence",
     "inspect.torch_forward",
-    "inspect.gradients",
-    "inspect.verify_layers",
-    "music.evaluate",
+    "inspect.attribution.gradients",
+    "verify.layer_modes",
 )
 SCRIPT = """
 import importlib, sys
@@ -52,7 +51,7 @@ def test_only_rooms_that_compute_with_torch_import_it() -> None:
         "glassgpt.cli.commands.explore",
         "glassgpt.serve.app",
         "glassgpt.explorer.app",
-        "glassgpt.inspect.trace",
+        "glassgpt.inspect.traces.trace",
         "glassgpt.backends.numpy",
     } <= set(names)
     subprocess.run([sys.executable, "-c", SCRIPT, *names], check=True, timeout=600)

@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
+from glassgpt.model.attention import AttentionInputs
 from glassgpt.train.forward import LossModule
 from glassgpt.train.objective import LanguageModeling
 from glassgpt.train.settings import TrainSettings
@@ -73,7 +74,7 @@ def measure(kind: str, T: int, backend: str, smoke: bool) -> dict[str, float]:
     loss_module = LossModule(model, LanguageModeling.from_settings(TrainSettings(steps=1), model))
 
     def run_attention() -> None:
-        attn.attend(q, k, v, None, None, None, None).sum().backward()
+        attn.attend(q, k, v, AttentionInputs()).sum().backward()
         q.grad = k.grad = v.grad = None
         model.zero_grad()
 

@@ -18,6 +18,7 @@ import torch
 
 from glassgpt.config import Config
 from glassgpt.model import GPT2
+from glassgpt.model.attention import AttentionInputs
 from glassgpt.model.variants.memory import read_segments
 from glassgpt.train.report.chart import linear_ticks
 
@@ -118,12 +119,12 @@ def key(x: float, y: float, names: Sequence[str]) -> list[str]:
 def seen_by(attn: Any, length: int) -> np.ndarray:
     """(length, length): whether the output at the row changes with the input at the column."""
     x = torch.randn(1, length, 32, generator=torch.Generator().manual_seed(1))
-    plain = attn(x, None, None, None, None)[0]
+    plain = attn(x, AttentionInputs())[0]
     columns = []
     for j in range(length):
         changed = x.clone()
         changed[0, j] += 1
-        columns.append((attn(changed, None, None, None, None)[0] != plain).any(dim=1))
+        columns.append((attn(changed, AttentionInputs())[0] != plain).any(dim=1))
     return torch.stack(columns, dim=1).numpy()
 
 

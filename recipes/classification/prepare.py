@@ -26,7 +26,7 @@ FILES = {"train": "sst2.train.tsv.xz", "valid": "sst2.dev.tsv.xz", "test": "sst2
 CONTEXT = 256
 
 
-def detokenise(text: str) -> str:
+def detokenize(text: str) -> str:
     text = text.strip().replace("-lrb-", "(").replace("-rrb-", ")").replace("``", '"').replace("''", '"')
     text = re.sub(r" (n't|'s|'re|'ve|'ll|'d|'m|')(?= |$)", r"\1", text)
     return re.sub(r" ([.,;:!?)])", r"\1", text).replace("( ", "(").replace(" ...", "...")
@@ -36,7 +36,7 @@ def read(file: Path) -> list[tuple[str, str]]:
     """Sentences with their labels, by name."""
     lines = lzma.decompress(file.read_bytes()).decode("utf-8").splitlines()[1:]
     rows = (line.rsplit("\t", 1) for line in lines)
-    return [(detokenise(text), load_task("sentiment").labels[int(label)]) for text, label in rows]
+    return [(detokenize(text), load_task("sentiment").labels[int(label)]) for text, label in rows]
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from typing import Any
 from clean import QUOTES
 
 from glassgpt.cli import main as glassgpt
-from glassgpt.evaluate.datasets import LAMBADA, find_file
-from glassgpt.evaluate.lambada import read_passages
+from glassgpt.evaluate.suites.datasets import LAMBADA, find_file
+from glassgpt.evaluate.suites.lambada import read_passages
 from glassgpt.files.text import read_texts
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.shards import Shards

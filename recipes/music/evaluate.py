@@ -3,7 +3,7 @@
     python recipes/music/evaluate.py --model MODEL --songs POP909 --out DIR
 
 Samples of 30 s, excerpts of held-out songs, of training songs, and random notes: how far each set is from
-other held-out excerpts (glassgpt.music.statistics), and the longest run that the training songs have, too.
+other held-out excerpts (figures.py), and the longest run copied from the training songs.
 Then ten held-out openings of 10 s continued by 12 s: does the continuation stay in key and tempo more often
 than what other songs play? Writes DIR/results.json, the samples as MIDI, and pictures.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import distances, estimate_key, rhythm_likeness, share_in_key
 
 import glassgpt
 from glassgpt.music import Performance, PerformanceTokenizer
@@ -27,7 +28,6 @@ from glassgpt.music.memorisation import join, longest_copy
 from glassgpt.music.midi import read_melody, read_midi, write_midi
 from glassgpt.music.prepare import split_files
 from glassgpt.music.roll import draw_roll
-from glassgpt.music.statistics import distances, estimate_key, rhythm_likeness, share_in_key
 
 SECONDS, PRIMER, AFTER = 30.0, 10.0, 12.0
 

@@ -140,7 +140,8 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 def finish(args: argparse.Namespace, name: str, run: Path, curve: Curve) -> None:
     """Scores and weights of the best checkpoint."""
     best = best_checkpoint(run)
-    model = glassgpt.load(best, device=args.device, dtype="float32").torch_model
+    gpt = glassgpt.load(best, device=args.device, dtype="float32", backend="torch")
+    model = gpt.torch_model
     context = model.config.n_positions
     facts = {"best_step": checkpoint_step(best), "parameters": model.config.n_parameters}
     curve.write(**facts, config=model.config.to_dict())
@@ -157,7 +158,7 @@ def finish(args: argparse.Namespace, name: str, run: Path, curve: Curve) -> None
         except UserError:  # there is no such split
             continue
         for stride in (context, context // 2):
-            found = evaluate(model, pieces, stride=stride)
+            found = evaluate(gpt.backend, pieces, stride=stride)
             score = {f"{split}_nll_stride_{stride}": round(found.nll, 5), f"{split}_events": found.events}
             curve.write(**score)
             print(json.dumps(score), flush=True)

@@ -1,4 +1,4 @@
-"""ROUGE of what `train.py` wrote, beside summaries that any program can make.
+"""ROUGE of what `train.py` wrote, next to summaries that any program can write.
 
     python recipes/summarisation/score.py runs/subject aeslc prepared/aeslc.test.jsonl
 
@@ -11,7 +11,8 @@ import argparse
 import json
 from pathlib import Path
 
-from glassgpt.evaluate.extractive import KINDS, baselines
+from baselines import KINDS, baselines
+
 from glassgpt.evaluate.generated import rouge
 
 

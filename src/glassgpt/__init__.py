@@ -8,26 +8,27 @@ TYPE_CHECKING = False  # typing's, for type checkers: its import takes 10 ms, be
 if TYPE_CHECKING:
     from typing import Any
 
+    from glassgpt.evaluate.evaluate import evaluate
     from glassgpt.gpt import GPT, load
-    from glassgpt.inspect.tally import tally
+    from glassgpt.inspect.parameters.tally import tally
     from glassgpt.train.finetune.tune import tune
     from glassgpt.train.trainer import train
 
 __version__ = "0.2.0"  # the one place: pyproject.toml and the docs read it here
-__all__ = ["GPT", "__version__", "load", "tally", "train", "tune"]
+__all__ = ["GPT", "__version__", "evaluate", "load", "tally", "train", "tune"]
 
 # Imported when first used, so that `import glassgpt` and `glassgpt --help` cost nothing.
 _LAZY = {
     "GPT": "glassgpt.gpt",
     "load": "glassgpt.gpt",
-    "tally": "glassgpt.inspect.tally",
+    "tally": "glassgpt.inspect.parameters.tally",
     "tune": "glassgpt.train.finetune.tune",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train":  # a package that can be called
-        return import_module("glassgpt.train")
+    if name in ("evaluate", "train"):  # packages that can be called
+        return import_module(f"glassgpt.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'glassgpt' has no attribute {name!r}")

@@ -214,6 +214,10 @@ class Config:
     def n_parameters(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes().values())
 
+    def kv_bytes(self, positions: int, bytes_per_value: int = 4) -> int:
+        """Bytes of a KV cache: a key and a value of width n_embd for each position in every block."""
+        return 2 * self.n_layer * self.n_embd * positions * bytes_per_value
+
     @classmethod
     def named(cls, name: str, **changes: Any) -> Config:
         """A published size by its name (`gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`)."""

@@ -44,6 +44,14 @@ class NonFiniteLossError(UserError):
     exit_code = 3
 
 
+class QueueFullError(UserError):
+    """Too many requests are waiting, or the wait would be too long. Try again after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 def iconv_advice(path: object = None) -> str:
     """What to type for a text that is not UTF-8: for a file, or for what comes through a pipe."""
     if path is None:

@@ -9,7 +9,7 @@ import pytest
 
 import glassgpt as package
 from glassgpt.config import SIZES, Config
-from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
+from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, tally
 from glassgpt.weights import load_checkpoint
 
 # From the table of the subject's numbers: independent of the code that counts.

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import glassgpt as package
-from glassgpt.inspect import verify
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.verify import checks, modes, plan, reference
 from glassgpt.weights import load_checkpoint
 
 from .conftest import random_checkpoint
@@ -19,9 +19,9 @@ from .conftest import random_checkpoint
 def test_everything_agrees_on_this_machine(glassgpt, tiny):
     answer = glassgpt("verify", tiny, "--device", "cpu")
     assert answer.code == 0, answer
-    planned = verify.plan(verify.backends(), ["cpu"], list(verify.EPS))
-    expected = sum(len(verify.checks_of(backend)) for backend, _, _ in planned)
-    assert expected > 3 * len(verify.CHECKS), "torch in three dtypes, and other backends"
+    planned = plan.plan(plan.backends(), ["cpu"], list(plan.EPS))
+    expected = sum(len(modes.checks_of(backend)) for backend, _, _ in planned)
+    assert expected > 3 * len(modes.CHECKS), "torch in three dtypes, and other backends"
     assert answer.out.count(" ok\n") == expected
     assert "cpu, numpy" in answer.out
     assert "FAIL" not in answer.out
@@ -33,7 +33,7 @@ def test_json(glassgpt, tiny):
         glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch", "--json").out
     )
     assert found["ok"] is True
-    assert {check["mode"] for check in found["checks"]} == set(verify.CHECKS)
+    assert {check["mode"] for check in found["checks"]} == set(modes.CHECKS)
     assert all(check["deviation"] <= check["tolerance"] for check in found["checks"])
     counted = [check for check in found["checks"] if check["mode"] != "scores"]
     assert all(check["same_tokens"] == check["n_tokens"] > 0 for check in counted)
@@ -41,9 +41,9 @@ def test_json(glassgpt, tiny):
 
 def test_what_is_allowed_comes_from_the_rounding_of_the_reference():
     checkpoint = random_checkpoint()
-    reference = verify.make_reference(checkpoint, verify.sample_texts(checkpoint), tuple(verify.EPS))
-    largest = max(abs(one["logits"]).max() for one in reference.seen)
-    tolerance = {dtype: reference.tolerance("logits", dtype) for dtype in verify.EPS}
+    plain = reference.make_reference(checkpoint, reference.sample_texts(checkpoint), tuple(plan.EPS))
+    largest = max(abs(values["logits"]).max() for values in plain.seen)
+    tolerance = {dtype: plain.tolerance("logits", dtype) for dtype in plan.EPS}
     assert 0 < tolerance["float32"] < 1e-4 * largest, "a tolerance that would hide a wrong digit is none"
     assert (
         tolerance["float16"] < tolerance["bfloat16"] <= 2**16 * tolerance["float32"]
@@ -103,7 +103,7 @@ def test_numbers_that_are_none_fail(glassgpt, tiny, monkeypatch):
     monkeypatch.setattr(GPT2, "embed", broken)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--backend", "torch")
     assert answer.code == 1
-    assert answer.out.count("FAIL") == len(verify.CHECKS)
+    assert answer.out.count("FAIL") == len(modes.CHECKS)
     assert "inf" in answer.out
 
 
@@ -111,17 +111,17 @@ def test_a_check_that_fails_says_why(glassgpt, tiny, monkeypatch):
     def breaks(model, texts):
         raise RuntimeError("CUDA error: operation not supported\nand much more")
 
-    monkeypatch.setitem(verify.CHECKS, "left padding", breaks)
+    monkeypatch.setitem(modes.CHECKS, "left padding", breaks)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch")
     assert answer.code == 1
     assert answer.out.count("FAIL") == 1
     assert "failed: CUDA error" in " ".join(answer.out.split())
-    assert f"1 of {len(verify.CHECKS)} checks FAIL" in answer.err
+    assert f"1 of {len(modes.CHECKS)} checks FAIL" in answer.err
 
     def has_no_kernel(model, texts):
         raise RuntimeError("\"addmm\" not implemented for 'Half'")
 
-    monkeypatch.setitem(verify.CHECKS, "left padding", has_no_kernel)
+    monkeypatch.setitem(modes.CHECKS, "left padding", has_no_kernel)
     answer = glassgpt("verify", tiny, "--device", "cpu", "--dtype", "float32", "--backend", "torch")
     assert answer.code == 0
     assert "torch has no such kernel here" in answer.out
@@ -130,15 +130,15 @@ def test_a_check_that_fails_says_why(glassgpt, tiny, monkeypatch):
 def test_texts_for_a_gpu_reach_every_graph():
     from glassgpt.backends.torch.cuda_graphs import LONG_PROMPT, SHORT
 
-    texts = verify.sample_texts(random_checkpoint(n_positions=1024), verify.CUDA_LENGTH)
-    prompts = [len(text) - verify.STEPS for text in texts]
+    texts = reference.sample_texts(random_checkpoint(n_positions=1024), reference.CUDA_LENGTH)
+    prompts = [len(text) - modes.STEPS for text in texts]
     assert max(prompts) > LONG_PROMPT
     assert any(SHORT[1] < n <= LONG_PROMPT for n in prompts)
     assert any(n <= SHORT[1] for n in prompts)
 
 
 def test_known_answers_are_asked_only_of_the_published_shape():
-    assert not verify.is_published_small(random_checkpoint())
+    assert not checks.is_published_small(random_checkpoint())
 
 
 @pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (1e-5, True), (1e-4, False)])
@@ -150,8 +150,8 @@ def test_known_answers_are_compared(tiny, monkeypatch, shift, ok):
     ]
     responses = dict(found[:4])
     first = next(iter(responses))
-    monkeypatch.setattr(verify, "KNOWN_ANSWERS", {**responses, first: responses[first] + shift})
-    check = verify.check_known_answers(load_checkpoint(tiny))
+    monkeypatch.setattr(checks, "KNOWN_ANSWERS", {**responses, first: responses[first] + shift})
+    check = checks.check_known_answers(load_checkpoint(tiny))
     assert check.ok is ok
     assert check.deviation == pytest.approx(shift, abs=1e-7)
     if shift:
@@ -160,7 +160,7 @@ def test_known_answers_are_compared(tiny, monkeypatch, shift, ok):
 
 def test_each_known_answer_is_one_token_of_the_published_vocabulary(shared):
     tokenizer = Tokenizer.load(shared / "gpt2-bpe")
-    assert [tokenizer.encode(text) for text in verify.KNOWN_ANSWERS] == [[198], [464], [1], [32], [40]]
+    assert [tokenizer.encode(text) for text in checks.KNOWN_ANSWERS] == [[198], [464], [1], [32], [40]]
 
 
 def test_mistakes(glassgpt, tiny, tmp_path):

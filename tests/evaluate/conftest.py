@@ -13,7 +13,7 @@ from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.evaluate import Scorer, WindowBuilder
-from glassgpt.evaluate.lambada import stop_tokens
+from glassgpt.evaluate.suites.lambada import stop_tokens
 from glassgpt.gpt import GPT
 from glassgpt.tokenizer import ByteTokenizer, Tokenizer
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
@@ -30,7 +30,7 @@ class Model:
         return WindowBuilder(self.gpt.tokenizer, self.gpt.backend.context, **settings)
 
     def scorer(self) -> Scorer:
-        return Scorer(self.gpt.backend, suppress=stop_tokens(self.gpt.tokenizer))
+        return Scorer(self.gpt.backend, excluded=stop_tokens(self.gpt.tokenizer))
 
 
 def random_numbers(config: Config, tokenizer: Tokenizer, seed: int) -> Checkpoint:

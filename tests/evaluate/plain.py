@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from glassgpt.evaluate import detokenise
-from glassgpt.evaluate.lambada import STOP_WORDS
+from glassgpt.evaluate.suites import detokenize
+from glassgpt.evaluate.suites.lambada import STOP_WORDS
 
 
 class Plain:
@@ -91,10 +91,10 @@ def expected(plain: Plain, files: dict[str, str]) -> dict[str, float]:
     for name in ("CN", "NE"):
         figures[f"cbt-{name.lower()}.accuracy"] = cbt(plain, files[f"cbtest_{name}_test_2500ex.txt"])
     full = {
-        "wikitext-2": ("wikitext-2.test.tokens", detokenise.wikitext),
-        "wikitext-103": ("wikitext-103.test.tokens", detokenise.wikitext),
-        "ptb": ("ptb.test.txt", detokenise.ptb),
-        "1bw": ("news.en.heldout-00000-of-00050", detokenise.one_billion),
+        "wikitext-2": ("wikitext-2.test.tokens", detokenize.wikitext),
+        "wikitext-103": ("wikitext-103.test.tokens", detokenize.wikitext),
+        "ptb": ("ptb.test.txt", detokenize.ptb),
+        "1bw": ("news.en.heldout-00000-of-00050", detokenize.one_billion),
     }
     for name, (file, undo) in full.items():
         original_tokens = sum(len(line.split()) + 1 for line in files[file].split("\n")[:-1])
@@ -150,10 +150,10 @@ def cbt(plain: Plain, text: str) -> float:
         totals = []
         for choice in choices:
             filled = " ".join([*story, question.replace("XXXXX", choice)])
-            clean = detokenise.childrens_books(filled)
+            clean = detokenize.childrens_books(filled)
             # Where the choice begins: all texts agree up to there.
             others = [
-                detokenise.childrens_books(" ".join([*story, question.split("XXXXX")[0]])).rstrip(),
+                detokenize.childrens_books(" ".join([*story, question.split("XXXXX")[0]])).rstrip(),
             ]
             cut = len(others[0])
             assert clean.startswith(others[0])
@@ -214,7 +214,7 @@ def wikitext(plain: Plain, text: str) -> dict[str, float]:
     for page in (text[: text.index(" = Stone")], text[text.index(" = Stone") : second - 1], text[second:]):
         if not page.strip():
             continue
-        loss -= sum(plain.apart(detokenise.harness_wikitext(page)))
+        loss -= sum(plain.apart(detokenize.harness_wikitext(page)))
         words += len(re.split(r"\s+", page))
         size += len(page.encode())
     return {

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from glassgpt.evaluate.suites import SMOKE_DATA
+from glassgpt.evaluate.suites.suites import SMOKE_DATA
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.evaluate import texts
 
@@ -187,7 +187,7 @@ def test_kl_and_agreement_are_those_of_the_definitions(shipped, random_bytes, tm
     from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.evaluate import Scorer
     from glassgpt.evaluate.compare import compare_distributions
-    from glassgpt.evaluate.windows import rolling_windows
+    from glassgpt.evaluate.scoring.windows import rolling_windows
 
     checkpoint = load_checkpoint(random_bytes.folder)
     other = TorchBackend.load(checkpoint, device="cpu", dtype="bfloat16")

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from glassgpt.evaluate import choice, datasets
-from glassgpt.evaluate.cbt import read_questions
-from glassgpt.evaluate.lambada import read_passages
-from glassgpt.evaluate.suites import HARNESS, PAPER
+from glassgpt.evaluate.suites import choice, datasets
+from glassgpt.evaluate.suites.cbt import read_questions
+from glassgpt.evaluate.suites.lambada import read_passages
+from glassgpt.evaluate.suites.suites import HARNESS, PAPER
 from tests.evaluate import texts
 
 REAL_HUB_ANSWERS = datasets.hub_is_reachable

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from glassgpt.evaluate import detokenise
 from glassgpt.evaluate.metrics import ACCURACY, BITS, PERPLEXITY, MetricResult, paired_bootstrap
-from glassgpt.evaluate.perplexity import count_words_and_newlines, join_as_hub_rows, split_articles
 from glassgpt.evaluate.published import PAPER, published
+from glassgpt.evaluate.suites import detokenize
+from glassgpt.evaluate.suites.perplexity import count_words_and_newlines, join_as_hub_rows, split_articles
 from tests.evaluate import texts
 
 
@@ -72,30 +72,30 @@ def test_published_figures_stand_beside_their_own_rule_only() -> None:
 # Undoing tokens.
 
 CASES = {
-    detokenise.wikitext: (
+    detokenize.wikitext: (
         (' It " never fell " ( so they say ) ; 3 @.@ 5 km \n', 'It "never fell" (so they say); 3.5 km\n'),
         (" = = Use = = \n", "== Use ==\n"),
         (" the readers ' 1 @,@ 204 well @-@ known , I 'll ! \n", "the readers' 1,204 well-known, I'll!\n"),
         (' He said , " Go . " \n', 'He said, "Go."\n'),
     ),
-    detokenise.ptb: (
+    detokenize.ptb: (
         (" it does n't cost $ N million or N % \n", "it doesn't cost $N million or N%\n"),
         (" mr. <unk> 's plan \n", "mr. <unk>'s plan\n"),
     ),
-    detokenise.one_billion: (('" We will n\'t pay , " he said .\n', '"We willn\'t pay," he said.\n'),),
-    detokenise.childrens_books: (
+    detokenize.one_billion: (('" We will n\'t pay , " he said .\n', '"We willn\'t pay," he said.\n'),),
+    detokenize.childrens_books: (
         ("`` The cow -LRB- hers -RRB- is n't , '' he said .", '"The cow (hers) isn\'t," he said.'),
     ),
 }
 
 
 @pytest.mark.parametrize("undo", CASES, ids=lambda undo: undo.__name__)
-def test_detokenisers(undo) -> None:
+def test_detokenizers(undo) -> None:
     for given, wanted in CASES[undo]:
         assert undo(given) == wanted
 
 
-@pytest.mark.parametrize("undo", [detokenise.wikitext, detokenise.ptb, detokenise.one_billion])
+@pytest.mark.parametrize("undo", [detokenize.wikitext, detokenize.ptb, detokenize.one_billion])
 def test_nothing_but_blanks_and_marks_is_lost(undo) -> None:
     def letters(text: str) -> str:
         return "".join(text.replace(" @", "").replace("@ ", "").split())
@@ -107,15 +107,15 @@ def test_nothing_but_blanks_and_marks_is_lost(undo) -> None:
 
 
 def test_nothing_is_lost_of_the_real_file(shared) -> None:
-    from glassgpt.evaluate import datasets
+    from glassgpt.evaluate.suites import datasets
 
     text, _ = datasets.load(datasets.WIKITEXT_103, shared / "data" / "eval")
-    clean = detokenise.wikitext(text)
+    clean = detokenize.wikitext(text)
     assert "".join(clean.split()) == "".join(text.replace(" @", "").replace("@ ", "").split())
 
 
 def test_the_counts_of_wikitext_2_are_the_known_ones(shared) -> None:
-    from glassgpt.evaluate import datasets
+    from glassgpt.evaluate.suites import datasets
     from glassgpt.tokenizer import Tokenizer
 
     text, _ = datasets.load(datasets.WIKITEXT_2_RAW, shared / "data" / "eval")
@@ -127,8 +127,8 @@ def test_the_counts_of_wikitext_2_are_the_known_ones(shared) -> None:
 
 def test_the_rules_of_the_harness_are_its_own(shared) -> None:
     theirs = pytest.importorskip("lm_eval.tasks.wikitext.preprocess_wikitext")
-    from glassgpt.evaluate import datasets
+    from glassgpt.evaluate.suites import datasets
 
     text, _ = datasets.load(datasets.WIKITEXT_2_RAW, shared / "data" / "eval")
     for page in split_articles(text):
-        assert detokenise.harness_wikitext(page) == theirs.wikitext_detokenizer({"page": page})
+        assert detokenize.harness_wikitext(page) == theirs.wikitext_detokenizer({"page": page})

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from glassgpt.evaluate import datasets, detokenise
-from glassgpt.evaluate.perplexity import BitsPerByte, TokenPerplexity, WholeText
-from glassgpt.evaluate.run import prepare_tasks, run_tasks
-from glassgpt.evaluate.suites import HARNESS, PAPER
-from glassgpt.evaluate.windows import rolling_windows, strided_windows
+from glassgpt.evaluate.scoring.windows import rolling_windows, strided_windows
+from glassgpt.evaluate.suites import datasets, detokenize
+from glassgpt.evaluate.suites.perplexity import BitsPerByte, TokenPerplexity, WholeText
+from glassgpt.evaluate.suites.run import prepare_tasks, run_tasks
+from glassgpt.evaluate.suites.suites import HARNESS, PAPER
 from tests.evaluate import texts
 from tests.evaluate.plain import Plain, expected
 
@@ -57,14 +57,14 @@ def test_strides(random_words, folder, stride: int) -> None:
     tasks = [
         TokenPerplexity("t", dataset),
         BitsPerByte("t", dataset),
-        WholeText("w", dataset, detokenise.wikitext),
+        WholeText("w", dataset, detokenize.wikitext),
     ]
     found = figures(random_words, tasks, folder, stride=stride)
     strided, rolling = plain.strided(text, stride), plain.rolling(text, stride)
     assert found["t.token_perplexity"].value == pytest.approx(math.exp(-sum(strided) / len(strided)), rel=REL)
     size = len(text.encode())
     assert found["t.bits_per_byte"].value == pytest.approx(-sum(rolling) / size / math.log(2), rel=REL)
-    rolling = plain.rolling(detokenise.wikitext(text), stride)
+    rolling = plain.rolling(detokenize.wikitext(text), stride)
     words = len(text.split()) + text.count("\n")
     assert found["w.perplexity"].value == pytest.approx(math.exp(-sum(rolling) / words), rel=REL)
 
@@ -81,7 +81,7 @@ def test_of_the_first_windows_only_what_they_read_is_counted(
     text += " a b c d e f g . \n" * 60
     (tmp_path / "t.txt").write_text(text, "utf-8")
     dataset = datasets.Dataset("t", ("t.txt",), None)
-    tasks = [BitsPerByte("t", dataset), WholeText("w", dataset, detokenise.wikitext)]
+    tasks = [BitsPerByte("t", dataset), WholeText("w", dataset, detokenize.wikitext)]
     found = figures(model, tasks, tmp_path, limit=limit)
     n = limit * plain.L
     nats = -sum(plain.rolling(text, plain.L)[:n])
@@ -90,7 +90,7 @@ def test_of_the_first_windows_only_what_they_read_is_counted(
     assert found["t.bits_per_byte"].value == pytest.approx(nats / size / math.log(2), rel=REL)
 
     # Words: the shortest beginning of the original, in whole words, that gives what was read.
-    undone = detokenise.wikitext(text)
+    undone = detokenize.wikitext(text)
     nats = -sum(plain.rolling(undone, plain.L)[:n])
     read = model.gpt.tokenizer.decode_bytes(model.gpt.tokenizer.encode(undone)[:n]).decode("utf-8", "ignore")
     letters = len(re.sub(r"[\s@]", "", read))  # neither marks nor blanks

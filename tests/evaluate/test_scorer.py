@@ -25,8 +25,12 @@ from glassgpt.backends.torch.scoring_batches import pack_texts, pack_trees, scor
 from glassgpt.backends.torch.threads import map_over_threads
 from glassgpt.config import SIZES
 from glassgpt.evaluate import ScoreCache, Scorer
-from glassgpt.evaluate.score_cache import cache_key
-from glassgpt.evaluate.windows import Window, continuation_windows, rolling_windows, strided_windows
+from glassgpt.evaluate.scoring.score_cache import cache_key
+from glassgpt.evaluate.scoring.windows import (
+    continuation_windows,
+    rolling_windows,
+    strided_windows,
+)
 from tests.generate.tiny import TinyBackend
 
 
@@ -40,11 +44,7 @@ def limited(model, limits: BatchLimits) -> TorchBackend:
     return backend
 
 
-def as_requests(groups) -> list[list[ScoreRequest]]:
-    return [[ScoreRequest(row.ids, row.first, row.suppress) for row in group] for group in groups]
-
-
-def one_by_one(model, row: Window) -> np.ndarray:
+def one_by_one(model, row: ScoreRequest) -> np.ndarray:
     logits = torch.from_numpy(model.gpt.backend.logits([row.ids[:-1].tolist()])[0]).double()
     every = logits.log_softmax(dim=-1)
     return np.array([float(every[i - 1, row.ids[i]]) for i in range(row.first, len(row.ids))])
@@ -84,15 +84,15 @@ def test_a_context_too_long_is_truncated_and_a_long_ending_takes_several_windows
     (row,) = continuation_windows(range(30), [98, 99], n_positions=10)
     assert row.ids.tolist() == [*range(21, 30), 98, 99]
     assert row.first == 9
-    rows = continuation_windows([1, 2], list(range(100, 125)), n_positions=10, suppress=True)
+    rows = continuation_windows([1, 2], list(range(100, 125)), n_positions=10, exclude=True)
     assert [int(i) for row in rows for i in row.ids[row.first :]] == list(range(100, 125))
-    assert [row.suppress for row in rows] == [True, False, False]
+    assert [row.exclude for row in rows] == [True, False, False]
 
 
 def test_shared_beginnings_end_before_the_first_scored_token() -> None:
-    a, b = Window(np.array([1, 2, 3, 4, 5]), 3), Window(np.array([1, 2, 3, 9]), 3)
+    a, b = ScoreRequest(np.array([1, 2, 3, 4, 5]), 3), ScoreRequest(np.array([1, 2, 3, 9]), 3)
     assert shared_length([a, b]) == 3
-    assert shared_length([a, Window(np.array([1, 7, 3, 9]), 3)]) == 1
+    assert shared_length([a, ScoreRequest(np.array([1, 7, 3, 9]), 3)]) == 1
 
 
 # Scores.
@@ -106,7 +106,7 @@ def test_groups_batches_and_chunks_change_nothing(random_bytes, limits) -> None:
         groups.append([continuation_windows(context, ids_of(n, seed + 50), 200)[0] for n in (1, 9, 4, 2)])
     groups += [[row] for row in rolling_windows(ids_of(150), 60, 60, prefix=256)]
     scorer = Scorer(limited(random_bytes, limits))
-    batches = plan_batches(random_bytes.gpt.backend.model, as_requests(groups), limits.tokens)
+    batches = plan_batches(random_bytes.gpt.backend.model, groups, limits.tokens)
     assert any(batch.shared for batch in batches)
     for group, found in zip(groups, scorer.score(groups), strict=True):
         for row, scores in zip(group, found, strict=True):
@@ -121,21 +121,22 @@ def test_the_last_block_is_computed_for_the_wanted_tokens_only(random_words) -> 
     seen: list[int] = []
     handle = model.h[-1].mlp.register_forward_hook(lambda _m, given, _out: seen.append(given[0].numel()))
     groups = [
-        [Window(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)] for n in (30, 9, 17)
+        [ScoreRequest(np.array([*ids_of(n, 1), *ids_of(4 + m, m)]), n + 2) for m in range(3)]
+        for n in (30, 9, 17)
     ]
     rows = [row for group in groups for row in group]
-    tree = pack_trees(as_requests(groups), [30, 9, 17])
+    tree = pack_trees(groups, [30, 9, 17])
     assert tree.ids.shape == (3, 30 + 3 + 4 + 5)
-    for sheet in (pack_texts(as_requests([rows])[0]), tree):
+    for sheet in (pack_texts([rows][0]), tree):
         seen.clear()
         found = scored_hidden(model, sheet)
         assert seen[0] < sheet.ids.size * model.config.n_embd / 2
         full = [model.hidden(torch.tensor(row.ids[None, :-1]))[0, row.first - 1 :] for row in rows]
         # float32 sums in another order; the vectors have a norm's size, about 1.
         torch.testing.assert_close(found, torch.cat(full), atol=2e-5, rtol=0)
-    everything = [Window(row.ids, 1) for row in rows if len(row.ids) == 36]
+    everything = [ScoreRequest(row.ids, 1) for row in rows if len(row.ids) == 36]
     full = [model.hidden(torch.tensor(row.ids[None, :-1]))[0] for row in everything]
-    found = scored_hidden(model, pack_texts(as_requests([everything])[0]))
+    found = scored_hidden(model, pack_texts([everything][0]))
     torch.testing.assert_close(found, torch.cat(full), atol=2e-5, rtol=0)
     handle.remove()
 
@@ -144,7 +145,7 @@ def test_many_choices_become_several_trees(random_bytes) -> None:
     context = ids_of(20)
     group = [continuation_windows(context, ids_of(150, seed), 200)[0] for seed in range(20)]
     scorer = Scorer(random_bytes.gpt.backend)
-    batches = list(plan_batches(random_bytes.gpt.backend.model, as_requests([group]), CPU_LIMITS.tokens))
+    batches = list(plan_batches(random_bytes.gpt.backend.model, [group], CPU_LIMITS.tokens))
     assert sum(len(batch.texts) for batch in batches) == 20
     for batch in batches:
         sizes = [sum(len(text.request.ids) - 20 for text in part) for part in batch.groups]
@@ -201,7 +202,7 @@ def test_of_tokens_alike_the_first_is_the_likeliest() -> None:
             found[..., 3:6] = found.max() + 1
             return found
 
-    groups = [[Window(np.array([1, 2, token]), 2)] for token in (3, 4, 5)]
+    groups = [[ScoreRequest(np.array([1, 2, token]), 2)] for token in (3, 4, 5)]
     assert [bool(one.greedy[0]) for (one,) in Scorer(Even()).score(groups)] == [True, False, False]
 
 
@@ -229,24 +230,24 @@ def test_batches_follow_from_the_device(random_bytes) -> None:
     assert gpu_limits(small, 4, 4 * 2**30).tokens == tight.tokens // 2
 
 
-def test_a_suppressed_token_is_not_chosen(random_bytes) -> None:
+def test_an_excluded_token_is_not_chosen(random_bytes) -> None:
     context = ids_of(12)
     logits = random_bytes.gpt.backend.logits([context])[0, -1]
     first, second = (int(i) for i in np.argsort(-logits)[:2])
-    (row,) = continuation_windows(context, [second], 200, suppress=True)
+    (row,) = continuation_windows(context, [second], 200, exclude=True)
     (plain,) = continuation_windows(context, [second], 200)
-    barring = Scorer(random_bytes.gpt.backend, suppress=[first])
+    barring = Scorer(random_bytes.gpt.backend, excluded=[first])
     ((with_bar,), (without,)) = barring.score([[row], [plain]])
-    assert with_bar.greedy_unsuppressed.tolist() == [True]
+    assert with_bar.greedy_allowed.tolist() == [True]
     assert with_bar.greedy.tolist() == [False]
-    assert without.greedy_unsuppressed.tolist() == [False]  # nobody asked
-    ((free,),) = Scorer(random_bytes.gpt.backend, suppress=[second]).score([[row]])
-    assert free.greedy_unsuppressed.tolist() == [False]
+    assert without.greedy_allowed.tolist() == [False]  # nobody asked
+    ((free,),) = Scorer(random_bytes.gpt.backend, excluded=[second]).score([[row]])
+    assert free.greedy_allowed.tolist() == [False]
 
 
 def test_any_backend_will_do() -> None:
     backend = TinyBackend()
-    groups = [[Window(np.array([3, 5, 7, 2, 9]), 2), Window(np.array([3, 5, 1]), 2)]]
+    groups = [[ScoreRequest(np.array([3, 5, 7, 2, 9]), 2), ScoreRequest(np.array([3, 5, 1]), 2)]]
     ((long, short),) = Scorer(backend).score(groups)
     logits = torch.from_numpy(backend.logits([[3, 5, 7, 2]])[0]).double().log_softmax(dim=-1)
     wanted = [float(logits[i - 1, t]) for i, t in ((2, 7), (3, 2), (4, 9))]
@@ -322,13 +323,13 @@ def test_a_damaged_record_and_a_foreign_file_are_recomputed(random_bytes, tmp_pa
     assert len(ScoreCache(path)) == 0
 
 
-def test_windows_differ_by_tokens_first_and_suppressed_tokens() -> None:
+def test_windows_differ_by_tokens_first_and_excluded_tokens() -> None:
     ids = np.array([1, 2, 3, 4])
     keys = {
-        cache_key(Window(ids, 1)),
-        cache_key(Window(ids, 2)),
-        cache_key(Window(ids[:3], 1)),
-        cache_key(Window(ids, 1, True), b"x"),
+        cache_key(ScoreRequest(ids, 1)),
+        cache_key(ScoreRequest(ids, 2)),
+        cache_key(ScoreRequest(ids[:3], 1)),
+        cache_key(ScoreRequest(ids, 1, True), b"x"),
     }
     assert len(keys) == 4
 
@@ -347,11 +348,11 @@ def test_a_gpu_says_what_the_cpu_says(random_bytes) -> None:
     from glassgpt.weights import load_checkpoint
 
     context = ids_of(40)
-    groups = [[continuation_windows(context, ids_of(n, n), 200, suppress=True)[0] for n in (3, 8, 5)]]
+    groups = [[continuation_windows(context, ids_of(n, n), 200, exclude=True)[0] for n in (3, 8, 5)]]
     groups += [[row] for row in rolling_windows(ids_of(700), 200, 100, prefix=256)]
     there = TorchBackend.load(load_checkpoint(random_bytes.folder), device="cuda", dtype="float32")
-    ours = Scorer(random_bytes.gpt.backend, suppress=[7]).score(groups)
-    for here, found in zip(ours, Scorer(there, suppress=[7]).score(groups), strict=True):
+    ours = Scorer(random_bytes.gpt.backend, excluded=[7]).score(groups)
+    for here, found in zip(ours, Scorer(there, excluded=[7]).score(groups), strict=True):
         for a, b in zip(here, found, strict=True):
             # float32 on both, summed in other orders; the largest logit is about 10.
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
@@ -368,7 +369,7 @@ def test_a_gpu_in_bfloat16_batches_by_its_memory_and_says_nearly_the_same(random
     assert limits.tokens > 2**14
     groups = [[continuation_windows(ids_of(20), ids_of(n, n), 77)[0] for n in (3, 8, 5)]]
     groups += [[row] for row in rolling_windows(ids_of(700), 77, 50, prefix=256)]
-    batches = list(plan_batches(there.model, as_requests(groups), limits.tokens))
+    batches = list(plan_batches(there.model, groups, limits.tokens))
     assert len(batches) == 2  # all plain rows at once, and the tree
     ours = Scorer(random_words.gpt.backend).score(groups)
     gaps = [

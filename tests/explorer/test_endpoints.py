@@ -14,9 +14,9 @@ import pytest
 import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
-from glassgpt.inspect.intervene import kl_per_token
-from glassgpt.inspect.readout import lens_logits_at
+from glassgpt.inspect.edits.edit_data import EDIT_KINDS, edit_fields
+from glassgpt.inspect.edits.intervene import kl_per_token
+from glassgpt.inspect.traces.lens_column import lens_logits_at
 from tests.conftest import SHIPPED
 from tests.explorer.conftest import API, TEXT, Client, array, refusal
 

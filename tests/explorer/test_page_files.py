@@ -8,7 +8,7 @@ from pathlib import Path
 import glassgpt
 from glassgpt.explorer.routes.export import EXPORTED_STEPS
 from glassgpt.explorer.routes.trace import ATTENTION_STEPS, HEAD_STEPS, MLP_STEPS
-from glassgpt.inspect.edit_data import EDIT_KINDS, edit_fields
+from glassgpt.inspect.edits.edit_data import EDIT_KINDS, edit_fields
 from glassgpt.inspect.taps import BLOCK_STEPS
 
 PAGE = Path(glassgpt.__file__).parent / "explorer" / "page"

@@ -16,7 +16,7 @@ from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import SIZES, Config
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.inspect.tally import tally
+from glassgpt.inspect.parameters.tally import tally
 from glassgpt.model import GPT2
 from glassgpt.music import PerformanceTokenizer
 from glassgpt.tokenizer import EventTokenizer

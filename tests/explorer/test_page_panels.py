@@ -14,7 +14,7 @@ import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.gpt import GPT
-from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, tally
+from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, tally
 from tests.explorer.browser import Visit, served
 from tests.explorer.conftest import TEXT
 from tests.generate import naive

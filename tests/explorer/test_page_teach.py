@@ -14,7 +14,8 @@ import pytest
 
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
-from glassgpt.inspect.readout import head_weight, lens_logits_at, neuron_tokens
+from glassgpt.inspect.parameters.neurons import head_weight, neuron_tokens
+from glassgpt.inspect.traces.lens_column import lens_logits_at
 from tests.explorer.browser import Visit, served
 from tests.explorer.conftest import API, TEXT, Client
 

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 import glassgpt
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import QueueFullError, SettingError, UserError
 from glassgpt.generate import Engine, SamplingParams
 from glassgpt.generate.sampling import constraints as constraints_module
 from glassgpt.generate.sampling import grammar_checker
-from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
 from tests.conftest import SHIPPED
 from tests.generate.random_schemas import random_schema

@@ -168,7 +168,7 @@ class TestInterrupted:
             self.break_after(gpt, patch, 6)
             with pytest.raises(Interrupted) as caught:
                 gpt.generate(["ab", "cd"], **settings)
-        found = caught.value.found
+        found = caught.value.generations
         assert [len(generations) for generations in found] == [4, 4]
         for one, all_of_it in zip(itertools.chain(*found), itertools.chain(*full), strict=True):
             assert one.sample == all_of_it.sample
@@ -190,7 +190,7 @@ class TestInterrupted:
             self.break_after(gpt, patch, 4)
             with pytest.raises(Interrupted) as caught:
                 gpt.generate("ab", **settings)
-        (found,) = caught.value.found
+        (found,) = caught.value.generations
         assert [one.tokens for one in found] == [one.tokens for one in expected]
         assert {one.finish_reason for one in found} == {"cancelled"}
 

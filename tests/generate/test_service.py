@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import glassgpt
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import QueueFullError, SettingError, UserError
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.engine.fair_lock import FairLock
 from glassgpt.generate.generation import Event, Generation
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.admission import WaitEstimator
-from glassgpt.generate.service.fair_queue import FairQueue, QueueFullError, QueueLimits
+from glassgpt.generate.service.fair_queue import FairQueue, QueueLimits
 from glassgpt.generate.service.service import Job, Service, Update
 from glassgpt.gpt import GPT
 from tests.conftest import SHIPPED

@@ -300,7 +300,7 @@ class TestService:
         monkeypatch.setattr(ServiceHandle, "read", interrupted)
         with pytest.raises(Interrupted) as caught:
             served.generate(["ab", "cd"], samples=6, **FOREVER)  # twelve texts on eight rows
-        found = caught.value.found
+        found = caught.value.generations
         assert [len(generations) for generations in found] == [6, 6]
         assert {one.finish_reason for generations in found for one in generations} == {"cancelled"}
         assert any(one.tokens for generations in found for one in generations)

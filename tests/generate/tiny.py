@@ -5,19 +5,21 @@ Every row is computed on its own, so a difference between alone and batched is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
 from glassgpt.backends.protocol import ScoredBatch, ScoreRequest, TokenScores, check_ids, check_lengths
 from glassgpt.config import Config
+from glassgpt.tokenizer import Tokenizer
 
 EOT = 0
 
 
-class LetterTokenizer:
+class LetterTokenizer(Tokenizer):
     """Id 0 is end-of-text; the others are the bytes of a small alphabet, among them parts of characters."""
 
+    kind = "letters"
     eot_id: int | None = EOT
     alphabet = b" abcdefghijklmnopqrstuvwxyz\xc3\xa9\xe2\x82\xac\n."
     vocab_size = text_size = len(alphabet) + 1
@@ -28,25 +30,11 @@ class LetterTokenizer:
     def token_bytes(self, token: int) -> bytes:
         return b"<eot>" if token == EOT else self.alphabet[token - 1 : token]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return b"".join(self.token_bytes(token) for token in ids).decode("utf-8", "replace")
+    def files(self) -> dict[str, str]:
+        return {}
 
-    def stream(self) -> LetterStream:
-        return LetterStream(self)
-
-
-class LetterStream:
-    def __init__(self, tokenizer: LetterTokenizer) -> None:
-        import codecs
-
-        self.tokenizer = tokenizer
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token: int) -> str:
-        return self.decoder.decode(self.tokenizer.token_bytes(token))
-
-    def finish(self) -> str:
-        return self.decoder.decode(b"", final=True)
+    def vocabulary(self) -> object:
+        return self.alphabet.decode()
 
 
 VOCAB = len(LetterTokenizer.alphabet) + 1

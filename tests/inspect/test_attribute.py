@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import DirectLogitAttribution, TokenAttribution, gradients
+from glassgpt.inspect import DirectLogitAttribution, TokenAttribution
+from glassgpt.inspect.attribution import gradients
 
 from .conftest import SMALL, random_model, some_ids, weights_of
 from .plain import forward

@@ -29,7 +29,7 @@ from glassgpt.inspect import (
     edit_from_dict,
 )
 from glassgpt.inspect.divergence import kl_divergence
-from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
+from glassgpt.inspect.edits.edit_data import EDIT_KINDS, Positions, edit_fields
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.model import GPT2
 

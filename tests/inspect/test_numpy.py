@@ -24,7 +24,7 @@ from glassgpt.inspect import (
     SteerToken,
 )
 from glassgpt.inspect.taps import list_steps
-from glassgpt.model.numpy_gpt2 import NumpyGPT2
+from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
 from glassgpt.weights import Checkpoint, load_checkpoint
 from tests.conftest import SHIPPED
 
@@ -52,7 +52,8 @@ UNMASKED = ("attn.relative", "attn.scores", "attn.scaled")  # skewing leaves any
 
 def twin(gpt: GPT) -> GPT:
     """The same weights in numpy."""
-    return GPT(NumpyBackend(NumpyGPT2(gpt.config, weights_of(gpt))), gpt.tokenizer, name=gpt.name)
+    model = numpy_class(gpt.config)(gpt.config, weights_of(gpt))
+    return GPT(NumpyBackend(model), gpt.tokenizer, name=gpt.name)
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, UserError
 from glassgpt.gpt import GPT
-from glassgpt.inspect import AblateHead, activations, indexing
+from glassgpt.inspect import AblateHead
 from glassgpt.inspect.arrays import largest
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces import activations, indexing
+from glassgpt.inspect.traces.trace import Trace
 
 from .conftest import SMALL, random_model, some_ids, weights_of
 from .plain import forward, softmax
@@ -95,7 +96,7 @@ def test_token_loss_lens_and_norms(gpt: GPT) -> None:
 
 def test_one_position_has_the_bits_of_all(gpt: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activations, "CHUNK", 4)
-    import glassgpt.inspect.trace as room
+    import glassgpt.inspect.traces.trace as room
 
     monkeypatch.setattr(room, "CHUNK", 4)
     ids = some_ids(11)

@@ -30,11 +30,11 @@ NEAR = {"atol": 5e-5, "rtol": 0}  # some float32 roundings of logits of order 10
 class WindowAttention(Attention):
     """Each token sees the WINDOW tokens that end with itself."""
 
-    def attend(self, q, k, v, mask, positions, past, tap) -> Tensor:
-        theirs, own = token_positions(q, k, positions, past)[::-1]
+    def attend(self, q, k, v, inputs) -> Tensor:
+        own, theirs = token_positions(q, k, inputs)
         age = own[:, None, :, None].clamp(min=0) - theirs[:, None, None, :]  # (B or 1, 1, T, L)
-        near = (age < WINDOW) & ((age >= 0) if mask is None else mask)
-        return super().attend(q, k, v, near, positions, past, tap)
+        near = (age < WINDOW) & ((age >= 0) if inputs.mask is None else inputs.mask)
+        return super().attend(q, k, v, inputs._replace(mask=near))
 
 
 @pytest.fixture(autouse=True)

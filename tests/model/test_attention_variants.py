@@ -19,14 +19,15 @@ from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateHead, Patch
-from glassgpt.inspect.tally import tally
+from glassgpt.inspect.parameters.tally import tally
 from glassgpt.inspect.taps import list_steps, shape_of
-from glassgpt.inspect.verify import verify
 from glassgpt.model import GPT2
+from glassgpt.model.attention import AttentionInputs
 from glassgpt.model.gpt2 import Attention
 from glassgpt.model.variants.compressed import compress, visible_slots
 from glassgpt.model.variants.memory import Memory, read_segments, segment_losses
 from glassgpt.model.variants.relative import scores_by_gathering, scores_by_skewing
+from glassgpt.verify.checks import verify
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 from tests.model.conftest import noisy
 
@@ -242,7 +243,7 @@ def test_relative_attention_equals_the_naive_form() -> None:
     scores = (q @ k.mT + naive_scores(q, table)) / math.sqrt(8)
     later = torch.ones(20, 20, dtype=torch.bool).triu(1)
     z = scores.masked_fill(later, -math.inf).softmax(-1) @ v
-    torch.testing.assert_close(attn.attend(q, k, v, None, None, None, None), z, atol=1e-5, rtol=0)
+    torch.testing.assert_close(attn.attend(q, k, v, AttentionInputs()), z, atol=1e-5, rtol=0)
     torch.testing.assert_close(seen["h.1.attn.z"], z, atol=1e-5, rtol=0)
 
 
@@ -336,12 +337,12 @@ def sees(attn: Attention, length: int) -> np.ndarray:
     """(length, length) of bool: whether the output of an attention at the row changes with the input at the
     column."""
     x = torch.randn(1, length, 32, generator=torch.Generator().manual_seed(1))
-    plain = attn(x, None, None, None, None)[0]
+    plain = attn(x, AttentionInputs())[0]
     columns = []
     for j in range(length):
         changed = x.clone()
         changed[0, j] += 1
-        columns.append((attn(changed, None, None, None, None)[0] != plain).any(dim=1))
+        columns.append((attn(changed, AttentionInputs())[0] != plain).any(dim=1))
     return torch.stack(columns, dim=1).numpy()
 
 
@@ -389,11 +390,11 @@ def test_the_ways_to_attend_to_slots_agree(length: int) -> None:
     attn = make(attention="compressed").h[1].attn
     q, k, v = torch.randn(3, 2, 4, length, 8)
     own = torch.arange(length)[None]
-    fused = attn.attend(q, k, v, None, None, None, None)
+    fused = attn.attend(q, k, v, AttentionInputs())
     seen = visible_slots(own, torch.ones(1, length, dtype=torch.bool))
     torch.testing.assert_close(attn.attend_through_conv(q, k, v, seen, 0.0), fused, atol=1e-5, rtol=0)
     taps: list[str] = []
-    shown = attn.attend(q, k, v, None, None, None, lambda name, x: (taps.append(name), x)[1])
+    shown = attn.attend(q, k, v, AttentionInputs(tap=lambda name, x: (taps.append(name), x)[1]))
     torch.testing.assert_close(shown, fused, atol=1e-5, rtol=0)
     assert taps == ["k_slots", "v_slots", "scores", "scaled", "masked", "weights", "z"]
 

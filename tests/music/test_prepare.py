@@ -210,6 +210,7 @@ def test_chorales_are_written_voice_by_voice(tmp_path: Path) -> None:
 def test_the_likelihood_per_event_is_that_of_each_window() -> None:
     import torch
 
+    from glassgpt.backends.torch.backend import TorchBackend
     from glassgpt.config import Config
     from glassgpt.model import GPT2
 
@@ -226,9 +227,9 @@ def test_the_likelihood_per_event_is_that_of_each_window() -> None:
         for at in range(1, 41):
             begin = 0 if at <= 12 else -(-(at - 12) // stride) * stride
             expected.append(loss(pieces[1], at, begin))
-        found = evaluate(model, pieces, stride=stride, batch_size=3)
+        found = evaluate(TorchBackend(model), pieces, stride=stride)
         assert (found.events, found.pieces, found.stride) == (45, 2, stride)
         assert found.nll == pytest.approx(np.mean(expected), rel=1e-5)
     for stride in (0, 13):  # nothing would end, or be left out
         with pytest.raises(SettingError, match=f"stride is {stride}; write a whole number from 1 to 12"):
-            evaluate(model, pieces, stride=stride)
+            evaluate(TorchBackend(model), pieces, stride=stride)

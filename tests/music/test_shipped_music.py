@@ -8,13 +8,13 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+from recipes.music.figures import estimate_key, repetition, share_in_key, sounding
 
 import glassgpt
 from glassgpt.gpt import GPT
 from glassgpt.music import Performance
 from glassgpt.music.generate import Take, accompany, continue_primer, sample
 from glassgpt.music.midi import write_midi
-from glassgpt.music.statistics import estimate_key, repetition, share_in_key, sounding
 from glassgpt.tokenizer import EventTokenizer
 from glassgpt.weights import load_config, load_tokenizer
 from glassgpt.weights.registry import DATA

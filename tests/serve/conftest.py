@@ -42,11 +42,18 @@ def _leave_garbage_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassgpt.serve.models.gc", still)
 
 
+def copy_of(gpt: GPT) -> GPT:
+    """The same weights: a server starts a service, which a model has one of."""
+    return GPT(gpt.backend, gpt.tokenizer, gpt.name, gpt._checkpoint)
+
+
 @contextmanager
 def app_client(gpt: GPT, batch_size: int = 8, **settings: Any) -> Iterator[TestClient]:
     """A client of an app in this process, whose model is loaded."""
     made = ServerSettings(**settings)
-    pool = ModelPool(find_models([SHIPPED]), lambda path: gpt, max_batch_size=batch_size, queue=made.queue)
+    pool = ModelPool(
+        find_models([SHIPPED]), lambda path: copy_of(gpt), max_batch_size=batch_size, queue=made.queue
+    )
     with TestClient(
         make_app(pool, made), base_url="http://127.0.0.1:8000", raise_server_exceptions=False
     ) as client:

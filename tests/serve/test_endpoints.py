@@ -31,7 +31,7 @@ from glassgpt.serve.recent import RecentRequests
 from glassgpt.serve.schemas import CompletionRequest, DetokenizeRequest
 from glassgpt.serve.settings import ServerSettings
 from tests.conftest import SHIPPED
-from tests.serve.conftest import app_client, complete, refused
+from tests.serve.conftest import app_client, complete, copy_of, refused
 
 KEY = "secret-key"
 
@@ -239,7 +239,7 @@ class Loaded:
 
     def __call__(self, path: Path) -> GPT:
         self.paths.append(path.name)
-        return self.gpt
+        return copy_of(self.gpt)
 
 
 @pytest.fixture

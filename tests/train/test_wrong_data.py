@@ -17,8 +17,8 @@ from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.cli import main
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, SettingError, UserError
-from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.windows import Window
+from glassgpt.evaluate.scoring.scorer import Scorer
+from glassgpt.evaluate.scoring.windows import ScoreRequest
 from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.model import GPT2
@@ -233,7 +233,7 @@ def test_texts_of_a_tokenizer_beyond_the_embeddings_are_not_tuned_on(tmp_path: P
 def test_ids_beyond_the_embeddings_are_not_scored() -> None:
     backend = TorchBackend(GPT2(Config(vocab_size=100, n_positions=16, n_embd=16, n_layer=1, n_head=1)))
     with pytest.raises(UserError, match="the id 100, but the model's vocabulary has 100"):
-        Scorer(backend).score([[Window(np.array([1, 2, 100]), 1)]])
+        Scorer(backend).score([[ScoreRequest(np.array([1, 2, 100]), 1)]])
 
 
 def test_words_beyond_the_embeddings_are_not_banned() -> None:

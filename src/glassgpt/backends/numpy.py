@@ -24,7 +24,7 @@ from glassgpt.backends.protocol import (
     check_lengths,
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
-from glassgpt.model.numpy_gpt2 import NumpyGPT2, check_computable
+from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
 
 if TYPE_CHECKING:
     from glassgpt.weights.checkpoint import Checkpoint
@@ -127,8 +127,8 @@ class NumpyBackend(HostArrays):
 def load_numpy_model(checkpoint: Checkpoint, dtype: str = "float32") -> NumpyGPT2:
     """The numpy model with a checkpoint's weights. What a file holds in this dtype is mapped, not copied."""
     config, tensors = checkpoint.config, checkpoint.tensors
-    check_computable(config)  # before the weights are read
-    return NumpyGPT2(config, {name: np.asarray(tensors[name], DTYPES[dtype]) for name in config.shapes()})
+    cls = numpy_class(config)  # before the weights are read: it may not be computable
+    return cls(config, {name: np.asarray(tensors[name], DTYPES[dtype]) for name in config.shapes()})
 
 
 def empty_cache(model: NumpyGPT2, rows: int, context: int) -> np.ndarray:

@@ -31,19 +31,27 @@ def array_namespace(*arrays: Array) -> Any:
 
 
 class ScoreRequest(NamedTuple):
-    """Tokens of which the last ones are scored, each given all that stand before it here."""
+    """A window of tokens whose last ones are scored, each given all tokens before it in the window."""
 
     ids: np.ndarray  # int64, at most one more than the context: the last is only a target
     first: int  # ids[first:] are scored; at least 1
-    exclude: bool = False  # also report whether ids[first] is the likeliest token that is not excluded
+    exclude: bool = False  # also report whether ids[first] is the most likely token that is not excluded
+
+    @property
+    def n_scored(self) -> int:
+        return len(self.ids) - self.first
 
 
 class TokenScores(NamedTuple):
-    """What the model says about the scored tokens of a request."""
+    """The scores of a request's scored tokens."""
 
     logprobs: np.ndarray  # float64
-    greedy: np.ndarray  # bool: was it the likeliest token?
-    greedy_allowed: np.ndarray  # bool: of those not excluded? Only of `first`, where a request asks
+    greedy: np.ndarray  # bool: is it the argmax?
+    greedy_allowed: np.ndarray  # bool: the argmax without the excluded tokens? For `first`, with `exclude`
+
+    @property
+    def total(self) -> float:
+        return float(self.logprobs.sum())
 
 
 # The requests of a batch by (group, index), and their scores.

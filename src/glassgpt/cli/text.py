@@ -69,12 +69,13 @@ def encode_prompt(
                 f"tokenizer.json beside the weights, or type: glassgpt {command} --ids '1 2 3'"
             )
         return gpt.encode(text, allow_special)
-    words = text.replace(",", " ").split()
-    wrong = [word for word in words if not (word.isascii() and word.isdigit() and len(word) < 10)]
-    if wrong or not words:
-        problem = f"{wrong[0][:40]!r} is not a token id" if wrong else "there are no token ids"
-        raise UserError(f"{problem}. Type whole numbers: glassgpt {command} --ids '1 2 3'")
-    return [int(word) for word in words]
+    from glassgpt.generate.prompt import parse_ids
+
+    example = f"glassgpt {command} --ids '1 2 3'"
+    token_ids = parse_ids(text, example)
+    if not token_ids:
+        raise UserError(f"there are no token ids. Type whole numbers: {example}")
+    return token_ids
 
 
 def format_token(data: bytes, unicode: bool) -> str:

@@ -31,18 +31,6 @@ def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     return float(sacrebleu.corpus_bleu(list(texts), columns).score)
 
 
-def translation_scores(texts: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-    """BLEU and chrF of translations, cased and detokenized, with sacrebleu's signatures, which say exactly
-    how they were computed. chrF, of character n-grams, forgives another ending of a word."""
-    _same_length(texts, references, "references")
-    metrics = _sacrebleu().metrics
-    found: dict[str, float | str] = {}
-    for name, metric in (("bleu", metrics.BLEU()), ("chrf", metrics.CHRF())):
-        found[name] = float(metric.corpus_score(list(texts), [list(references)]).score)
-        found[f"{name}_signature"] = str(metric.get_signature())
-    return found
-
-
 def rouge(
     texts: Sequence[str], references: Sequence[str], kinds: Sequence[str] = ROUGE_KINDS
 ) -> dict[str, float]:

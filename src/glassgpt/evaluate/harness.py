@@ -13,7 +13,7 @@ import difflib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,10 @@ import torch
 
 from glassgpt.backends.torch.backend import choose_device
 from glassgpt.errors import SettingError, UserError
-from glassgpt.evaluate.score_cache import ScoreCache
-from glassgpt.evaluate.scorer import Scorer
-from glassgpt.evaluate.windows import Group, continuation_windows
-from glassgpt.files import expand_user
-from glassgpt.generate.engine.engine import Engine
+from glassgpt.evaluate.evaluate import open_score_cache
+from glassgpt.evaluate.scoring.score_cache import ScoreCache
+from glassgpt.evaluate.scoring.scorer import Scorer
+from glassgpt.evaluate.scoring.windows import Group, continuation_windows
 from glassgpt.generate.prompt import end_of_text
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.gpt import GPT, load
@@ -65,8 +64,9 @@ Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # (request, conte
 class GlassGPTLM(TemplateLM):  # type: ignore[misc]
     """`pretrained` is a name or path for `glassgpt.load`, or a loaded model.
 
-    `cache` is a folder for scores, with which an interrupted evaluation resumes. `batch_size` is accepted, as
-    lm_eval requires, and ignored: batches follow from the lengths. `progress` defaults to lm_eval's tqdm bar.
+    `cache` is a folder for scores (or an open `ScoreCache`), with which an interrupted evaluation resumes.
+    `batch_size` is accepted, as lm_eval requires, and ignored: batches follow from the lengths. `progress`
+    defaults to lm_eval's tqdm bar.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         pretrained: str | GPT = "default",
         device: str | None = None,
         dtype: str | None = "float32",
-        cache: str | Path | None = None,
+        cache: str | Path | ScoreCache | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         progress: Progress | None = None,
@@ -85,9 +85,9 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         if self.gpt.tokenizer is None:
             raise UserError(f"{pretrained} has no tokenizer. Put its tokenizer.json beside the weights.")
         self._tokenizer = self.gpt.tokenizer
-        backend = self.gpt.backend
-        path = None if cache is None else expand_user(cache) / f"{backend.fingerprint()}.scores"
-        self.scorer = Scorer(backend, ScoreCache(path))
+        if not isinstance(cache, ScoreCache):
+            cache = ScoreCache() if cache is None else open_score_cache(self.gpt.backend, cache)
+        self.scorer = Scorer(self.gpt.backend, cache)
 
     @property
     def max_length(self) -> int:
@@ -167,28 +167,21 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         return totals
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        rows = 1
-        while rows < min(len(requests), self.gpt.max_batch_size()):
-            rows *= 2
-        engine = Engine(self.gpt.backend.with_rows(rows), self._tokenizer)
-        numbers: dict[int, int] = {}
-        for i, request in enumerate(requests):
-            context, gen_kwargs = request.args
-            settings = self.sampling_settings(gen_kwargs)
-            ids = self.tok_encode(context)[-(self.max_length - settings.max_new_tokens) :]
-            numbers[engine.add(ids, settings)] = i
-        texts = [""] * len(requests)
-        with self._progress(disable_tqdm)("generating", len(requests)) as advance:
-            while engine.busy:
-                for event in engine.step():
-                    if event.error is not None:
-                        raise event.error
+        settings = [self.sampling_settings(gen_kwargs) for _, gen_kwargs in (r.args for r in requests)]
+        prompts = [
+            self.tok_encode(request.args[0])[-(self.max_length - each.max_new_tokens) :]
+            for request, each in zip(requests, settings, strict=True)
+        ]
+        texts: dict[int, str] = {}
+        progress = self._progress(disable_tqdm)("generating", len(requests))
+        with progress as advance, closing(self.gpt.open(prompts, settings)) as handle:
+            while len(texts) < len(requests):
+                for i, event in handle.read():
                     if event.generation is not None:
-                        i = numbers[event.request]
                         texts[i] = event.generation.text
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
                         advance(1)
-        return texts
+        return [texts[i] for i in range(len(requests))]
 
     def _progress(self, disable: bool) -> Progress:
         if disable:

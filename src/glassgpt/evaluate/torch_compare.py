@@ -12,22 +12,21 @@ from glassgpt.backends.torch.scoring import batch_limits
 from glassgpt.backends.torch.scoring_batches import pack_texts, scored_hidden
 from glassgpt.backends.torch.threads import map_over_threads
 from glassgpt.evaluate.compare import Agreements
-from glassgpt.evaluate.windows import Window
 from glassgpt.inspect.divergence import kl_divergence
 from glassgpt.model import GPT2
 
 
-def torch_agreements(a: TorchBackend, b: TorchBackend, rows: Sequence[Window]) -> Agreements:
-    """On a CPU each window in a thread of its own."""
+def torch_agreements(a: TorchBackend, b: TorchBackend, windows: Sequence[ScoreRequest]) -> Agreements:
+    """On a CPU each thread compares one window at a time."""
     chunk = batch_limits(a.model).chunk
     if all(backend.device.type == "cpu" for backend in (a, b)):
-        return map_over_threads(lambda row: _agree(a.model, b.model, row, chunk), rows)
-    return ((row, _agree(a.model, b.model, row, chunk)) for row in rows)
+        return map_over_threads(lambda window: _agree(a.model, b.model, window, chunk), windows)
+    return ((window, _agree(a.model, b.model, window, chunk)) for window in windows)
 
 
 @torch.inference_mode()
-def _agree(a: GPT2, b: GPT2, row: Window, chunk: int) -> tuple[float, float]:
-    packed = pack_texts([ScoreRequest(row.ids, row.first)])
+def _agree(a: GPT2, b: GPT2, window: ScoreRequest, chunk: int) -> tuple[float, float]:
+    packed = pack_texts([window])
     x, y = scored_hidden(a, packed), scored_hidden(b, packed)  # (N, C) each
     divergence = same = 0.0
     for start in range(0, len(x), chunk):

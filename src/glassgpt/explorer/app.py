@@ -12,7 +12,6 @@ from glassgpt.explorer.routes import batch, export, generate, intervene, prompt,
 from glassgpt.explorer.static_files import add_static_files
 from glassgpt.explorer.traces import MAX_TRACES, TraceCache
 from glassgpt.explorer.worker import Worker
-from glassgpt.generate.service.service import Service
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import add_error_handlers
 from glassgpt.http.middleware import SecurityMiddleware
@@ -29,19 +28,17 @@ def make_app(
     load: Callable[[str], GPT] = load,
     host: str = "127.0.0.1",
     max_traces: int = MAX_TRACES,
-    service: Service | None = None,
 ) -> FastAPI:
     """The Explorer of one model, or of two; the page can switch to `others`, which `load` opens then.
 
     `host` is the address the server will bind. The app may be mounted under a prefix: the page's own
-    requests are relative to where it was opened. `name` is what the page calls `gpt`. `service` computes with
-    `gpt` for others as well: texts join its batch.
+    requests are relative to where it was opened. `name` is what the page calls `gpt`.
     """
     app = FastAPI(title="GlassGPT Explorer", docs_url=None, redoc_url=None, openapi_url=f"{API}/openapi.json")
     app.add_middleware(SecurityMiddleware, host=host, max_body_bytes=MAX_BODY_BYTES)
     add_error_handlers(app)
     models = Models([Model(gpt, name)] + ([] if compare is None else [Model(compare)]), list(others), load)
-    app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker(), service)
+    app.state.explorer = Explorer(models, TraceCache(models, max_traces), Worker())
     for routes in (trace, prompt, intervene, generate, batch, export):
         app.include_router(routes.router, prefix=API)
     add_static_files(app, PAGE)

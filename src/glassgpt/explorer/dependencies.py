@@ -15,13 +15,10 @@ from glassgpt.explorer.models import Models
 from glassgpt.explorer.traces import TraceCache
 from glassgpt.explorer.worker import Worker
 from glassgpt.generate.engine.handle import RequestHandle
-from glassgpt.generate.service.handle import ServiceHandle
 from glassgpt.http.responses import json_response
 
 if TYPE_CHECKING:
-    from glassgpt.generate.sampling.params import SamplingParams
-    from glassgpt.generate.service.service import Service
-    from glassgpt.gpt import GPT
+    pass
 
 API = "/api/v1"
 PAGE = files("glassgpt.explorer") / "page"
@@ -36,14 +33,7 @@ class Explorer:
     models: Models
     traces: TraceCache
     worker: Worker
-    service: Service | None = None  # of the first model, where a server computes with it as well
     running: WeakSet[RequestHandle] = field(default_factory=WeakSet)  # now generating
-
-    def open(self, gpt: GPT, ids: list[int], settings: SamplingParams) -> RequestHandle:
-        """Begin a text: among those of the server, or in an engine of its own."""
-        if self.service is not None and gpt is self.models[0].gpt:
-            return ServiceHandle(self.service, [ids], settings)
-        return gpt.open([ids], settings)
 
     async def respond(self, request: Request, work: Callable[[], Any]) -> Response:
         """Run `work` in the worker and send its result as JSON."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from glassgpt.config import Config
-from glassgpt.errors import FileFormatError
-from glassgpt.generate.prompt import usable_vocab_size
+from glassgpt.errors import FileFormatError, SettingError
+from glassgpt.generate.prompt import parse_ids, usable_vocab_size
 from glassgpt.gpt import GPT, load
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        return self.gpt.tokenizer  # type: ignore[return-value]  # what weights/ reads is always one of these
+        return self.gpt.tokenizer
 
     def at(self, step: int | None) -> GPT:
         """The model, or one of its checkpoints."""
@@ -77,10 +77,11 @@ class Model:
         """The ids of a text; for a model without a tokenizer, the text is a list of ids."""
         if self.tokenizer is not None:
             return self.tokenizer.encode(text)
-        words = text.replace(",", " ").split()
-        if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
-            raise ApiError(422, "This model has no tokenizer. Enter token ids, such as 0 1 2.", "text")
-        return [int(word) for word in words]
+        try:
+            return parse_ids(text)
+        except SettingError:
+            message = "This model has no tokenizer. Enter token ids, such as 0 1 2."
+            raise ApiError(422, message, "text") from None
 
     def decode(self, ids: list[int]) -> str:
         if self.tokenizer is None:

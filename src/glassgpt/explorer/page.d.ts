@@ -1,6 +1,6 @@
 // The types of the page's modules and of the server's responses, global to all of them.
 
-/** As in inspect/edits.py; a test compares the two. */
+/** As in inspect/edits/edits.py; a test compares the two. */
 interface Edit {
   kind: "ablate_head" | "ablate_neuron" | "ablate_attention" | "ablate_mlp" | "ablate_block" | "patch" | "steer_token";
   layer?: number;

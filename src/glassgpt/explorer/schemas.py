@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from glassgpt.inspect.attribute import METHODS
-from glassgpt.inspect.edit_data import EDIT_KINDS, Positions, edit_fields
+from glassgpt.inspect.attribution.attribute import METHODS
+from glassgpt.inspect.edits.edit_data import EDIT_KINDS, Positions, edit_fields
 
 # Checked before a text is tokenized; no language needs forty characters per token.
 MAX_CHARACTERS = 20_000
@@ -55,7 +55,7 @@ class CompareRequest(Schema):
     b: ModelChoice = ModelChoice(model=1)
 
 
-# The types of an edit's fields (inspect/edits.py), with the limits of a request.
+# The types of an edit's fields (inspect/edits/edits.py), with the limits of a request.
 EDIT_TYPES: dict[Any, Any] = {
     int: Index,
     float: Annotated[float, Field(ge=-1e6, le=1e6)],

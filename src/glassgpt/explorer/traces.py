@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.explorer.models import Model, Models, piece_text
+from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.inspect.arrays import largest
@@ -159,9 +160,9 @@ def check_ids(model: Model, ids: list[int], field: str) -> list[int]:
         if eot is None or eot >= size:  # none, or one outside the model's vocabulary
             raise ApiError(422, "The text is empty. Enter at least one token.", field)
         return [eot]  # as at the start of a document in training
-    wrong = next((i for i in ids if not 0 <= i < size), None)
-    if wrong is not None:
-        raise ApiError(422, f"{field}: {wrong} is not a token id. Use 0 to {size - 1:,}.", field)
+    unknown = find_unknown_id(ids, size)
+    if unknown is not None:
+        raise ApiError(422, f"{field}: {unknown} is not a token id. Use 0 to {size - 1:,}.", field)
     if len(ids) > limit:
         raise ApiError(
             422, f"{field}: {len(ids):,} tokens are over the limit of {limit:,}. Shorten the text.", field

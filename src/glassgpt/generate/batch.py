@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from glassgpt.errors import SettingError
 from glassgpt.generate.beam import beam_search
-from glassgpt.generate.engine.handle import PromptEvent, Rule
+from glassgpt.generate.engine.handle import PromptEvent
 from glassgpt.generate.engine.pool import EnginePool
-from glassgpt.generate.generation import Generation, Interrupted, best
+from glassgpt.generate.generation import Generation, Interrupted, order_samples
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 
 
 def generate_batch(
-    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: Rule | None = None
+    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: MakeRule | None = None
 ) -> list[list[Generation]]:
     """For each prompt its texts in order, best first where they are ranked. Ctrl-C raises `Interrupted`."""
     if settings.beams is None:
@@ -31,14 +32,14 @@ def _search(
             with engines.lock.hold():
                 found.append(beam_search(engine.backend, ids, settings, engines.tokenizer))
     except Interrupted as interrupt:
-        raise Interrupted(found + interrupt.found) from None
+        raise Interrupted(found + interrupt.generations) from None
     finally:
         engines.release(engine)
     return found
 
 
 def _sample(
-    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: Rule | None
+    engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: MakeRule | None
 ) -> list[list[Generation]]:
     found: list[list[Generation]] = [[] for _ in prompts]
     source = engines.open(prompts, settings, rule)
@@ -51,9 +52,7 @@ def _sample(
         return len(finished)
 
     def in_order() -> list[list[Generation]]:
-        if settings.best_of is not None:
-            return [best(generations, settings.samples) for generations in found]
-        return [sorted(generations, key=lambda generation: generation.sample) for generations in found]
+        return [order_samples(generations, settings) for generations in found]
 
     try:
         left = len(prompts) * settings.candidates

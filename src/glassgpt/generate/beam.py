@@ -10,17 +10,28 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.backends.protocol import Array, Backend
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Detokenizer, Tokenizer, tokens_covering
+from glassgpt.generate.detokenizer import Detokenizer, tokens_covering
 from glassgpt.generate.generation import Alternatives, Generation, Interrupted
-from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
+from glassgpt.generate.prompt import (
+    check_prompt,
+    fit_length,
+    sliding_note,
+    stop_tokens,
+    truncation_note,
+    usable_vocab_size,
+)
 from glassgpt.generate.sampling.logits_processors import LogitsProcessor, WordBiases, collect_edits
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.sampling.sampler import apply_edits, logsumexp, rank_tokens
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -102,10 +113,7 @@ class _Search:
         beams = self.running
         length = fit_length(len(self.prompt), steps, self.backend.context)
         if length < len(self.prompt):
-            self.notes.append(
-                f"the prompt has {len(self.prompt)} tokens and the model reads {self.backend.context} "
-                f"at a time: it saw the last {length}"
-            )
+            self.notes.append(truncation_note(len(self.prompt), length, self.backend.context))
         logits = self.backend.extend([0], [self.prompt[-length:]]) if steps else None  # (1, V)
         for step in range(1, steps + 1):
             assert logits is not None
@@ -193,11 +201,8 @@ class _Search:
 
     def _slide(self, beams: list[Hypothesis], remaining: int) -> tuple[Array, int]:
         context = self.backend.context
-        if not any("from here on" in note for note in self.notes):
-            self.notes.append(
-                f"the text is longer than the {context} tokens the model reads at a time: "
-                f"from here on it sees only the last {context - context // 4} to {context}"
-            )
+        if (note := sliding_note(context)) not in self.notes:
+            self.notes.append(note)
         texts = [[*self.prompt, *h.tokens] for h in beams]
         length = fit_length(len(texts[0]), remaining, context)
         return self.backend.extend([h.row for h in beams], [text[-length:] for text in texts]), length

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import DecodeStream, Tokenizer
 
 
-class Stream(Protocol):
-    def push(self, token_id: int, /) -> str: ...
-    def finish(self) -> str: ...
-
-
-class Tokenizer(Protocol):
-    """The part of `glassgpt.tokenizer.Tokenizer` that generation and evaluation use."""
-
-    eot_id: int | None
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def text_size(self) -> int: ...
-    def encode(self, text: str, allow_special: bool = False) -> list[int]: ...
-    def decode(self, ids: Iterable[int], /) -> str: ...
-    def decode_bytes(self, ids: Iterable[int], /) -> bytes: ...
-    def stream(self) -> Stream: ...
-
-
-def belongs(tokenizer: Tokenizer, vocab_size: int) -> bool:
-    """Whether a tokenizer fits a model with `vocab_size` embeddings.
-
-    A special token that was added later, and never learned, may lie above the model's vocabulary. Below it,
-    a vocabulary may be padded to a round number, and what pads it is never drawn: 50,257 tokens have 50,304
-    embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have 384. If more is missing, it is
-    another's tokenizer, and what it lacks would be lost to every text.
-    """
-    padding = vocab_size - tokenizer.vocab_size
-    return tokenizer.text_size <= vocab_size and padding <= min(1023, max(127, tokenizer.vocab_size // 8))
-
-
-class Ids:
+class IdStream:
     """The text of a model without a tokenizer: its ids, each after a space."""
 
     def push(self, token_id: int, /) -> str:
@@ -52,7 +23,7 @@ class Detokenizer:
     """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
 
     def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str], min_tokens: int = 0) -> None:
-        self._stream: Stream = Ids() if tokenizer is None else tokenizer.stream()
+        self._stream: DecodeStream | IdStream = IdStream() if tokenizer is None else tokenizer.stream()
         self._stops = stops
         self._unstoppable = min_tokens  # so many more tokens must come before a stop string counts
         self._held = ""

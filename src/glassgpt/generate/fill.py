@@ -22,8 +22,8 @@ from glassgpt.ranges import check_whole
 from glassgpt.tokenizer.events import NamedTokenizer
 
 if TYPE_CHECKING:
-    from glassgpt.generate.detokenizer import Tokenizer
     from glassgpt.generate.language_model import LanguageModel
+    from glassgpt.tokenizer import Tokenizer
 
 GUESSES = 64  # of a causal model; with 20, "A robot must ___ the orders" has no "obey" among them
 FOLLOWING = 32  # tokens after a blank that rate them
@@ -84,8 +84,7 @@ def encode_blanks(tokenizer: Tokenizer, text: str) -> list[int | None]:
 
     Where tokens begin with the space before a word, as GPT-2's do, a blank does so, too.
     """
-    names: object = tokenizer  # of events
-    joins = isinstance(names, NamedTokenizer) or (
+    joins = isinstance(tokenizer, NamedTokenizer) or (
         len(tokenizer.encode(" a")) < len(tokenizer.encode(" ")) + len(tokenizer.encode("a"))
     )
     ids: list[int | None] = []

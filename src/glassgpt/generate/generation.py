@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from glassgpt.errors import UserError
+
+if TYPE_CHECKING:
+    from glassgpt.generate.sampling.params import SamplingParams
 
 Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
 
@@ -55,11 +58,11 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during generation. `found` has, for each prompt, the texts so far."""
+    """Ctrl-C during generation. `generations` has, for each prompt, the texts so far."""
 
-    def __init__(self, found: list[list[Generation]]) -> None:
+    def __init__(self, generations: list[list[Generation]]) -> None:
         super().__init__()
-        self.found = found
+        self.generations = generations
 
 
 class Event(NamedTuple):
@@ -77,16 +80,18 @@ class Event(NamedTuple):
     error: UserError | None = None  # why the sequence ended early, likewise
 
 
-def best(candidates: Sequence[Generation], count: int) -> list[Generation]:
-    """The `count` generations with the highest log-probability per token, best first.
+def order_samples(candidates: Sequence[Generation], settings: SamplingParams) -> list[Generation]:
+    """The samples of one prompt by number; with `best_of`, the best of them, best first.
 
-    Per token, as a joint probability would prefer whatever is shortest; an empty text counts as 0 tokens
-    of certainty, that is, last.
+    The best have the highest log-probability per token: a joint probability would prefer whatever is
+    shortest. An empty text has none, and comes last.
     """
+    if settings.best_of is None:
+        return sorted(candidates, key=lambda generation: generation.sample)
     for generation in candidates:
         if generation.logprobs:
             generation.score = sum(generation.logprobs) / len(generation.logprobs)
     ranked = sorted(
         candidates, key=lambda g: (g.score is None, 0.0 if g.score is None else -g.score, g.sample)
     )
-    return ranked[:count]
+    return ranked[: settings.samples]

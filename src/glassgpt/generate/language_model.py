@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from glassgpt.backends.protocol import Backend
 from glassgpt.config import Config
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.engine.fair_lock import FairLock
 from glassgpt.generate.generation import Generation
 from glassgpt.generate.prompt import Prompt
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.stream import TextStream
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 class LanguageModel(Protocol):

@@ -4,15 +4,17 @@ their ids fit, and which tokens end the text."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glassgpt.backends.protocol import Backend
 from glassgpt.errors import SettingError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 
@@ -58,13 +60,42 @@ def fit_length(length: int, remaining: int, context: int) -> int:
     return min(length, max(least, min(context, context - (remaining - 1))))
 
 
+def truncation_note(length: int, read: int, context: int) -> str:
+    return f"the prompt has {length} tokens and the model reads {context} at a time: it saw the last {read}"
+
+
+def sliding_note(context: int) -> str:
+    return (
+        f"the text is longer than the {context} tokens the model reads at a time: "
+        f"from here on it sees only the last {context - context // 4} to {context}"
+    )
+
+
+def parse_ids(text: str, example: str = "1 2 3") -> list[int]:
+    """Token ids that a person typed, separated by spaces or commas."""
+    words = text.replace(",", " ").split()
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 10):
+            raise SettingError(f"{word[:40]!r} is not a token id. Type whole numbers: {example}")
+    return [int(word) for word in words]
+
+
+def find_unknown_id(ids: Sequence[int], vocab_size: int) -> int | None:
+    """The first id outside the vocabulary, None if there is none.
+
+    Whoever accepts ids checks them with this, to say where they came from. Backends check them once more
+    (`backends.protocol.check_ids`): they must not read outside their arrays, whoever calls them.
+    """
+    return next((token for token in ids if not 0 <= token < vocab_size), None)
+
+
 def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
     """The ids to start from; none at all means the beginning of a document."""
     vocab_size = backend.config.vocab_size
     ids = [int(token) for token in prompt]
-    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
-    if wrong is not None:
-        raise SettingError(f"token id {wrong} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
+    unknown = find_unknown_id(ids, vocab_size)
+    if unknown is not None:
+        raise SettingError(f"token id {unknown} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
     if ids:
         return ids
     start = end_of_text(backend, tokenizer)

@@ -14,39 +14,40 @@ from glassgpt.backends.protocol import Backend
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
 from glassgpt.generate.batch import generate_batch
-from glassgpt.generate.detokenizer import Tokenizer, belongs
 from glassgpt.generate.engine.fair_lock import FairLock
-from glassgpt.generate.engine.handle import RequestHandle, Rule
+from glassgpt.generate.engine.handle import RequestHandle
 from glassgpt.generate.engine.pool import EnginePool
 from glassgpt.generate.engine.speculation import check_draft
 from glassgpt.generate.generation import Generation, Interrupted
 from glassgpt.generate.prompt import Prompt, as_list, check_prompt, is_batch, original_prompt, token_ids
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import MAX_TOP_K, SamplingParams, SamplingParamsDict
 from glassgpt.generate.stream import TextStream
-from glassgpt.gpt import task_methods
+from glassgpt.gpt.task_methods import TaskMethods
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from glassgpt.generate.fill import Filled
     from glassgpt.generate.service.fair_queue import QueueLimits
     from glassgpt.generate.service.service import Service
-    from glassgpt.inspect.attribute import (
+    from glassgpt.inspect.attribution.attribute import (
         DirectLogitAttribution,
         DirectMethod,
         Target,
         TokenAttribution,
         TokenMethod,
     )
-    from glassgpt.inspect.edits import Edit
-    from glassgpt.inspect.intervene import Intervention
-    from glassgpt.inspect.trace import Trace
-    from glassgpt.inspect.weights import ModelWeights
+    from glassgpt.inspect.edits.edits import Edit
+    from glassgpt.inspect.edits.intervene import Intervention
+    from glassgpt.inspect.parameters.weights import ModelWeights
+    from glassgpt.inspect.traces.trace import Trace
     from glassgpt.model import GPT2, NumpyGPT2
     from glassgpt.tasks.definition import Task
+    from glassgpt.tokenizer import Tokenizer
     from glassgpt.weights import Checkpoint
 
 
-class GPT:
+class GPT(TaskMethods):
     """A model with its tokenizer.
 
     Several threads may use it: each call has an engine of its own, and their steps alternate.
@@ -62,7 +63,7 @@ class GPT:
         task: str | None = None,
         score: np.ndarray | None = None,
     ) -> None:
-        if tokenizer is not None and not belongs(tokenizer, backend.config.vocab_size):
+        if tokenizer is not None and not tokenizer.fits(backend.config.vocab_size):
             size = backend.config.vocab_size
             tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
             raise UserError(
@@ -105,17 +106,21 @@ class GPT:
         return self._engines.lock
 
     def start_service(self, max_batch_size: int | None = None, limits: QueueLimits | None = None) -> Service:
-        """Let texts of several threads be computed together: `max_batch_size` (16) of them, others wait.
+        """Compute the texts of several threads together, `max_batch_size` at a time (16; 64 on a GPU).
 
-        From now on `generate` and `stream` hand their prompts to one thread, where they join the batch that
-        runs, until `stop_service`. That is several times as fast for many threads at once. By default each
-        call has an engine of its own, and the steps of several calls alternate. A text is the same either
-        way, up to rounding.
+        Until `stop_service`, `generate` and `stream` hand their prompts to one thread, where they join the
+        running batch: several times as fast for many threads at once. Without a service each call has its own
+        engine, and the steps of several calls alternate. A text is the same either way, up to rounding.
         """
         return self._engines.start_service(max_batch_size, limits)
 
-    def open(self, prompts: Sequence[Sequence[int]], settings: SamplingParams) -> RequestHandle:
-        """Begin texts after prompts, given as ids; the source has their events, one step after the other."""
+    def open(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingParams | Sequence[SamplingParams]
+    ) -> RequestHandle:
+        """Start generating after prompts, given as ids; read the events of each step from the handle.
+
+        `settings` are for all prompts, or a list with those of each.
+        """
         return self._engines.open(prompts, settings)
 
     def stop_service(self) -> None:
@@ -167,7 +172,7 @@ class GPT:
         prompt: Prompt | None = None,
         *,
         settings: SamplingParams | None = None,
-        rule: Rule | None = None,
+        rule: MakeRule | None = None,
         **changes: Unpack[SamplingParamsDict],
     ) -> Generation: ...
 
@@ -177,7 +182,7 @@ class GPT:
         prompt: Sequence[Prompt],
         *,
         settings: SamplingParams | None = None,
-        rule: Rule | None = None,
+        rule: MakeRule | None = None,
         **changes: Unpack[SamplingParamsDict],
     ) -> list[Generation]: ...
 
@@ -186,7 +191,7 @@ class GPT:
         prompt: Prompt | Sequence[Prompt] | None = None,
         *,
         settings: SamplingParams | None = None,
-        rule: Rule | None = None,
+        rule: MakeRule | None = None,
         **changes: Unpack[SamplingParamsDict],
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
@@ -195,7 +200,7 @@ class GPT:
         of `SamplingParams`. With several samples the result is the first (with best_of or beams, the best),
         and its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your
         own that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
-        `.found` has what was finished by then, and what there is of the rest.
+        `.generations` has what was finished by then, and what there is of the rest.
         """
         settings = _settings(settings, changes)
         if not is_batch(prompt):
@@ -263,7 +268,7 @@ class GPT:
 
     def trace(self, text: Prompt) -> Trace:
         """The activations for a text (or token ids): attention, residual stream, logit lens, ..."""
-        from glassgpt.inspect.trace import Trace
+        from glassgpt.inspect.traces.trace import Trace
 
         if is_batch(text) and len(text):
             raise SettingError(
@@ -275,7 +280,7 @@ class GPT:
     @cached_property
     def weights(self) -> ModelWeights:
         """The weights by TransformerLens' names (`W_Q[layer, head]`, ...), as numpy arrays."""
-        from glassgpt.inspect.weights import ModelWeights
+        from glassgpt.inspect.parameters.weights import ModelWeights
 
         return ModelWeights(self.model)
 
@@ -287,7 +292,7 @@ class GPT:
         Edits are `AblateHead`, `AblateNeuron`, `AblateAttention`, `AblateMLP`, `AblateBlock`, `Patch`,
         `Steer` and `SteerToken` of `glassgpt.inspect`. The result compares the predictions at `position`.
         """
-        from glassgpt.inspect.intervene import intervene
+        from glassgpt.inspect.edits.intervene import intervene
 
         return intervene(self, text, edits, position)
 
@@ -328,25 +333,21 @@ class GPT:
         To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
         `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
         """
-        from glassgpt.inspect.attribute import attribute
+        from glassgpt.inspect.attribution.attribute import attribute
 
         return attribute(self, text, target, method, position)
-
-    translate = task_methods.translate
-    summarize = task_methods.summarize
-    classify = task_methods.classify
 
     def max_batch_size(self) -> int:
         """How many sequences run at once."""
         return self._engines.max_batch_size()
 
     def _generate(
-        self, prompts: list[Prompt | None], settings: SamplingParams, rule: Rule | None = None
+        self, prompts: list[Prompt | None], settings: SamplingParams, rule: MakeRule | None = None
     ) -> list[Generation]:
         try:
             found = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
         except Interrupted as interrupt:
-            _attach_prompts(prompts, interrupt.found)
+            _attach_prompts(prompts, interrupt.generations)
             raise
         _attach_prompts(prompts, found)
         return [generations[0] for generations in found]

@@ -1,12 +1,16 @@
-"""Model -> insight. Read taps.py (the steps by name), activations.py and trace.py, then edits.py and
-intervene.py, attribute.py, and plots.py for the figures; tally.py and verify.py stand on their own."""
+"""Model -> insight.
+
+Read taps.py (the steps by name) and forward.py (the pass that shows them), then traces/ (what one text
+computes), edits/ (ablation, patching, steering), attribution/ (what a logit comes from), parameters/ (weights
+and their tally) and figures/ (how results render themselves).
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.attribute import DirectLogitAttribution, TokenAttribution
-    from glassgpt.inspect.edit_data import edit_from_dict
-    from glassgpt.inspect.edits import (
+    from glassgpt.inspect.attribution.attribute import DirectLogitAttribution, TokenAttribution
+    from glassgpt.inspect.edits.edit_data import edit_from_dict
+    from glassgpt.inspect.edits.edits import (
         AblateAttention,
         AblateBlock,
         AblateHead,
@@ -17,29 +21,29 @@ if TYPE_CHECKING:
         Steer,
         SteerToken,
     )
-    from glassgpt.inspect.intervene import Intervention
-    from glassgpt.inspect.lens import Lens, TokenLoss
-    from glassgpt.inspect.tally import Tally
-    from glassgpt.inspect.trace import Trace
+    from glassgpt.inspect.edits.intervene import Intervention
+    from glassgpt.inspect.parameters.tally import Tally
+    from glassgpt.inspect.traces.lens import Lens, TokenLoss
+    from glassgpt.inspect.traces.trace import Trace
 
 _MODULE_OF = {
-    "AblateAttention": "edits",
-    "AblateBlock": "edits",
-    "AblateHead": "edits",
-    "AblateMLP": "edits",
-    "AblateNeuron": "edits",
-    "DirectLogitAttribution": "attribute",
-    "Edit": "edits",
-    "Intervention": "intervene",
-    "Lens": "lens",
-    "Patch": "edits",
-    "Steer": "edits",
-    "SteerToken": "edits",
-    "Tally": "tally",
-    "TokenAttribution": "attribute",
-    "TokenLoss": "lens",
-    "Trace": "trace",
-    "edit_from_dict": "edit_data",
+    "AblateAttention": "edits.edits",
+    "AblateBlock": "edits.edits",
+    "AblateHead": "edits.edits",
+    "AblateMLP": "edits.edits",
+    "AblateNeuron": "edits.edits",
+    "DirectLogitAttribution": "attribution.attribute",
+    "Edit": "edits.edits",
+    "Intervention": "edits.intervene",
+    "Lens": "traces.lens",
+    "Patch": "edits.edits",
+    "Steer": "edits.edits",
+    "SteerToken": "edits.edits",
+    "Tally": "parameters.tally",
+    "TokenAttribution": "attribution.attribute",
+    "TokenLoss": "traces.lens",
+    "Trace": "traces.trace",
+    "edit_from_dict": "edits.edit_data",
 }
 __all__ = [
     "AblateAttention",

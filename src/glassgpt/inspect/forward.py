@@ -14,7 +14,8 @@ import numpy as np
 from glassgpt.backends.numpy import empty_cache
 from glassgpt.config import Config
 from glassgpt.inspect.arrays import AnyArray
-from glassgpt.model.numpy_gpt2 import NumpyGPT2, attention_scale, within
+from glassgpt.model.numpy_gpt2 import NumpyGPT2, attention_scale
+from glassgpt.model.tap import within
 
 Tap = Callable[[str, AnyArray], AnyArray]
 

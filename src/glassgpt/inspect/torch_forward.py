@@ -13,7 +13,8 @@ from glassgpt.backends.torch.fast_path import can_run_blocks_alone, is_unmodifie
 from glassgpt.config import Config
 from glassgpt.inspect.forward import Tap
 from glassgpt.model.cache import Cache
-from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection, within
+from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
+from glassgpt.model.tap import within
 
 
 class TorchForward:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from glassgpt.generate.language_model import LanguageModel
 from glassgpt.generate.prompt import Prompt
-from glassgpt.inspect.trace import Trace
+from glassgpt.inspect.traces.trace import Trace
 from glassgpt.model import GPT2, NumpyGPT2
 
 

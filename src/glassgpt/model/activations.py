@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-GELU_A, GELU_B = math.sqrt(2 / math.pi), 0.044715  # x (1 + tanh(A (x + B x^3))) / 2
+from glassgpt.model.numpy_gpt2 import GELU_A, GELU_B
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """The published GELU: the tanh form. The exact (erf) form moves the logits by some thousandths."""
+    """The published GELU: the tanh form. The exact (erf) form moves the logits by a few thousandths."""
     return fast_gelu_tanh(x) if can_use_fast_gelu(x) else F.gelu(x, approximate="tanh")
 
 

@@ -2,7 +2,7 @@
 
     @register_attention("window")
     class WindowAttention(Attention):
-        def attend(self, q, k, v, mask, positions, past, tap): ...
+        def attend(self, q, k, v, inputs): ...
 
 A variant is a subclass of `gpt2.Attention` that overrides `attend`. The fast paths leave it alone
 (`fast_path.py`), so it trains, decodes, is scored and traced by the plain forward pass. Those of this package
@@ -13,12 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from torch import Tensor
 
 from glassgpt.config import ATTENTIONS, AttentionKind
+from glassgpt.model.cache import PastKeyValues
+from glassgpt.model.tap import Tap
 
 if TYPE_CHECKING:
     from glassgpt.model.gpt2 import Attention
+
+
+class AttentionInputs(NamedTuple):
+    """What `Attention.attend` gets in addition to queries, keys and values."""
+
+    mask: Tensor | None = None  # (B, 1, T, L): which keys a query may look at; None means causal
+    positions: Tensor | None = None  # (B, T), as in `GPT2.hidden`; see `mask.token_positions`
+    past: PastKeyValues | None = None  # of this layer; the keys and values are in k and v already
+    tap: Tap | None = None
+
 
 # Name -> the module that registers it.
 BUILT_IN = {

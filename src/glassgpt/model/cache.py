@@ -9,12 +9,31 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from glassgpt.config import Config
+
+
+class PastKeyValues(Protocol):
+    """One layer's keys and values of earlier tokens: a `LayerCache`, or a variant's own kind."""
+
+    def update(self, k: Tensor, v: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Keep k and v, (B, H, T, D) each, and return all that may be looked at, (B, H, L, D) each."""
+        ...
+
+
+class Past(Protocol):
+    """Those of every layer, which `GPT2.hidden` takes: a `Cache`, or a variant's own kind."""
+
+    @property
+    def span(self) -> int | None:
+        """How many slots attention looks at, where a slot is a position; None if it is not."""
+        ...
+
+    def layer(self, i: int) -> PastKeyValues: ...
 
 
 @dataclass(frozen=True)
@@ -48,10 +67,7 @@ class LayerCache(NamedTuple):
     span: int
 
     def update(self, k: Tensor, v: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Keep k and v, (B, H, T, D) each, and return all that may be looked at, (B, H, L, D) each.
-
-        Without positions the rows start afresh at 0: what is new is all there is.
-        """
+        """Without positions the rows start afresh at 0, and the new keys and values are all there are."""
         keys, values = self.kv  # (rows, H, context + 1, D) each
         if positions is None:
             T = k.shape[2]

@@ -7,14 +7,13 @@ The parameter names are OpenAI's, and matrices are stored (in, out) as OpenAI st
 checkpoint is this module's state, name by name and number by number.
 
 Every step has a name (`h.3.attn.scores`). A `tap` is a function `tap(name, tensor) -> tensor` that is shown
-each of them and may hand back a changed one; without a tap nothing is computed that the answer does not need.
+each of them and may return a changed one (tap.py); without a tap nothing is computed that the logits do not
+need.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,25 +21,11 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model.activations import ACTIVATIONS
-from glassgpt.model.attention import attention_class, register_attention
-from glassgpt.model.cache import Cache, LayerCache
+from glassgpt.model.attention import AttentionInputs, attention_class, register_attention
+from glassgpt.model.cache import Past, PastKeyValues
 from glassgpt.model.head import vocabulary_logits
 from glassgpt.model.mask import visible
-
-if TYPE_CHECKING:
-    from glassgpt.model.variants.memory import LayerMemory, Memory
-
-Tap = Callable[[str, Tensor], Tensor]
-
-
-def within(tap: Tap | None, part: str) -> Tap | None:
-    """The same tap for a part of the model, which need not know where in the model it stands."""
-    return None if tap is None else lambda name, x: tap(f"{part}.{name}", x)
-
-
-def show(tap: Tap | None, name: str, x: Tensor) -> Tensor:
-    """Let the tap see (and perhaps change) a step of the journey."""
-    return x if tap is None else tap(name, x)
+from glassgpt.model.tap import Tap, show, within
 
 
 class GPT2(nn.Module):
@@ -60,40 +45,32 @@ class GPT2(nn.Module):
         self.lm_head = None
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.initialise()
+        self.initialize()
 
     def forward(
-        self,
-        ids: Tensor,
-        positions: Tensor | None = None,
-        cache: Cache | Memory | None = None,
-        tap: Tap | None = None,
+        self, ids: Tensor, positions: Tensor | None = None, cache: Past | None = None, tap: Tap | None = None
     ) -> Tensor:
         """The logits (B, T, V) for the token that follows each of `ids` (B, T)."""
         return self.head(self.hidden(ids, positions, cache, tap), tap)
 
     def hidden(
-        self,
-        ids: Tensor,
-        positions: Tensor | None = None,
-        cache: Cache | Memory | None = None,
-        tap: Tap | None = None,
+        self, ids: Tensor, positions: Tensor | None = None, cache: Past | None = None, tap: Tap | None = None
     ) -> Tensor:
         """Everything up to the head: the final vector of each token, (B, T, C).
 
         `positions` (B, T) is the position of each token in its own sequence; -1 marks padding, which no token
         attends to. By default, every sequence starts at position 0. With a `cache`, keys and values are
-        stored there under their position, and tokens attend to what the cache holds. A `Memory` takes its
-        place where a text is read in segments (memory.py).
+        stored there under their position, and tokens attend to what the cache holds.
         """
         mask = None  # plain causal: each token sees itself and all before it in the sequence
         if positions is not None:
-            mask = visible(positions, cache.span if isinstance(cache, Cache) else None)  # (B, 1, T, L)
+            mask = visible(positions, None if cache is None else cache.span)  # (B, 1, T, L)
         x = self.embed(ids, positions, tap)  # (B, T, C)
         for i, block in enumerate(self.h):
             past = None if cache is None else cache.layer(i)
             x = block(x, mask, positions, past, within(tap, f"h.{i}"))  # (B, T, C)
-        return show(tap, "ln_f", self.ln_f(x))
+        final: Tensor = self.ln_f(x)
+        return show(tap, "ln_f", final)
 
     def embed(self, ids: Tensor, positions: Tensor | None = None, tap: Tap | None = None) -> Tensor:
         """What each token means plus where it stands: (B, T) -> (B, T, C)."""
@@ -110,7 +87,7 @@ class GPT2(nn.Module):
         return show(tap, "logits", vocabulary_logits(x, weight))
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """GPT-2's start: N(0, 0.02), and 0.02 / sqrt(2 n_layer) where a block adds to the residual stream.
 
         Each block adds twice (attention and MLP), so the stream's variance after n_layer blocks is that of
@@ -143,11 +120,11 @@ class Block(nn.Module):
         x: Tensor,
         mask: Tensor | None,
         positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
+        past: PastKeyValues | None,
         tap: Tap | None,
     ) -> Tensor:
         normed = show(tap, "ln_1", self.ln_1(x))
-        x = x + self.attn(normed, mask, positions, past, within(tap, "attn"))
+        x = x + self.attn(normed, AttentionInputs(mask, positions, past, within(tap, "attn")))
         x = show(tap, "resid_mid", x)
         normed = show(tap, "ln_2", self.ln_2(x))
         x = x + self.mlp(normed, within(tap, "mlp"))
@@ -168,37 +145,22 @@ class Attention(nn.Module):
         self.c_attn = Projection(config.n_embd, 3 * config.n_embd)
         self.c_proj = Projection(config.n_embd, config.n_embd)
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
+        tap, past = inputs.tap, inputs.past
         q, k, v = self.c_attn(x).chunk(3, dim=2)  # (B, T, C) each
         q = show(tap, "q", self.split_heads(q))  # (B, H, T, D)
         k = show(tap, "k", self.split_heads(k))  # (B, H, T, D)
         v = show(tap, "v", self.split_heads(v))  # (B, H, T, D)
         if past is not None:
-            k, v = past.update(k, v, positions)  # (B, H, L, D)
-        return self.merge(self.attend(q, k, v, mask, positions, past, tap), tap)
+            k, v = past.update(k, v, inputs.positions)  # (B, H, L, D)
+        return self.merge(self.attend(q, k, v, inputs), tap)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
-        """Mix the values (B, H, L, D) for each query, (B, H, T, D): what a variant overrides (attention.py).
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        """Mix the values (B, H, L, D) for each query, (B, H, T, D).
 
-        `mask` (B, 1, T, L) says which keys a query may look at; None means causal.
-        `mask.token_positions` returns the positions of queries and keys.
+        This is what a variant overrides (attention.py).
         """
+        mask, tap = inputs.mask, inputs.tap
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None:
             causal = mask is None and q.shape[2] > 1
@@ -243,7 +205,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Each token by itself: widen four times, bend, narrow again."""
+    """Each token by itself: expand 4x, apply GELU, project back."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, UserError
+from glassgpt.model.tap import show, within
 
 Array = np.ndarray
-Tap = Callable[[str, Array], Array]  # shown every step by name, and may hand back a changed one
+Tap = Callable[[str, Array], Array]
 
-
-def show(tap: Tap | None, name: str, x: Array) -> Array:
-    return x if tap is None else tap(name, x)
-
-
-def within(tap: Tap | None, part: str) -> Tap | None:
-    return None if tap is None else lambda name, x: tap(f"{part}.{name}", x)
+GELU_A, GELU_B = math.sqrt(2 / math.pi), 0.044715  # x (1 + tanh(A (x + B x^3))) / 2
+# Variants that are computed here as well: "module:class".
+VARIANTS = {"relative": "glassgpt.model.variants.relative_numpy:NumpyRelativeGPT2"}
 
 
 class NumpyGPT2:
     """Token ids in, logits out."""
 
+    kind = Config.attention  # which `Config.attention` this class computes
+
     def __init__(self, config: Config, weights: Mapping[str, Array]) -> None:
-        check_computable(config)
+        if config.attention != self.kind:
+            raise needs_torch(config)
         self.config = config
         self.weights = weights  # by OpenAI's names, matrices (in, out)
 
@@ -43,7 +44,7 @@ class NumpyGPT2:
         return self.head(self.hidden(ids, start, cache, tap), tap)
 
     def hidden(self, ids: Array, start: int = 0, cache: Array | None = None, tap: Tap | None = None) -> Array:
-        """The final vector of each token, (B, T, C). The tokens stand at positions start, start + 1, ...
+        """The final vector of each token, (B, T, C). The tokens are at positions start, start + 1, ...
 
         A cache, (n_layer, 2, B, H, context, D), holds the keys and values of the positions before.
         """
@@ -77,10 +78,7 @@ class NumpyGPT2:
         if past is not None:
             past[:, :, :, start : start + T] = k, v
             k, v = past[:, :, :, : start + T]  # (B, H, L, D)
-        scores = q @ k.swapaxes(2, 3)  # (B, H, T, L)
-        if self.config.attention == "relative":
-            scores = scores + show(tap, "relative", self.relative_scores(layer, q, k.shape[2]))
-        scores = show(tap, "scores", scores)
+        scores = show(tap, "scores", self.scores(layer, q, k, tap))  # (B, H, T, L)
         scaled = show(tap, "scaled", scores * attention_scale(self.config, layer))
         visible = np.tri(T, k.shape[2], k.shape[2] - T, dtype=bool)  # no looking ahead
         masked = show(tap, "masked", np.where(visible, scaled, -math.inf).astype(x.dtype, copy=False))
@@ -89,14 +87,10 @@ class NumpyGPT2:
         merged = show(tap, "merged", z.swapaxes(1, 2).reshape(B, T, C))
         return show(tap, "proj", self.linear(f"h.{layer}.attn.c_proj", merged))
 
-    def relative_scores(self, layer: int, q: Array, n_keys: int) -> Array:
-        """Every query times the vector of its distance to each key: (B, H, T, D) -> (B, H, T, L)."""
-        _, H, T, D = q.shape
-        table = self.weights[f"h.{layer}.attn.wre.weight"].reshape(-1, H, D)  # (R, H, D)
-        by_distance = q @ table.transpose(1, 2, 0)  # (B, H, T, R)
-        distance = np.arange(n_keys - T, n_keys)[:, None] - np.arange(n_keys)  # (T, L)
-        scores: Array = by_distance[:, :, np.arange(T)[:, None], distance.clip(0, len(table) - 1)]
-        return scores
+    def scores(self, layer: int, q: Array, k: Array, tap: Tap | None) -> Array:
+        """Every query (B, H, T, D) times every key (B, H, L, D)."""
+        out: Array = q @ k.swapaxes(2, 3)
+        return out
 
     def mlp(self, layer: int, x: Array, tap: Tap | None) -> Array:
         x = show(tap, "fc", self.linear(f"h.{layer}.mlp.c_fc", x))  # (B, T, M)
@@ -116,17 +110,26 @@ class NumpyGPT2:
         return out
 
     def layer_norm(self, name: str, x: Array) -> Array:
-        centred = x - x.mean(-1, keepdims=True)
-        variance = np.square(centred).mean(-1, keepdims=True)
-        normed = centred / np.sqrt(variance + self.config.layer_norm_epsilon)
+        centered = x - x.mean(-1, keepdims=True)
+        variance = np.square(centered).mean(-1, keepdims=True)
+        normed = centered / np.sqrt(variance + self.config.layer_norm_epsilon)
         scaled: Array = normed * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return scaled
 
 
-def check_computable(config: Config) -> None:
-    """The published attention is written here, and the relative one of the shipped model of music."""
-    if config.attention not in (Config.attention, "relative"):
-        raise UserError(f"attention {config.attention!r} {NEEDS_TORCH}")
+def numpy_class(config: Config) -> type[NumpyGPT2]:
+    """The class that computes such a model: this one, or a variant's own. Most variants need torch."""
+    if config.attention == Config.attention:
+        return NumpyGPT2
+    if config.attention not in VARIANTS:
+        raise needs_torch(config)
+    module, name = VARIANTS[config.attention].split(":")
+    cls: type[NumpyGPT2] = getattr(import_module(module), name)
+    return cls
+
+
+def needs_torch(config: Config) -> UserError:
+    return UserError(f"attention {config.attention!r} {NEEDS_TORCH}")
 
 
 def attention_scale(config: Config, layer: int) -> float:
@@ -142,19 +145,19 @@ def softmax(x: Array) -> Array:
 
 def gelu_tanh(x: Array) -> Array:
     """The published GELU: the tanh form."""
-    bent: Array = x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))) / 2
-    return bent
+    out: Array = x * (1 + np.tanh(GELU_A * (x + GELU_B * (x * x * x)))) / 2
+    return out
 
 
 def gelu_erf(x: Array) -> Array:
-    erf = np.vectorize(math.erf, otypes=[x.dtype])  # numpy has none of its own
-    bent: Array = x * (1 + erf(x / math.sqrt(2))) / 2
-    return bent
+    erf = np.vectorize(math.erf, otypes=[x.dtype])  # numpy has no erf
+    out: Array = x * (1 + erf(x / math.sqrt(2))) / 2
+    return out
 
 
 def silu(x: Array) -> Array:
-    bent: Array = x * (1 + np.tanh(x / 2)) / 2  # x times its sigmoid, which cannot overflow in this form
-    return bent
+    out: Array = x * (1 + np.tanh(x / 2)) / 2  # x times its sigmoid, which cannot overflow in this form
+    return out
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

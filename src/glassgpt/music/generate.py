@@ -282,7 +282,7 @@ def generate(
         try:
             found = gpt.generate([tokenizer.eot_id, *prompt], settings=settings, rule=rule).samples
         except Interrupted as interrupt:
-            found, interrupted = interrupt.found[0], True
+            found, interrupted = interrupt.generations[0], True
     made = []
     for generation in found:
         played = rules[generation.sample]
@@ -405,7 +405,7 @@ def accompany_once(
             advance(until - player.now)
     except KeyboardInterrupt as interrupt:
         if isinstance(interrupt, Interrupted):
-            history[-1] += [id for generation in interrupt.found[0] for id in generation.tokens]
+            history[-1] += [id for generation in interrupt.generations[0] for id in generation.tokens]
         raise InterruptedTakes([take()] if player.now else []) from None
     player.now = end
     return take()

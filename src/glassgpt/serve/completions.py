@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from starlette.requests import Request
 
-from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, best
+from glassgpt.errors import QueueFullError
+from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, order_samples
 from glassgpt.generate.sampling.params import SamplingParams
-from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.generate.service.service import Job, Update
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY
@@ -227,11 +227,12 @@ class Completion:
         choices = []
         for index, generations in enumerate(found):
             await asyncio.sleep(0)  # a million log-probabilities take a second: others are served meanwhile
-            generations.sort(key=lambda generation: generation.sample)
+            job = self.jobs[index]
             if self.suffix:
-                generations = await self._choose_by_suffix(self.jobs[index], generations)
-            elif self.jobs[index].settings.best_of is not None:
-                generations = best(generations, self.n)
+                generations.sort(key=lambda generation: generation.sample)
+                generations = await self._choose_by_suffix(job, generations)
+            else:
+                generations = order_samples(generations, job.settings)
             choices += [
                 self._choice(index, number, generation) for number, generation in enumerate(generations)
             ]

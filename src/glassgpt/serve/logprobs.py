@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from glassgpt.generate.detokenizer import Ids, Stream, Tokenizer
+from glassgpt.generate.detokenizer import IdStream
 from glassgpt.generate.generation import Alternatives
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import DecodeStream, Tokenizer
 
 
 class TokenTexts:
@@ -41,8 +44,8 @@ class TokenTexts:
     def __getitem__(self, token: int) -> str:
         return self._texts[token]
 
-    def stream(self) -> Stream:
-        return Ids() if self.tokenizer is None else self.tokenizer.stream()
+    def stream(self) -> DecodeStream | IdStream:
+        return IdStream() if self.tokenizer is None else self.tokenizer.stream()
 
     def decode(self, ids: Sequence[int]) -> str:
         if self.tokenizer is not None:

@@ -18,8 +18,6 @@ import anyio.to_thread
 import glassgpt
 from glassgpt.config import check_can_continue
 from glassgpt.errors import SettingError
-from glassgpt.generate.engine.engine import Engine
-from glassgpt.generate.engine.pool import CACHE_BYTES
 from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.generate.service.service import Service
 from glassgpt.gpt import GPT
@@ -27,8 +25,6 @@ from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress
 from glassgpt.serve.logprobs import TokenTexts
 from glassgpt.serve.weight_files import WeightFiles
-
-CPU_BATCH_SIZE, GPU_BATCH_SIZE = 16, 64  # sequences computed together, unless it is said
 
 Loader = Callable[[Path], GPT]
 
@@ -82,13 +78,12 @@ class LoadedModel:
     ) -> LoadedModel:
         files = WeightFiles(spec.path)
         gpt = loader(spec.path)
-        rows = choose_batch_size(gpt) if max_batch_size is None else max_batch_size
-        engine = Engine(gpt.backend.with_rows(rows), gpt.tokenizer)
+        service = gpt.start_service(max_batch_size, queue)
         return cls(
             spec,
             gpt,
-            Service(engine, queue, gpt.lock),
-            TokenTexts(gpt.tokenizer, engine.vocab_size),
+            service,
+            TokenTexts(gpt.tokenizer, service.engine.vocab_size),
             f"fp_{gpt.backend.fingerprint()[:12]}",
             files,
         )
@@ -105,8 +100,7 @@ class LoadedModel:
     def memory(self) -> int:
         """Bytes of weights and cache, as float32 would take: an upper bound."""
         config = self.gpt.config
-        row = 2 * config.n_layer * self.context * config.n_embd * 4
-        return config.n_parameters * 4 + self.service.rows * row
+        return config.n_parameters * 4 + config.kv_bytes(self.service.rows * self.context)
 
     def check_files(self) -> None:
         """Raise if the weights were written over since they were loaded."""
@@ -134,12 +128,6 @@ class LoadedModel:
         if tokenizer is None or tokenizer.eot_id is None:
             return None
         return tokenizer.decode([tokenizer.eot_id])
-
-
-def choose_batch_size(gpt: GPT) -> int:
-    device = getattr(getattr(gpt.backend, "device", None), "type", "cpu")
-    row = 2 * gpt.config.n_layer * gpt.backend.context * gpt.config.n_embd * 4
-    return max(1, min(CPU_BATCH_SIZE if device == "cpu" else GPU_BATCH_SIZE, CACHE_BYTES // row))
 
 
 def ignore_garbage() -> None:
@@ -223,7 +211,7 @@ class ModelPool:
             if not model.users:
                 gc.unfreeze()
                 del self.loaded[name]
-                model.service.close()
+                model.gpt.stop_service()
         if self.memory + needed > self.max_memory:
             raise ApiError(
                 503, "The memory for models is full, and all of them are in use. Try again in a moment.",
@@ -232,7 +220,7 @@ class ModelPool:
 
     def _check_size(self, model: LoadedModel) -> None:
         if self.max_memory is not None and model.memory > self.max_memory:
-            model.service.close()
+            model.gpt.stop_service()
             raise SettingError(
                 f"{model.name} takes {model.memory / 1e9:.1f} GB with its cache, more than the "
                 f"{self.max_memory / 1e9:.1f} GB of --max-model-memory. Raise it, or lower --max-batch-size."
@@ -249,6 +237,6 @@ class ModelPool:
 
     def close(self) -> None:
         for model in self.loaded.values():
-            model.service.close()
+            model.gpt.stop_service()
         self.loaded.clear()
         gc.unfreeze()

@@ -10,7 +10,7 @@ import time
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from glassgpt.generate.service.fair_queue import QueueFullError
+from glassgpt.errors import QueueFullError
 from glassgpt.http.errors import error_response, openai_error
 from glassgpt.serve.state import ServerState
 

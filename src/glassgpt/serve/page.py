@@ -166,7 +166,7 @@ class ExplorerMiddleware:
 def make_explorer(model: LoadedModel) -> FastAPI:
     from glassgpt.explorer.app import make_app
 
-    app = make_app(model.gpt, name=model.spec.name, service=model.service)
+    app = make_app(model.gpt, name=model.spec.name)
     # The server's own has checked the Host and the Origin, under the names that it was given.
     unwanted: object = SecurityMiddleware
     app.user_middleware = [each for each in app.user_middleware if each.cls is not unwanted]

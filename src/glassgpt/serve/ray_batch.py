@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from glassgpt.generate.generation import Generation
 
 ROWS = 256
-BATCH_SIZE = 16  # sequences of a worker that are computed together
 SETTINGS = "settings.json"
 
 
@@ -110,10 +110,9 @@ class Worker:
 
     def __init__(self, model: str, column: str, score: bool, settings: dict[str, Any], seed: int) -> None:
         import glassgpt
-        from glassgpt.generate import Engine
 
         self.gpt = glassgpt.load(model)
-        self.engine = Engine(self.gpt.backend.with_rows(BATCH_SIZE), self.gpt.tokenizer)
+        self.gpt.start_service()
         self.column = column
         self.score = score
         self.settings = settings
@@ -152,17 +151,13 @@ class Worker:
         """A text for each prompt, with settings of its own."""
         from glassgpt.generate import SamplingParams
 
-        order = [
-            self.engine.add(ids, SamplingParams(**each)) for ids, each in zip(prompts, changes, strict=True)
-        ]
-        found: dict[int, Generation] = {}
-        while self.engine.busy:
-            for event in self.engine.step():
-                if event.error is not None:
-                    raise event.error
-                if event.generation is not None:
-                    found[event.request] = event.generation
-        return [found[number] for number in order]
+        generations: dict[int, Generation] = {}
+        with closing(self.gpt.open(prompts, [SamplingParams(**each) for each in changes])) as handle:
+            while len(generations) < len(prompts):
+                for i, event in handle.read():
+                    if event.generation is not None:
+                        generations[i] = event.generation
+        return [generations[i] for i in range(len(prompts))]
 
 
 def check_same_settings(out: Path, settings: dict[str, Any]) -> None:

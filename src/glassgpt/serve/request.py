@@ -6,6 +6,7 @@ from typing import Any
 
 from glassgpt.errors import UserError
 from glassgpt.generate.fill import FOLLOWING
+from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.models import LoadedModel
@@ -68,10 +69,10 @@ def read_prompts(
         ids = list(prompt) if text is None else model.encode(text) if text else []
         name = "prompt" if len(given) == 1 else f"prompt.{number}"
         size = model.service.engine.vocab_size
-        wrong = next((token for token in ids if token >= size), None)
-        if wrong is not None:
+        unknown = find_unknown_id(ids, size)
+        if unknown is not None:
             raise ApiError(
-                400, f"{name}: {wrong} is not in this model's vocabulary, 0 to {size - 1}.", "prompt"
+                400, f"{name}: {unknown} is not in this model's vocabulary, 0 to {size - 1}.", "prompt"
             )
         prompts.append(fit_prompt(body, model, name, text, ids, following))
     return prompts

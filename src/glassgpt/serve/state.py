@@ -12,8 +12,8 @@ from typing import Annotated
 import anyio
 from fastapi import Depends, Request
 
+from glassgpt.errors import QueueFullError
 from glassgpt.generate.sampling.grammar_checker import MAX_WAITING
-from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.completions import Completion, Delivery
 from glassgpt.serve.metrics import Metrics

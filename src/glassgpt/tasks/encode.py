@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Direction, Task
 
-
-class Tokenizer(Protocol):
-    eot_id: int | None
-
-    def encode(self, text: str, allow_special: bool = False) -> list[int]: ...
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ fast.py (the same ids by a compiled library), trainer.py (learning the merges), 
 bytes), events.py (music), files.py (loading) and one module per file format.
 """
 
-from glassgpt.tokenizer.base import Merge, TextStream, Tokenizer, WordMerges
+from glassgpt.tokenizer.base import DecodeStream, Merge, Tokenizer, WordMerges
 from glassgpt.tokenizer.bpe import BPETokenizer
 from glassgpt.tokenizer.char_level import ByteTokenizer, CharTokenizer
 from glassgpt.tokenizer.events import ChoraleTokenizer, EventTokenizer
@@ -15,9 +15,9 @@ __all__ = [
     "ByteTokenizer",
     "CharTokenizer",
     "ChoraleTokenizer",
+    "DecodeStream",
     "EventTokenizer",
     "Merge",
-    "TextStream",
     "Tokenizer",
     "WordMerges",
 ]

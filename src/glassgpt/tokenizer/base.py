@@ -70,6 +70,18 @@ class Tokenizer(ABC):
         """The highest id of ordinary text plus one: special tokens may have higher ids."""
         return self.vocab_size
 
+    def fits(self, n_embeddings: int) -> bool:
+        """Whether this can be the tokenizer of a model with `n_embeddings` token embeddings.
+
+        A special token that was added later, and never learned, may have no embedding. There may also be more
+        embeddings than tokens: vocabularies are padded to a round number, and the padding is never drawn
+        (50,257 tokens have 50,304 embeddings in nanoGPT, 50,400 in GPT-J, 51,200 in Megatron; 257 may have
+        384). If more tokens are missing, the tokenizer is another model's: what it lacks would be lost to
+        every text.
+        """
+        padding = n_embeddings - self.vocab_size
+        return self.text_size <= n_embeddings and padding <= min(1023, max(127, self.vocab_size // 8))
+
     @property
     def special_tokens(self) -> dict[str, int]:
         """The tokens that ordinary text never becomes, by name."""
@@ -115,9 +127,9 @@ class Tokenizer(ABC):
         """The text of the tokens; invalid UTF-8 becomes U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", "replace")
 
-    def stream(self) -> TextStream:
+    def stream(self) -> DecodeStream:
         """An incremental decoder."""
-        return TextStream(self)
+        return DecodeStream(self)
 
     def save(self, folder: PathLike) -> None:
         """Write the tokenizer's files into a folder, which is created if necessary."""
@@ -137,7 +149,7 @@ class Tokenizer(ABC):
         )
 
 
-class TextStream:
+class DecodeStream:
     """Decodes ids one at a time; bytes of an incomplete character wait for the rest."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -39,7 +39,7 @@ CACHED_LENGTH = 64
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class BPEVocabulary:
     """The data of a byte-level BPE: the bytes of each id, and the merges by rank."""
 
     tokens: tuple[bytes | None, ...]  # by id; None for an unused id
@@ -63,7 +63,7 @@ class BPETokenizer(Tokenizer):
 
     kind: ClassVar[str] = "bpe"
 
-    def __init__(self, vocabulary: Vocabulary, fast: bool | None = None) -> None:
+    def __init__(self, vocabulary: BPEVocabulary, fast: bool | None = None) -> None:
         self.data = vocabulary
         self._fast = fast
         self._characters_left = -1 if fast else FIRST_CHARACTERS  # before the engine is built
@@ -80,7 +80,7 @@ class BPETokenizer(Tokenizer):
         self._added_pattern = _compile_names(vocabulary.added)
         self._special_pattern = _compile_names({**vocabulary.special, **vocabulary.added})
 
-    def __reduce__(self) -> tuple[type[BPETokenizer], tuple[Vocabulary, bool | None]]:
+    def __reduce__(self) -> tuple[type[BPETokenizer], tuple[BPEVocabulary, bool | None]]:
         return BPETokenizer, (self.data, self._fast)  # the engine is not pickled
 
     @property

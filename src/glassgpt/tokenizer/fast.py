@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.tokenizer.bpe import Vocabulary
+from glassgpt.tokenizer.bpe import BPEVocabulary
 from glassgpt.tokenizer.gpt2_files import visible_merges
 from glassgpt.tokenizer.pre_tokenizer import (
     bytes_in_id_order,
@@ -36,7 +36,7 @@ SAMPLE = (
 class Readable(Protocol):
     """What the engine is compared with."""
 
-    data: Vocabulary
+    data: BPEVocabulary
 
     def encode_readable(self, text: str, allow_special: bool = False) -> list[int]: ...
 
@@ -44,7 +44,7 @@ class Readable(Protocol):
 class FastEngine:
     """Encodes ordinary text; special and added tokens are found before it is called."""
 
-    def __init__(self, vocabulary: Vocabulary, library: ModuleType) -> None:
+    def __init__(self, vocabulary: BPEVocabulary, library: ModuleType) -> None:
         # fastokens needs contiguous ids: it gets its own, in the order of the merges, which for GPT-2's
         # vocabulary and for those trained here are the real ones.
         byte_ids = vocabulary.byte_ids

@@ -13,14 +13,14 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json, read_text
-from glassgpt.tokenizer.bpe import Pair, Vocabulary
+from glassgpt.tokenizer.bpe import BPEVocabulary, Pair
 from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.pre_tokenizer import from_visible, to_visible, unicode_to_bytes
 
 HIGHEST_ID = 1 << 22
 
 
-def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
+def read(vocab_path: Path, merges_path: Path) -> BPEVocabulary:
     """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
     ids = check_ids(vocab_path, read_json(vocab_path, LARGEST_FILE))
     merges = check_merges(merges_path, _read_merge_lines(merges_path), ids, f"{merges_path}, line")
@@ -43,7 +43,7 @@ def build(
     pairs: Mapping[Pair, int],
     special: Mapping[str, int],
     added: Mapping[str, int],
-) -> Vocabulary:
+) -> BPEVocabulary:
     """A vocabulary from byte-encoded tokens and merges: the id that each pair of ids becomes, by rank."""
     by_id: dict[int, bytes] = {}
     named = special.keys() | added.keys()
@@ -61,7 +61,7 @@ def build(
             "it is not a byte-level vocabulary"
         )
     tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
-    return Vocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
+    return BPEVocabulary(tokens, tuple(pairs), tuple(pairs.values()), dict(special), dict(added))
 
 
 def _assigned_twice(path: Path, name: str, token_id: int) -> FileFormatError:
@@ -201,7 +201,7 @@ def _special_names(path: Path) -> set[str]:
     return names
 
 
-def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
+def visible_tokens(vocabulary: BPEVocabulary) -> dict[str, int]:
     """Byte-encoded token -> id; special and added tokens that no merge makes by their names."""
     names = {token_id: name for name, token_id in {**vocabulary.special, **vocabulary.added}.items()}
     for token_id in (*vocabulary.byte_ids, *vocabulary.merged):
@@ -213,13 +213,13 @@ def visible_tokens(vocabulary: Vocabulary) -> dict[str, int]:
     }
 
 
-def visible_merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+def visible_merges(vocabulary: BPEVocabulary) -> list[tuple[str, str]]:
     """The merges as pairs of visible tokens."""
     visible = ["" if token is None else to_visible(token) for token in vocabulary.tokens]
     return [(visible[left], visible[right]) for left, right in vocabulary.merges]
 
 
-def write(vocabulary: Vocabulary) -> dict[str, str]:
+def write(vocabulary: BPEVocabulary) -> dict[str, str]:
     """The content of vocab.json and merges.txt."""
     merges = "".join(f"{left} {right}\n" for left, right in visible_merges(vocabulary))
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassgpt.errors import FileFormatError
 from glassgpt.files import read_text
-from glassgpt.tokenizer.bpe import Pair, Vocabulary, merge_with_heap
+from glassgpt.tokenizer.bpe import BPEVocabulary, Pair, merge_with_heap
 from glassgpt.tokenizer.files import LARGEST_FILE
 from glassgpt.tokenizer.gpt2_files import HIGHEST_ID
 from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
@@ -17,7 +17,7 @@ from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT
 OTHER_PATTERNS = {100_256: "cl100k_base", 199_998: "o200k_base"}
 
 
-def read(path: Path) -> Vocabulary:
+def read(path: Path) -> BPEVocabulary:
     """Read the ranks, find the merge behind each token, and put `<|endoftext|>` at the first free id."""
     ranks = _ranks(path)
     if len(ranks) in OTHER_PATTERNS:
@@ -33,7 +33,7 @@ def read(path: Path) -> Vocabulary:
     eot = next(i for i in range(len(by_id) + 1) if i not in by_id)
     by_id[eot] = END_OF_TEXT.encode()
     tokens = tuple(by_id.get(i) for i in range(max(by_id) + 1))
-    return Vocabulary(tokens, tuple(merges), tuple(merged), {END_OF_TEXT: eot}, {})
+    return BPEVocabulary(tokens, tuple(merges), tuple(merged), {END_OF_TEXT: eot}, {})
 
 
 def _ranks(path: Path) -> dict[bytes, int]:

@@ -14,7 +14,7 @@ from typing import Any
 from glassgpt.errors import FileFormatError, short_repr
 from glassgpt.files import read_json
 from glassgpt.tokenizer.base import Tokenizer
-from glassgpt.tokenizer.bpe import BPETokenizer, Vocabulary
+from glassgpt.tokenizer.bpe import BPETokenizer, BPEVocabulary
 from glassgpt.tokenizer.char_level import OUR_KEY, detect_char_level, read_char_level
 from glassgpt.tokenizer.events import KINDS as EVENT_KINDS
 from glassgpt.tokenizer.events import read_events
@@ -44,7 +44,7 @@ def parse(path: Path, data: dict[str, Any]) -> Tokenizer:
     return BPETokenizer(_read_bpe(path, data)) if char_level is None else char_level
 
 
-def _read_bpe(path: Path, data: dict[str, Any]) -> Vocabulary:
+def _read_bpe(path: Path, data: dict[str, Any]) -> BPEVocabulary:
     model = data.get("model")
     if not isinstance(model, dict) or "vocab" not in model or "merges" not in model:
         raise FileFormatError(f"{path} has no model with vocab and merges; it is not a BPE tokenizer.json")
@@ -161,7 +161,7 @@ def layout(
     }
 
 
-def write(vocabulary: Vocabulary) -> dict[str, str]:
+def write(vocabulary: BPEVocabulary) -> dict[str, str]:
     """tokenizer.json, and the tokenizer_config.json that transformers' AutoTokenizer asks for."""
     named = [(name, i, True) for name, i in vocabulary.special.items()]
     named += [(name, i, False) for name, i in vocabulary.added.items()]

@@ -17,7 +17,7 @@ from pathlib import Path
 from glassgpt.errors import SettingError
 from glassgpt.progress import Advance, Progress, no_progress
 from glassgpt.tokenizer.base import PathLike
-from glassgpt.tokenizer.bpe import BPETokenizer, Pair, Vocabulary
+from glassgpt.tokenizer.bpe import BPETokenizer, BPEVocabulary, Pair
 from glassgpt.tokenizer.pre_tokenizer import END_OF_TEXT, bytes_in_id_order, split_words
 from glassgpt.tokenizer.text_chunks import checked_files, read_batches
 
@@ -64,7 +64,7 @@ def train_on(texts: Iterable[str], vocab_size: int, *, min_count: int = 2) -> BP
     return BPETokenizer(vocabulary_from_merges(learn_merges(counts, vocab_size - 257, min_count=min_count)))
 
 
-def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
+def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> BPEVocabulary:
     """GPT-2's order of ids: the bytes, a token per merge, `<|endoftext|>` last."""
     tokens = [bytes([byte]) for byte in bytes_in_id_order()]
     ids = {token: i for i, token in enumerate(tokens)}
@@ -78,7 +78,7 @@ def vocabulary_from_merges(pairs: list[tuple[bytes, bytes]]) -> Vocabulary:
         merged.append(ids[token])
     special = {END_OF_TEXT: len(tokens)}
     tokens.append(END_OF_TEXT.encode())
-    return Vocabulary(tuple(tokens), tuple(merges), tuple(merged), special, {})
+    return BPEVocabulary(tuple(tokens), tuple(merges), tuple(merged), special, {})
 
 
 # Counting.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from glassgpt.backends.torch.backend import load_model
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import SettingError
-from glassgpt.generate.detokenizer import belongs
 from glassgpt.model import GPT2
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import Tokenizer
@@ -139,7 +138,7 @@ def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, model: str) -
         )
     if checkpoint.tokenizer is None:  # weights alone: compare the sizes
         size = checkpoint.config.vocab_size
-        if not belongs(tokenizer, size):
+        if not tokenizer.fits(size):
             raise SettingError(
                 f"the data was tokenized with a vocabulary of {tokenizer.vocab_size:,}, and {model} has "
                 f"{size:,}. Prepare it again with the model's own."

@@ -113,7 +113,7 @@ def generate(
     try:
         return gpt.generate(prompt_ids, settings=settings).samples, None
     except Interrupted as interrupt:
-        return interrupt.found[0], interrupt
+        return interrupt.generations[0], interrupt
 
 
 def write_stream(

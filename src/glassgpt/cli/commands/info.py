@@ -17,7 +17,7 @@ from glassgpt.cli.options import Positional, flag
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
 from glassgpt.files import read_text
-from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
+from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, Line, Tally, illustrated_count, tally
 
 NAME_IN_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "gpt2-xl": "1542M"}
 

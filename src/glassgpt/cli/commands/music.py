@@ -297,9 +297,7 @@ def evaluate(
     from glassgpt.music.evaluate import evaluate, read_pieces
 
     gpt = load_music(model, device, "float32", 8)
-    found = evaluate(
-        gpt.torch_model, list(read_pieces(data, split)), stride=stride, progress=terminal.progress
-    )
+    found = evaluate(gpt.backend, list(read_pieces(data, split)), stride=stride, progress=terminal.progress)
     if json:
         print(jsonlib.dumps({"nll": found.nll, "events": found.events, "pieces": found.pieces,
                              "stride": found.stride, "split": split}))  # fmt: skip

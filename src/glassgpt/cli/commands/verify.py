@@ -15,7 +15,7 @@ from glassgpt.errors import SettingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from glassgpt.inspect.verify import Check
+    from glassgpt.verify.checks import Check
 
 
 def command(
@@ -48,32 +48,34 @@ def command(
     if (Path(model).expanduser() / INDEX).is_file():
         return verify_shards(model, json)
     from glassgpt.backends.choose import check_backend
-    from glassgpt.inspect import verify
+    from glassgpt.verify import plan
+    from glassgpt.verify.checks import check_known_answers, is_published_small, verify
+    from glassgpt.verify.modes import checks_of
     from glassgpt.weights import load_checkpoint
     from glassgpt.weights.hub import KNOWN
 
     for name in backend:
         check_backend(name)
-    verify.check_devices(device)
-    names = list(device) if device else verify.devices()
-    dtypes = list(dtype) if dtype else list(verify.EPS)
-    backends = list(backend) if backend else verify.backends()
-    planned = list(verify.plan(backends, names, dtypes))
+    plan.check_devices(device)
+    names = list(device) if device else plan.devices()
+    dtypes = list(dtype) if dtype else list(plan.EPS)
+    backends = list(backend) if backend else plan.backends()
+    planned = list(plan.plan(backends, names, dtypes))
     if not planned:
         raise SettingError(
             f"{'/'.join(backends)} does not run in {'/'.join(dtypes)} on {'/'.join(names)}. "
             "Leave out --dtype or --device."
         )
     checkpoint = load_checkpoint(model, progress=terminal.progress)
-    planned = planned if backend else list(verify.computable(checkpoint.config, planned))
+    planned = planned if backend else list(plan.computable(checkpoint.config, planned))
     checks: list[Check] = []
-    total = sum(len(verify.checks_of(each[0])) for each in planned)
+    total = sum(len(checks_of(each[0])) for each in planned)
     with terminal.progress(f"verifying {model}", total) as advance:
-        for check in verify.verify(checkpoint, planned):
+        for check in verify(checkpoint, planned):
             checks.append(check)
             advance(1)
-        if model in ("gpt2", KNOWN["gpt2"]) and verify.is_published_small(checkpoint):
-            checks.append(verify.check_known_answers(checkpoint))
+        if model in ("gpt2", KNOWN["gpt2"]) and is_published_small(checkpoint):
+            checks.append(check_known_answers(checkpoint))
     ok = all(check.ok for check in checks)
     if json:
         results = [dataclasses.asdict(check) for check in checks]

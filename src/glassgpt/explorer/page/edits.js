@@ -1,4 +1,4 @@
-// Edits to the forward pass, as in inspect/edits.py: they are part of the state, and the server runs them.
+// Edits to the forward pass, as in inspect/edits/edits.py: they are part of the state, and the server runs them.
 
 import { api, isAbort, messageOf } from "./api.js";
 import { el, visible } from "./draw.js";

@@ -9,14 +9,13 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from glassgpt.errors import UserError
+from glassgpt.errors import QueueFullError, UserError
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.schemas import GenerateRequest
 from glassgpt.explorer.traces import check_ids
 from glassgpt.generate.engine.handle import RequestHandle
 from glassgpt.generate.sampling.params import SamplingParams
-from glassgpt.generate.service.fair_queue import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import event_stream
 
@@ -41,7 +40,7 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
             )
         gpt = model.at(body.checkpoint)
         try:
-            source = explorer.open(gpt, ids, settings)
+            source = gpt.open([ids], settings)
         except QueueFullError as full:
             raise ApiError(503, str(full), headers={"retry-after": str(full.retry_after)}) from None
         explorer.running.add(source)

@@ -78,7 +78,7 @@ def columns_json(cached: CachedTrace, found: Intervention, first: int, last: int
 
 def attribute_json(cached: CachedTrace, body: AttributeRequest) -> dict[str, Any]:
     """The attribution of a next token's logit, to tokens or to parts of the model."""
-    from glassgpt.inspect.attribute import DirectLogitAttribution
+    from glassgpt.inspect.attribution.attribute import DirectLogitAttribution
 
     position = cached.check_position(body.position)
     if body.target >= cached.model.n_tokens:

@@ -16,10 +16,11 @@ from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceReques
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
-from glassgpt.inspect.attribute import available_methods
-from glassgpt.inspect.readout import head_weight, lens_column, neuron_tokens
-from glassgpt.inspect.tally import ILLUSTRATED_TOTAL, illustrated_count, tally
+from glassgpt.inspect.attribution.attribute import available_methods
+from glassgpt.inspect.parameters.neurons import head_weight, neuron_tokens
+from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, illustrated_count, tally
 from glassgpt.inspect.taps import BLOCK_STEPS, EMBEDDING_STEPS
+from glassgpt.inspect.traces.lens_column import lens_column
 
 router = APIRouter()
 
@@ -281,7 +282,7 @@ def next_json(cached: CachedTrace, position: int) -> dict[str, Any]:
 
 def compare_json(a: CachedTrace, b: CachedTrace) -> dict[str, Any]:
     """Two models on one text, with KL(a || b) of the next-token distributions at each position, in nats."""
-    from glassgpt.inspect.intervene import kl_per_token
+    from glassgpt.inspect.edits.intervene import kl_per_token
 
     if vocabulary_key(a.model) != vocabulary_key(b.model):
         raise ApiError(

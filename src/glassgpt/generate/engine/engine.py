@@ -24,14 +24,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glassgpt.backends.protocol import Array, Backend, array_namespace
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.engine.exact_scores import ExactScores
 from glassgpt.generate.engine.pipeline import Drawn, SamplingPipeline
 from glassgpt.generate.engine.prefill import Prefill, PromptReader
@@ -47,13 +47,23 @@ from glassgpt.generate.engine.speculation import (
     verify,
 )
 from glassgpt.generate.generation import Event, PromptLogprobs
-from glassgpt.generate.prompt import check_prompt, fit_length, stop_tokens, usable_vocab_size
+from glassgpt.generate.prompt import (
+    check_prompt,
+    fit_length,
+    sliding_note,
+    stop_tokens,
+    truncation_note,
+    usable_vocab_size,
+)
 from glassgpt.generate.sampling.constraints import Constraint, GrammarCompiler
-from glassgpt.generate.sampling.logits_processors import TokenRule, WordBiases
+from glassgpt.generate.sampling.logits_processors import MakeRule, WordBiases
 from glassgpt.generate.sampling.mask_workers import MaskWorkers
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.sampling.sampler import NOTHING
 from glassgpt.ranges import check_whole
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
 CHUNKS_PER_STEP = 4
@@ -152,7 +162,7 @@ class Engine:
         self,
         prompt: Sequence[int],
         settings: SamplingParams | None = None,
-        rule: Callable[[], TokenRule] | None = None,
+        rule: MakeRule | None = None,
         first_sample: int = 0,
         constraint: Constraint | None = None,
         cache_scope: str = "",
@@ -364,10 +374,7 @@ class Engine:
         length = fit_length(len(text), sample.limit - sample.drawn, context)
         if not sample.slid:
             sample.slid = True
-            sample.note(
-                f"the text is longer than the {context} tokens the model reads at a time: "
-                f"from here on it sees only the last {context - context // 4} to {context}"
-            )
+            sample.note(sliding_note(context))
             self._events.append(Event(sample.request.number, sample.index, note=sample.notes[-1]))
         sample.holds_prompt = False
         self._running.remove(sample)
@@ -403,10 +410,7 @@ class Engine:
         length = fit_length(len(request.prompt), sample.limit, self.backend.context)
         if length < len(request.prompt) and not request.cut_noted:
             request.cut_noted = True
-            sample.note(
-                f"the prompt has {len(request.prompt)} tokens and the model reads {self.backend.context} "
-                f"at a time: it saw the last {length}"
-            )
+            sample.note(truncation_note(len(request.prompt), length, self.backend.context))
             self._events.append(Event(request.number, sample.index, note=sample.notes[-1]))
         return length
 

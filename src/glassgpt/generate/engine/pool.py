@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from glassgpt.backends.protocol import Backend
 from glassgpt.config import check_can_continue
 from glassgpt.errors import UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.engine.fair_lock import FairLock
-from glassgpt.generate.engine.handle import EngineHandle, RequestHandle, Rule
+from glassgpt.generate.engine.handle import EngineHandle, RequestHandle
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
     from glassgpt.generate.service.fair_queue import QueueLimits
     from glassgpt.generate.service.service import Service
+    from glassgpt.tokenizer import Tokenizer
 
-# The cache has a row for each sequence of a call, but takes no more memory than this: the others wait.
-CACHE_BYTES = 4 * 2**30
+# The default batch sizes: how many sequences have a row of the cache; the others wait.
 MAX_BATCH_SIZE = 64
-SERVICE_ROWS = 16
-BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: all of a search need a row
+CPU_SERVICE_BATCH_SIZE = 16
+CACHE_BYTES = 4 * 2**30  # fewer, where the cache would take more than this
+BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: each of a search needs a row
 
 
 class EnginePool:
@@ -38,6 +39,7 @@ class EnginePool:
         self._spare: Backend | None = backend  # while no engine has its cache
         self._draft: Backend | None = None
         self.service: Service | None = None
+        self._close_service: Callable[[], object] = lambda: None
 
     def use_draft(self, draft: Backend) -> None:
         with self.lock.hold():
@@ -46,24 +48,30 @@ class EnginePool:
             self._draft = draft
 
     def open(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingParams, rule: Rule | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingParams | Sequence[SamplingParams],
+        rule: MakeRule | None = None,
     ) -> RequestHandle:
-        """Begin with some prompts: in the service where there is one, else in an engine for them alone."""
+        """Start generating after some prompts: in the service if there is one, else in their own engine.
+
+        `settings` are for all prompts, or a list with those of each.
+        """
+        each = [settings] * len(prompts) if isinstance(settings, SamplingParams) else settings
+        requests = list(zip(prompts, each, strict=True))
         if self.service is not None:
             from glassgpt.generate.service.handle import ServiceHandle
 
-            return ServiceHandle(self.service, prompts, settings, rule)
-        source = EngineHandle(self.acquire(len(prompts) * settings.candidates), self.lock, self.release)
+            return ServiceHandle(self.service, requests, rule)
+        sequences = sum(settings.candidates for _, settings in requests)
+        engine = self._acquire(min(sequences, self.max_batch_size()))
+        handle = EngineHandle(engine, self.lock, self.release)
         try:
-            source.add(prompts, settings, rule)
+            handle.add(requests, rule)
         except BaseException:
-            source.close()
+            handle.close()
             raise
-        return source
-
-    def acquire(self, sequences: int) -> Engine:
-        """An engine for the caller alone until it is released; sequences beyond its rows wait."""
-        return self._acquire(min(sequences, self.max_batch_size()))
+        return handle
 
     def start_service(self, rows: int | None, limits: QueueLimits | None) -> Service:
         from glassgpt.generate.service.fair_queue import UNLIMITED
@@ -72,22 +80,23 @@ class EnginePool:
         check_can_continue(self.backend.config)
         if self.service is not None:
             raise UserError("this model has a service already. Use it, or stop it first.")
-        rows = min(SERVICE_ROWS, self.max_batch_size()) if rows is None else rows
+        if rows is None:
+            device = getattr(getattr(self.backend, "device", None), "type", "cpu")
+            rows = min(CPU_SERVICE_BATCH_SIZE if device == "cpu" else MAX_BATCH_SIZE, self.max_batch_size())
         check_whole("max_batch_size", rows, 1, 4096)
         engine = Engine(self.backend.with_rows(rows), self.tokenizer, draft=self._draft)
         self.service = Service(engine, UNLIMITED if limits is None else limits, self.lock)
-        # Also when Python ends: threads that compute would crash it.
-        weakref.finalize(self, self.service.close)
+        # Also when Python exits: threads that still compute would crash it.
+        self._close_service = weakref.finalize(self, self.service.close)
         return self.service
 
     def stop_service(self) -> None:
-        service, self.service = self.service, None
-        if service is not None:
-            service.close()
+        self.service = None
+        self._close_service()
 
     def acquire_all(self, beams: int) -> Engine:
         """An engine in which that many sequences run at once."""
-        most = max(1, BEAM_BYTES // self._bytes_per_row)
+        most = max(1, BEAM_BYTES // self._row_bytes)
         check_whole("beams", beams, 1, most, "what memory allows here")
         return self._acquire(beams)
 
@@ -125,10 +134,9 @@ class EnginePool:
             self._spare = self.backend
 
     def max_batch_size(self) -> int:
-        return max(1, min(MAX_BATCH_SIZE, CACHE_BYTES // self._bytes_per_row))
+        return max(1, min(MAX_BATCH_SIZE, CACHE_BYTES // self._row_bytes))
 
     @property
-    def _bytes_per_row(self) -> int:
-        """Keys and values of one row of the cache, in float32."""
-        config = self.backend.config
-        return 2 * config.n_layer * self.backend.context * config.n_embd * 4
+    def _row_bytes(self) -> int:
+        """Bytes of one row of the cache, at most: as float32."""
+        return self.backend.config.kv_bytes(self.backend.context)

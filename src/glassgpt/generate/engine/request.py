@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassgpt.backends.protocol import Array
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Detokenizer, Tokenizer, tokens_covering
+from glassgpt.generate.detokenizer import Detokenizer, tokens_covering
 from glassgpt.generate.engine.speculation import Speculator
 from glassgpt.generate.generation import Alternatives, Generation, PromptLogprobs
 from glassgpt.generate.sampling.constraints import Constraint
-from glassgpt.generate.sampling.logits_processors import LogitsProcessor, TokenRule, WordBiases
+from glassgpt.generate.sampling.logits_processors import LogitsProcessor, MakeRule, WordBiases
 from glassgpt.generate.sampling.params import CONSTRAINTS, SamplingParams
 from glassgpt.generate.sampling.rng import UniformRNG
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 
 @dataclass(eq=False)
@@ -33,7 +35,7 @@ class Request:
     added: float = field(default_factory=time.perf_counter)
     cache_scope: str = ""  # requests of one scope share beginnings in the prefix cache
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
-    rule: Callable[[], TokenRule] | None = None  # makes one for each sample
+    rule: MakeRule | None = None  # makes one for each sample
     read: bool = False  # the prompt was, for at least one sample
     prompt_scores: PromptLogprobs | None = None
 

@@ -17,15 +17,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.sampling.grammar_checker import GrammarChecker, find_checker
 from glassgpt.generate.sampling.mask_workers import MaskWorkers
 from glassgpt.generate.sampling.params import CONSTRAINTS, SamplingParams
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 MAX_COMPILED = 64  # grammars of an engine that are kept
 MAX_CHARACTERS = 200_000  # of a grammar
@@ -165,7 +167,7 @@ class GrammarCompiler:
             )
         with self._lock:
             known = self._compiled.get((name, text))
-            checker, vocabulary = self._make_vocabulary(guidance)
+            checker, vocabulary = self._make_vocabulary(guidance, self._tokenizer)
         if known is None or not known.usable:
             try:
                 source = checker.check(name, text)
@@ -187,9 +189,9 @@ class GrammarCompiler:
         name = settings.constraint
         return name is None or (name, _as_text(name, getattr(settings, name))) in self._compiled
 
-    def _make_vocabulary(self, guidance: Any) -> tuple[GrammarChecker, Any]:
+    def _make_vocabulary(self, guidance: Any, tokenizer: Tokenizer) -> tuple[GrammarChecker, Any]:
         if self._vocabulary is None or self._checker is None:
-            words = _Vocabulary(self._tokenizer, self._vocab_size, self._eos)
+            words = TokenizerWrapper(tokenizer, self._vocab_size, self._eos)
             eos = self._eos if self._eos else [self._vocab_size]
             self._vocabulary = guidance.LLTokenizer(words, eos_token=eos)
             self._checker = find_checker(words.tokens, words.special_token_ids, eos)
@@ -212,7 +214,7 @@ def _as_text(name: str, value: Any) -> str:
         raise SettingError(f"the {CONSTRAINTS[name]} is nested too deeply. Give a flatter one.") from None
 
 
-class _Vocabulary:
+class TokenizerWrapper:
     """A tokenizer as llguidance wants to see it.
 
     It has one token more, which no text has: a model without end-of-text gets it as such. Its texts end where
@@ -222,12 +224,11 @@ class _Vocabulary:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokenizer: Any, vocab_size: int, eos: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._encoded: dict[str, list[int]] = {}  # what a grammar forces comes again and again
         self.eos_token_id = eos[0] if eos else vocab_size
-        known = getattr(getattr(tokenizer, "data", None), "special", {}).values()
-        special = {token for token in (*eos, *known) if token < vocab_size}
+        special = {token for token in (*eos, *tokenizer.special_tokens.values()) if token < vocab_size}
         self.special_token_ids = sorted({*special, vocab_size})
         self.tokens = [*(tokenizer.token_bytes(token) for token in range(vocab_size)), b""]
         for token in self.special_token_ids:

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.service.fair_queue import QueueFullError
+from glassgpt.errors import QueueFullError, SettingError, UserError
 
 PROGRAM = Path(__file__).with_name("grammar_child.py")
 MAX_WAITING = 16

@@ -25,7 +25,7 @@ MEMORY_BYTES = 512 << 20
 STEPS = 8  # masks that are computed
 
 
-class Vocabulary:
+class ByteTokenizerWrapper:
     """The tokens as llguidance wants to see them."""
 
     is_tokenizer_wrapper = True
@@ -128,7 +128,7 @@ def main() -> None:
     sys.path[:] = first["path"]
     import llguidance
 
-    words: Any = Vocabulary(first["tokens"], first["special"], first["eos"][0])
+    words: Any = ByteTokenizerWrapper(first["tokens"], first["special"], first["eos"][0])
     vocabulary = llguidance.LLTokenizer(words, eos_token=first["eos"])
     run = check_in_fork if hasattr(os, "fork") else check
     for line in sys.stdin:

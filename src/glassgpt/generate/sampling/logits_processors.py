@@ -11,16 +11,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from glassgpt.backends.protocol import Array
 from glassgpt.errors import SettingError, UserError
-from glassgpt.generate.detokenizer import Tokenizer
 from glassgpt.generate.sampling.constraints import Constraint
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.sampling.sampler import LogitEdits
+
+if TYPE_CHECKING:
+    from glassgpt.tokenizer import Tokenizer
 
 Change = tuple[float, float]  # scale, shift
 KEEP: Change = (1.0, 0.0)
@@ -34,6 +36,9 @@ class TokenRule(Protocol):
 
     def changes(self) -> Mapping[int, Change]:
         """The changes to the next token's logits, by id: (1, -inf) bans one."""
+
+
+MakeRule = Callable[[], TokenRule]  # called once for each text
 
 
 class LogitsProcessor:

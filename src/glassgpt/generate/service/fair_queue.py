@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from glassgpt.errors import UserError
-
-
-class QueueFullError(UserError):
-    """Too much is waiting already, or it would take too long; try again after `retry_after` seconds."""
-
-    def __init__(self, message: str, retry_after: int = 1) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+from glassgpt.errors import QueueFullError
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-from glassgpt.generate.engine.handle import PromptEvent, Rule, checked
+from glassgpt.generate.engine.handle import PromptEvent, raise_error
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.service import Job, Service, Update
 
@@ -18,19 +19,18 @@ class ServiceHandle:
     def __init__(
         self,
         service: Service,
-        prompts: Sequence[Sequence[int]],
-        settings: SamplingParams,
-        rule: Rule | None = None,
+        requests: Sequence[tuple[Sequence[int], SamplingParams]],
+        rule: MakeRule | None = None,
     ) -> None:
         self._service = service
         self._updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
-        self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids in prompts]
+        self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids, settings in requests]
         self._numbers = {job: number for number, job in enumerate(self._jobs)}
         self._left = sum(job.samples for job in self._jobs)
         service.submit(self._jobs)
 
     def read(self) -> list[PromptEvent]:
-        return checked(self._next())
+        return raise_error(self._next())
 
     def _next(self) -> list[PromptEvent]:
         try:

@@ -24,15 +24,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassgpt.errors import UserError
+from glassgpt.errors import QueueFullError, UserError
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.engine.fair_lock import FairLock
 from glassgpt.generate.generation import Event
 from glassgpt.generate.sampling.constraints import Constraint
-from glassgpt.generate.sampling.logits_processors import TokenRule
+from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.admission import Ahead, WaitEstimator
-from glassgpt.generate.service.fair_queue import FairQueue, QueueFullError, QueueLimits
+from glassgpt.generate.service.fair_queue import FairQueue, QueueLimits
 
 log = logging.getLogger("glassgpt.service")
 
@@ -59,7 +59,7 @@ class Job:
     admitted: int = 0  # samples that the engine has got
     cancelled: bool = False
     constraint: Constraint | None = None  # what the settings ask for, compiled
-    rule: Callable[[], TokenRule] | None = None  # as the engine's
+    rule: MakeRule | None = None  # as the engine's
 
     @property
     def tokens(self) -> int:

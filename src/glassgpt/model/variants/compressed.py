@@ -18,20 +18,16 @@ slots, for each of the three at once.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.config import COMPRESSION, Config
-from glassgpt.model.attention import register_attention
-from glassgpt.model.cache import LayerCache
-from glassgpt.model.gpt2 import Attention, Projection, Tap
+from glassgpt.model.attention import AttentionInputs, register_attention
+from glassgpt.model.gpt2 import Attention, Projection
 from glassgpt.model.mask import token_positions
-
-if TYPE_CHECKING:
-    from glassgpt.model.variants.memory import LayerMemory
+from glassgpt.model.tap import Tap
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int, dropout: float, scale: float) -> Tensor:
@@ -52,26 +48,19 @@ class LocalAttention(Attention):
         super().__init__(config, layer)
         self.block = config.local_block
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
-        if tap is None and mask is None:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        mask = inputs.mask
+        if inputs.tap is None and mask is None:
             dropout = self.attn_pdrop if self.training else 0.0
             return attend_in_blocks(q, k, v, self.block, dropout, self.scale)
-        own, theirs = (x.clamp(min=0) for x in token_positions(q, k, positions, past))
+        own, theirs = (x.clamp(min=0) for x in token_positions(q, k, inputs))
         blocks = own // self.block, theirs // self.block
         same = blocks[0][:, None, :, None] == blocks[1][:, None, None, :]  # (B or 1, 1, T, L)
         if mask is None:
             mask = own[:, None, :, None] >= theirs[:, None, None, :]
         # Padding may look at what stands first, so that its (meaningless) values stay finite.
-        return super().attend(q, k, v, mask & (same | (own == 0)[:, None, :, None]), positions, past, tap)
+        mask = mask & (same | (own == 0)[:, None, :, None])
+        return super().attend(q, k, v, inputs._replace(mask=mask))
 
 
 def compress(x: Tensor, conv: Projection) -> Tensor:
@@ -157,23 +146,15 @@ class CompressedAttention(LocalAttention):
             self.k_conv = Projection(COMPRESSION * config.d_head, config.n_embd)
             self.v_conv = Projection(COMPRESSION * config.d_head, config.n_embd)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
         if self.is_local:
-            return super().attend(q, k, v, mask, positions, past, tap)
+            return super().attend(q, k, v, inputs)
+        mask, positions, past, tap = inputs
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None and mask is None:
             slots = compress(k, self.k_conv), compress(v, self.v_conv)
             return attend_to_slots(q, *slots, dropout, self.scale)
-        own, theirs = token_positions(q, k, positions, past)
+        own, theirs = token_positions(q, k, inputs)
         there = torch.ones_like(theirs, dtype=torch.bool)  # (1, L): a cache has all that a query may see
         if positions is not None and past is None:
             k, v = by_position(k, positions), by_position(v, positions)

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.config import Config
-from glassgpt.model.attention import register_attention
-from glassgpt.model.cache import LayerCache
-from glassgpt.model.gpt2 import GPT2, Attention, Tap, show
+from glassgpt.model.attention import AttentionInputs, register_attention
+from glassgpt.model.gpt2 import GPT2, Attention
 from glassgpt.model.mask import token_positions
+from glassgpt.model.tap import show
 from glassgpt.model.variants.relative import causal_mask, gather_distances, skew
 
 
@@ -43,7 +43,9 @@ class Memory:
 
     kv: Tensor  # (n_layer, 2, B, H, M, D): the latest token last
     following: Tensor  # the same, for the next segment
-    filled: Tensor  # (): how many of the M there are; the others stand first and are masked
+    filled: Tensor  # (): how many of the M there are; the others come first and are masked
+
+    span = None  # a slot is not a position: the latest token is last
 
     @classmethod
     def empty(
@@ -118,16 +120,8 @@ class MemoryAttention(Attention):
         self.r_w_bias = nn.Parameter(torch.empty(config.n_embd))  # u, of all heads side by side
         self.r_r_bias = nn.Parameter(torch.empty(config.n_embd))  # v
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        mask, positions, past, tap = inputs
         dropout = self.attn_pdrop if self.training else 0.0
         H, _, D = q.shape[1:]
         content = q + self.r_w_bias.view(H, 1, D)  # (B, H, T, D)
@@ -136,7 +130,7 @@ class MemoryAttention(Attention):
             relative = skew(by_distance.flip(3))
         else:
             assert not isinstance(past, LayerMemory)  # a memory is of segments that follow each other
-            own, theirs = token_positions(q, k, positions, past)
+            own, theirs = token_positions(q, k, inputs)
             relative = gather_distances(by_distance, own[:, :, None] - theirs[:, None, :])
         if mask is None:
             mask = causal_mask(q, k)  # (T, L)

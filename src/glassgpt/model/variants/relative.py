@@ -12,20 +12,17 @@ from __future__ import annotations
 import math
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.config import Config
-from glassgpt.model.attention import register_attention
+from glassgpt.model.attention import AttentionInputs, register_attention
 from glassgpt.model.cache import LayerCache
-from glassgpt.model.gpt2 import Attention, Tap, show
+from glassgpt.model.gpt2 import Attention
 from glassgpt.model.mask import token_positions
-
-if TYPE_CHECKING:
-    from glassgpt.model.variants.memory import LayerMemory
+from glassgpt.model.tap import show
 
 KERNEL = "glassgpt.model.variants.relative_kernel"
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -80,16 +77,8 @@ class RelativeAttention(Attention):
         super().__init__(config, layer)
         self.wre = nn.Embedding(config.n_distances, config.n_embd)  # one row for each distance
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        positions: Tensor | None,
-        past: LayerCache | LayerMemory | None,
-        tap: Tap | None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        mask, positions, past, tap = inputs
         table = self.split_heads(self.wre.weight[None])[0]  # (H, R, D)
         dropout = self.attn_pdrop if self.training else 0.0
         if tap is None and mask is None and dropout == 0 and self.can_use_kernel(q):
@@ -100,7 +89,7 @@ class RelativeAttention(Attention):
         if positions is None:
             relative = scores_by_skewing(q, table, k.shape[2])  # (B, H, T, L)
         else:
-            own, theirs = token_positions(q, k, positions, past)
+            own, theirs = token_positions(q, k, inputs)
             distance = own[:, :, None] - theirs[:, None, :]  # (B or 1, T, L)
             relative = scores_by_gathering(q, table, distance)
         mask = causal_mask(q, k) if mask is None else mask

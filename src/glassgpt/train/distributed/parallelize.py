@@ -196,7 +196,7 @@ def tensor_parallel_plan() -> dict[str, ParallelStyle]:
         "wte": embedding,
         "wpe": embedding,
         "h.*.ln_1": norm,
-        "h.*.attn": gather_sequence(others=4),  # (B, T, C)
+        "h.*.attn": gather_sequence(others=1),  # (B, T, C)
         "h.*.attn.c_attn": ShardedModule(
             **column, parts=3
         ),  # q, k and v of this process's heads, (B, T, 3 C/N)
