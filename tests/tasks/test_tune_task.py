@@ -75,6 +75,7 @@ def test_it_learns_from_pairs(base: Path, pairs: Path, lines: Lines, tmp_path: P
     assert said == [
         "note: record 97: is not JSON: 'broken'; skipped",
         "note: record 98: has no field 'fr' (it has 'en'); skipped",
+        "note: 2 of 98 records skipped, 0 noted: 1 not JSON, 1 without a field",
     ]
     assert result.improved
     assert result.perplexity_after is not None
