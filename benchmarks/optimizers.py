@@ -18,11 +18,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgpt.train.report.chart import format_number, linear_ticks
+from glassgpt.figures.axes import Axes, chart, format_number
+from glassgpt.figures.svg import text
 
-WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 48, 16, 16, 36
-COLOURS = {"AdamW": "#d9822b", "Muon": "#2b7bd9"}  # told apart on light and on dark
+COLORS = {"AdamW": "#d9822b", "Muon": "#2b7bd9"}  # told apart on light and on dark
 
 
 @dataclass
@@ -51,37 +50,17 @@ def carried_out(name: str, rate: float, flags: list[str], data: str, out: Path) 
 
 
 def figure(runs: list[Run]) -> str:
-    """The curves as SVG; grey words and lines, so that it can lie on light and on dark."""
+    """The curves as SVG."""
     steps = max(run.evals[-1][0] for run in runs)
     losses = [loss for run in runs for _, loss in run.evals]
-    low, high = min(losses) - 0.05, max(losses) + 0.05
-
-    def place(step: float, loss: float) -> tuple[float, float]:
-        x = LEFT + (WIDTH - LEFT - RIGHT) * step / steps
-        return round(x, 1), round(TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / (high - low), 1)
-
-    parts = []
-    for tick in linear_ticks(low, high):
-        x, y = place(0, tick)
-        parts.append(f'<path d="M{x} {y}H{WIDTH - RIGHT}" stroke="#8884"/>')
-        parts.append(f'<text x="{x - 8}" y="{y + 4}" text-anchor="end">{format_number(tick)}</text>')
-    for tick in linear_ticks(0, steps):
-        x, y = place(tick, low)
-        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{format_number(tick)}</text>')
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">steps</text>')
+    axes = Axes(48, 16, 576, 268, (0, steps), (min(losses) - 0.05, max(losses) + 0.05))
+    parts = [*axes.grid(), *axes.below(format=format_number), text(624, 316, "steps", anchor="end")]
     for row, run in enumerate(runs):
-        colour = COLOURS[run.name]
-        slots = [place(*point) for point in run.evals]
-        path = "M" + "L".join(f"{x} {y}" for x, y in slots)
-        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in slots]
-        words = f'<text x="{WIDTH - RIGHT}" y="{TOP + 14 + 18 * row}" text-anchor="end" fill="{colour}">'
-        parts.append(f"{words}{run.name}, rate {run.rate:g}: {run.loss:.3f}</text>")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-size="12" '
-        f'font-family="sans-serif" fill="#888"><title>Held-out loss (nats a token)</title>'
-        f"{''.join(parts)}</svg>\n"
-    )
+        color = COLORS[run.name]
+        parts += [*axes.curve(run.evals, color), *axes.dots(run.evals, color)]
+        label = f"{run.name}, rate {run.rate:g}: {run.loss:.3f}"
+        parts.append(text(624, 30 + 18 * row, label, anchor="end", style=f"fill:{color}"))
+    return chart(640, 320, parts, "Held-out loss (nats per token)")
 
 
 def main() -> None:
@@ -107,7 +86,7 @@ def main() -> None:
     for run in runs:
         row = "".join(f"{loss:8.3f}" for _, loss in run.evals)
         print(f"{run.name:8}{run.rate:>8g}{row}" + ("" if run.cpu is None else f"{run.cpu:8.0f}"))
-    best = [min((r for r in runs if r.name == name), key=lambda r: r.loss) for name in COLOURS]
+    best = [min((r for r in runs if r.name == name), key=lambda r: r.loss) for name in COLORS]
     (asked.out / "curves.svg").write_text(figure(best), "utf-8")
     print(json.dumps({r.name.lower(): {"rate": r.rate, "val_loss": r.loss} for r in best}))
 

@@ -13,9 +13,9 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from html import escape
 from pathlib import Path
 
+from glassgpt.figures.svg import MONO, SANS, circle, document, element, escape, path, rect, text
 from glassgpt.files import write_text_files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ PACKAGE = ROOT / "src" / "glassgpt"
 BASE = "base"  # the modules below the first room, which every room may use, drawn as one
 FIRST = "tokenizer"
 ROOMS = {
-    BASE: ("", "the shape of a model; safe file access; error classes"),
+    BASE: ("", "the shape of a model; safe file access; errors; drawings"),
     "tokenizer": ("text ↔ ids", "byte-level BPE: a readable one, a fast one, a trainer"),
     "model": ("ids → logits", "GPT-2 itself, its KV cache, its relatives"),
     "backends": ("who computes", "C++ for CPUs, torch on any device, numpy"),
@@ -42,7 +42,7 @@ ROOMS = {
     "serve": ("the HTTP server", "OpenAI's API, models, metrics"),
     "cli": ("the command line", "commands/ and helpers"),
 }
-GROUPS = {  # colour -> what the rooms are for, and which
+GROUPS = {  # color -> what the rooms are for, and which
     "#7d92b3": ("shared by all", (BASE,)),
     "#ffbe5c": (
         "running a model",
@@ -52,11 +52,13 @@ GROUPS = {  # colour -> what the rooms are for, and which
     "#ff8fa3": ("interfaces", ("http", "explorer", "serve", "cli")),
 }
 
-WIDTH, LEFT, TOP = 1000, 28, 96
-STEP_X, STEP_Y, BOX, TALL = 53, 42, 92, 28
-INK, SOFT, LINE = "#e6eefb", "#93a9c7", "#3d5578"
-MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+WIDTH, LEFT, TOP = 1100, 28, 96
+STEP_X, STEP_Y, BOX, TALL = 50, 42, 92, 28
+INK, SOFT, LINE, NIGHT = "#e6eefb", "#93a9c7", "#3d5578", "#14243e"
+NIGHT_SKY = (
+    '<linearGradient id="night" x1="0" y1="0" x2="1" y2="1"><stop stop-color="#0e1a2e"/>'
+    '<stop offset="1" stop-color="#1a2f4f"/></linearGradient>'
+)
 
 
 def order() -> list[str]:
@@ -89,17 +91,17 @@ def room_of(module: str) -> str:
 
 def edges() -> dict[tuple[str, str], bool]:
     """(room, imported room) -> whether a module imports it at module level, and not only inside functions."""
-    found: dict[tuple[str, str], bool] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path == PACKAGE / "__init__.py":  # hands names on, from whatever room has them
+    imported: dict[tuple[str, str], bool] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if file == PACKAGE / "__init__.py":  # hands names on, from whatever room has them
             continue
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
         room = room_of(".".join(parts).removesuffix(".__init__"))
-        for module, at_module_level in imports(ast.parse(path.read_text("utf-8"))):
+        for module, at_module_level in imports(ast.parse(file.read_text("utf-8"))):
             target = room_of(module)
             if target != room:
-                found[room, target] = found.get((room, target), False) or at_module_level
-    return found
+                imported[room, target] = imported.get((room, target), False) or at_module_level
+    return imported
 
 
 def imports(node: ast.AST, at_module_level: bool = True) -> Iterator[tuple[str, bool]]:
@@ -123,24 +125,14 @@ def is_module(name: str) -> bool:
     return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
 
 
-def text(x: float, y: float, words: str, kind: str, anchor: str = "start", colour: str = SOFT) -> str:
-    return (
-        f'<text x="{x}" y="{y}" class="{kind}" fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
-    )
-
-
-def dot(x: float, y: float, filled: bool, colour: str, title: str = "") -> str:
-    fill = colour if filled else "#14243e"
-    inner = f"<title>{escape(title)}</title>" if title else ""
-    return (
-        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="2">{inner}</circle>'
-    )
+def dot(x: float, y: float, filled: bool, color: str, title: str = "") -> str:
+    return circle(x, y, 4.5, fill=color if filled else NIGHT, stroke=color, stroke_width=2, tip=title)
 
 
 def draw() -> str:
     """A staircase: from each room a line leads left to the columns of the rooms it imports."""
     rooms, used = layers(), edges()
-    colour = {room: shade for shade, (_, names) in GROUPS.items() for room in names}
+    color = {room: shade for shade, (_, names) in GROUPS.items() for room in names}
     place = {room: number for number, room in enumerate(rooms)}
     height = TOP + STEP_Y * len(rooms) + 62
 
@@ -154,8 +146,10 @@ def draw() -> str:
         return left(room) + STEP_X / 2 - 4
 
     parts = [
-        f'<rect width="{WIDTH}" height="{height}" rx="16" fill="url(#night)"/>',
-        text(LEFT, 44, "The rooms of GlassGPT", "title", colour=INK),
+        element("desc", escape(describe(rooms, used))),
+        element("defs", NIGHT_SKY),
+        rect(0, 0, WIDTH, height, rx=16, fill="url(#night)"),
+        text(LEFT, 44, "The rooms of GlassGPT", "title"),
         text(LEFT, 68, "Each room imports only rooms above it.", "small"),
     ]
     for room in rooms:  # lines first: boxes and dots cover them
@@ -163,36 +157,31 @@ def draw() -> str:
         imported = [other for one, other in used if one == room]
         if importers:
             end = max(middle(one) for one in importers)
-            parts.append(
-                f'<path d="M{column(room)} {middle(room)}V{end}" stroke="{LINE}" stroke-width="1.5"/>'
-            )
+            parts.append(path(f"M{column(room)} {middle(room)}V{end}", stroke=LINE, stroke_width=1.5))
         if imported:
             start = min(column(other) for other in imported)
-            parts.append(
-                f'<path d="M{start} {middle(room)}H{left(room)}" stroke="{LINE}" stroke-width="1.5"/>'
-            )
+            parts.append(path(f"M{start} {middle(room)}H{left(room)}", stroke=LINE, stroke_width=1.5))
     for (room, other), at_module_level in sorted(used.items()):
         title = f"{room} imports {other}" + ("" if at_module_level else ", inside functions only")
-        parts.append(dot(column(other), middle(room), at_module_level, colour[room], title))
+        parts.append(dot(column(other), middle(room), at_module_level, color[room], title))
     for room in rooms:
         x, y = left(room), middle(room)
         name = "config …" if room == BASE else room
-        what, more = ROOMS[room]
+        what, details = ROOMS[room]
         what = ", ".join(sorted(base_modules())) if room == BASE else what
+        box = (x, y - TALL / 2, BOX, TALL)
         parts += [
-            f'<rect x="{x}" y="{y - TALL / 2}" width="{BOX}" height="{TALL}" rx="7" fill="#14243e"/>',
-            f'<rect x="{x}" y="{y - TALL / 2}" width="{BOX}" height="{TALL}" rx="7" fill="{colour[room]}" '
-            f'fill-opacity=".16" stroke="{colour[room]}" stroke-width="1.5"/>',
-            text(x + BOX / 2, y + 5, name, "room", "middle", INK),
-            text(x + BOX + 14, y - 3, what, "what", colour=INK),
-            text(x + BOX + 14, y + 13, more, "small"),
+            rect(*box, rx=7, fill=NIGHT),
+            rect(*box, rx=7, fill=color[room], fill_opacity=0.16, stroke=color[room], stroke_width=1.5),
+            text(x + BOX / 2, y + 5, name, "room", "middle"),
+            text(x + BOX + 14, y - 3, what, "what"),
+            text(x + BOX + 14, y + 13, details, "small"),
         ]
     x = WIDTH - 210
     for number, (shade, (purpose, _)) in enumerate(GROUPS.items()):
         y = 44 + 24 * number
         parts += [
-            f'<rect x="{x}" y="{y - 12}" width="18" height="14" rx="4" fill="{shade}" fill-opacity=".16" '
-            f'stroke="{shade}" stroke-width="1.5"/>',
+            rect(x, y - 12, 18, 14, rx=4, fill=shade, fill_opacity=0.16, stroke=shade, stroke_width=1.5),
             text(x + 28, y, purpose, "small"),
         ]
     foot = height - 26
@@ -203,22 +192,11 @@ def draw() -> str:
         text(LEFT + 220, foot, "imported inside functions, when needed", "small"),
     ]
     style = (
-        f"text{{font-family:{SANS}}}.title{{font-size:20px;font-weight:600}}.what{{font-size:13.5px}}"
+        f"text{{font-family:{SANS};fill:{SOFT}}}.title{{font-size:20px;font-weight:600}}.what{{font-size:13.5px}}"
         f".small{{font-size:12.5px}}.room{{font-family:{MONO};font-size:13.5px;font-weight:600}}"
+        f".title,.what,.room{{fill:{INK}}}"
     )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-            f'height="{height}" role="img" aria-labelledby="t d" fill="none">',
-            '<title id="t">The rooms of GlassGPT</title>',
-            f'<desc id="d">{escape(describe(rooms, used))}</desc>',
-            f"<style>{style}</style>",
-            '<defs><linearGradient id="night" x1="0" y1="0" x2="1" y2="1"><stop stop-color="#0e1a2e"/>'
-            '<stop offset="1" stop-color="#1a2f4f"/></linearGradient></defs>',
-            *parts,
-            "</svg>",
-        ]
-    )
+    return document(WIDTH, height, parts, "The rooms of GlassGPT", style=style, fill="none")
 
 
 def describe(rooms: list[str], used: dict[tuple[str, str], bool]) -> str:
@@ -237,8 +215,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("architecture.svg"))
-    given = parser.parse_args()
-    write_text_files(given.out.parent, {given.out.name: draw() + "\n"})
+    args = parser.parse_args()
+    write_text_files(args.out.parent, {args.out.name: draw()})
 
 
 if __name__ == "__main__":

@@ -10,21 +10,40 @@ are drawn; a label says how many are left out.
 from __future__ import annotations
 
 import argparse
-from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 import glassgpt
+from glassgpt.figures import svg
+from glassgpt.figures.svg import MONO, SANS, circle, path, rect
 from glassgpt.files import write_text_files
 
 PROMPT = "The old house stood at the"
 WIDTH, HEIGHT = 1200, 640
 TOP, LANE = 186, 54  # the first token's height, and the distance to the next
 INK, SOFT, TEAL, AMBER, ROSE = "#e6eefb", "#93a9c7", "#5fd4c4", "#ffbe5c", "#ff8fa3"
-MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+DESCRIPTION = (
+    "Text is split into tokens; each becomes a vector that flows through a stack of glass blocks, one of "
+    "them opened to show attention and MLP adding to the residual stream; the last vector is scored "
+    "against the vocabulary, and the sampled token is appended to the text."
+)
+STYLE = (
+    f"text{{font-family:{SANS};font-size:14px}}.mono{{font-family:{MONO};font-size:14px}}"
+    f".id{{font-family:{MONO};font-size:11px}}.small{{font-size:13px}}.tap{{font-family:{MONO};"
+    f"font-size:11.5px}}.room{{font-family:{MONO};font-size:18px;font-weight:600}}"
+)
+DEFINITIONS = (
+    '<linearGradient id="night" x1="0" y1="0" x2="1" y2="1"><stop stop-color="#0e1a2e"/>'
+    '<stop offset="1" stop-color="#1a2f4f"/></linearGradient><linearGradient id="glass" x1="0" y1="0" '
+    'x2="1" y2="1"><stop stop-color="#fff" stop-opacity=".20"/><stop offset=".45" stop-color="#fff" '
+    'stop-opacity=".05"/><stop offset="1" stop-color="#fff" stop-opacity=".13"/></linearGradient>'
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5.5" markerHeight="5.5" '
+    f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{AMBER}"/></marker>'
+)
 
 OPEN = 2  # the block that is drawn opened, after all before it
 PANES = [(372, 26), (410, 26), (452, 318), (834, 26)]  # left edge and width of: block 0, 1, OPEN, the last
@@ -33,39 +52,39 @@ KEYS, MIXED, MIDDLE, WIDE, END = 496, 586, 614, 674, 742  # along the opened blo
 FINAL, BARS = 884, 990
 
 
-def text(x: float, y: float, words: str, kind: str = "", colour: str = "", anchor: str = "start") -> str:
-    style = f' fill="{colour}"' if colour else ""
-    kind = f' class="{kind}"' if kind else ""
-    return f'<text x="{x}" y="{y}"{kind}{style} text-anchor="{anchor}">{escape(words)}</text>'
+def text(x: float, y: float, words: str, kind: str = "", color: str = INK, anchor: str = "start") -> str:
+    return svg.text(x, y, words, kind or None, anchor, fill=color)
 
 
-def line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.5, more: str = "") -> str:
-    return f'<path d="M{x1} {y1}L{x2} {y2}" stroke="{colour}" stroke-width="{width}" {more}/>'
+def line(x1: float, y1: float, x2: float, y2: float, color: str, width: float = 1.5, **more: Any) -> str:
+    return path(f"M{x1} {y1}L{x2} {y2}", stroke=color, stroke_width=width, **more)
 
 
 def strip(x: float, y: float, numbers: np.ndarray, cells: int = 12) -> str:
     """A vector's first elements: teal above zero, rose below, stronger where larger."""
     most = np.abs(numbers[:cells]).max()
-    parts = [
-        f'<rect x="{x + 6 * i:.0f}" y="{y - 9}" width="5" height="18" rx="1" '
-        f'fill="{TEAL if value > 0 else ROSE}" opacity="{0.12 + 0.88 * abs(value) / most:.2f}"/>'
+    return "".join(
+        rect(
+            x + 6 * i, y - 9, 5, 18,
+            rx=1, fill=TEAL if value > 0 else ROSE, opacity=round(0.12 + 0.88 * float(abs(value) / most), 2),
+        )
         for i, value in enumerate(numbers[:cells])
-    ]
-    return "".join(parts)
+    )  # fmt: skip
 
 
-def plus(x: float, y: float, colour: str) -> str:
-    cross = f"M{x - 4} {y}h8M{x} {y - 4}v8"
-    return (
-        f'<circle cx="{x}" cy="{y}" r="7" fill="#13233c" stroke="{colour}" stroke-width="1.5"/>'
-        f'<path d="{cross}" stroke="{colour}" stroke-width="1.5"/>'
-    )
+def plus(x: float, y: float, color: str) -> str:
+    disc = circle(x, y, 7, fill="#13233c", stroke=color, stroke_width=1.5)
+    return disc + path(f"M{x - 4} {y}h8M{x} {y - 4}v8", stroke=color, stroke_width=1.5)
+
+
+def token_box(y: float, color: str, **more: Any) -> str:
+    return rect(36, y - 16, 110, 32, rx=8, stroke=color, **more)
 
 
 def room(x1: float, x2: float, name: str, purpose: str) -> str:
     middle = (x1 + x2) / 2
     return (
-        f'<path d="M{x1} 108v-10h{x2 - x1}v10" stroke="{SOFT}" stroke-width="1.2" fill="none" opacity=".7"/>'
+        path(f"M{x1} 108v-10h{x2 - x1}v10", stroke=SOFT, stroke_width=1.2, opacity=0.7)
         + text(middle, 64, name, "room", INK, "middle")
         + text(middle, 86, purpose, "small", SOFT, "middle")
     )
@@ -80,11 +99,10 @@ def attention(weights: np.ndarray, heights: list[float]) -> list[str]:
             if weight < 0.02:
                 continue
             y1, y2 = heights[earlier], heights[later] + 16
-            colour, opacity = (AMBER, 0.95) if last else (TEAL, 0.3)
-            parts.append(
-                f'<path d="M{KEYS} {y1}C{KEYS + 48} {y1} {MIXED - 60} {y2} {MIXED} {y2}" stroke="{colour}" '
-                f'stroke-width="{0.6 + 5 * weight:.1f}" opacity="{opacity}" fill="none"/>'
-            )
+            color, opacity = (AMBER, 0.95) if last else (TEAL, 0.3)
+            curve = f"M{KEYS} {y1}C{KEYS + 48} {y1} {MIXED - 60} {y2} {MIXED} {y2}"
+            width = round(0.6 + 5 * float(weight), 1)
+            parts.append(path(curve, stroke=color, stroke_width=width, opacity=opacity))
     return parts
 
 
@@ -110,42 +128,27 @@ def draw(model: str) -> str:
     bottom = heights[-1]
 
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img" aria-labelledby="t d" fill="none">',
-        '<title id="t">The path of a text through GlassGPT</title>',
-        '<desc id="d">Text is split into tokens; each becomes a vector that flows through a stack of glass '
-        "blocks, one of them opened to show attention and MLP adding to the residual stream; the last vector "
-        "is scored against the vocabulary, and the sampled token is appended to the text.</desc>",
-        f"<style>text{{font-family:{SANS};font-size:14px}}.mono{{font-family:{MONO};font-size:14px}}"
-        f".id{{font-family:{MONO};font-size:11px}}.small{{font-size:13px}}.tap{{font-family:{MONO};"
-        f"font-size:11.5px}}.room{{font-family:{MONO};font-size:18px;font-weight:600}}</style>",
-        '<defs><linearGradient id="night" x1="0" y1="0" x2="1" y2="1"><stop stop-color="#0e1a2e"/>'
-        '<stop offset="1" stop-color="#1a2f4f"/></linearGradient><linearGradient id="glass" x1="0" y1="0" '
-        'x2="1" y2="1"><stop stop-color="#fff" stop-opacity=".20"/><stop offset=".45" stop-color="#fff" '
-        'stop-opacity=".05"/><stop offset="1" stop-color="#fff" stop-opacity=".13"/></linearGradient>'
-        f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5.5" markerHeight="5.5" '
-        f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{AMBER}"/></marker></defs>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="18" fill="url(#night)"/>',
+        svg.element("desc", DESCRIPTION),
+        svg.element("defs", DEFINITIONS),
+        rect(0, 0, WIDTH, HEIGHT, rx=18, fill="url(#night)"),
         room(36, 222, "tokenizer/", "text → ids"),
         room(252, 960, "model/", "ids → logits"),
         room(990, 1164, "generate/", "logits → text"),
     ]
 
-    # The residual streams lie behind the glass, the last token's in its own colour.
+    # The residual streams lie behind the glass, the last token's in its own color.
     for y in heights:
         last = y == bottom
-        out.append(line(206, y, 252, y, SOFT, 1.2, 'opacity=".6"'))
-        colour, thickness, dim = (AMBER, 2.4, "") if last else (TEAL, 1.6, 'opacity=".75"')
+        out.append(line(206, y, 252, y, SOFT, 1.2, opacity=0.6))
+        color, thickness, opacity = (AMBER, 2.4, None) if last else (TEAL, 1.6, 0.75)
         begin, end = GAP if n_layer > len(PANES) else (FINAL, FINAL)
-        out.append(line(330, y, begin, y, colour, thickness, dim))
+        out.append(line(330, y, begin, y, color, thickness, opacity=opacity))
         if begin < end:
-            out.append(line(begin, y, end, y, colour, thickness, f'{dim} stroke-dasharray="2 5"'))
-        out.append(line(end, y, FINAL if last else 866, y, colour, thickness, dim))
+            out.append(line(begin, y, end, y, color, thickness, opacity=opacity, stroke_dasharray="2 5"))
+        out.append(line(end, y, FINAL if last else 866, y, color, thickness, opacity=opacity))
     for left, width in panes.values():
-        out.append(
-            f'<path d="M{left} {TOP - 40}l{width} -12v{bottom - TOP + 92}l{-width} 12z" fill="url(#glass)" '
-            'stroke="#fff" stroke-opacity=".38" stroke-width="1.2"/>'
-        )
+        pane = f"M{left} {TOP - 40}l{width} -12v{bottom - TOP + 92}l{-width} 12z"
+        out.append(path(pane, fill="url(#glass)", stroke="#fff", stroke_opacity=0.38, stroke_width=1.2))
     for block, (left, width) in panes.items():
         y = bottom + (96 if block == OPEN else 72)
         out.append(text(left + width / 2, y, f"h.{block}", "tap", INK, "middle"))
@@ -158,23 +161,25 @@ def draw(model: str) -> str:
     # Inside the opened block: attention, then the MLP; each leaves the stream and adds to it.
     out += attention(heads[head], heights)
     for y in heights:
-        colour = AMBER if y == bottom else TEAL
-        dim = "" if y == bottom else ' opacity=".75"'
-        out.append(f"<g{dim}>")
-        out.append(f'<circle cx="{KEYS}" cy="{y}" r="3.5" fill="{colour}"/>')
-        out.append(
-            f'<path d="M{MIXED} {y + 16}Q{MIDDLE} {y + 16} {MIDDLE} {y + 7}" stroke="{colour}" '
-            f'stroke-width="1.5"/>'
+        color, opacity = (AMBER, None) if y == bottom else (TEAL, 0.75)
+        around = (
+            f"M{MIDDLE + 20} {y}Q{MIDDLE + 24} {y + 20} {WIDE - 22} {y + 20}M{WIDE + 22} {y + 20}"
+            f"Q{END} {y + 20} {END} {y + 7}"
         )
-        out.append(plus(MIDDLE, y, colour))
+        joined = f"M{MIXED} {y + 16}Q{MIDDLE} {y + 16} {MIDDLE} {y + 7}"
+        mlp = f"M{WIDE - 22} {y + 20}l14 -10h16l14 10l-14 10h-16z"
         out.append(
-            f'<path d="M{MIDDLE + 20} {y}Q{MIDDLE + 24} {y + 20} {WIDE - 22} {y + 20}M{WIDE + 22} {y + 20}'
-            f'Q{END} {y + 20} {END} {y + 7}" stroke="{colour}" stroke-width="1.5"/>'
-            f'<path d="M{WIDE - 22} {y + 20}l14 -10h16l14 10l-14 10h-16z" stroke="{colour}" '
-            f'stroke-width="1.5" fill="{colour}" fill-opacity=".16"/>'
+            svg.element(
+                "g",
+                circle(KEYS, y, 3.5, fill=color)
+                + path(joined, stroke=color, stroke_width=1.5)
+                + plus(MIDDLE, y, color)
+                + path(around, stroke=color, stroke_width=1.5)
+                + path(mlp, stroke=color, stroke_width=1.5, fill=color, fill_opacity=0.16)
+                + plus(END, y, color),
+                opacity=opacity,
+            )
         )
-        out.append(plus(END, y, colour))
-        out.append("</g>")
     labels = TOP - 26
     out.append(text((KEYS + MIXED) / 2, labels, "attention", "small", INK, "middle"))
     out.append(text(WIDE, labels, "MLP", "small", INK, "middle"))
@@ -183,11 +188,8 @@ def draw(model: str) -> str:
     out.append(text(36, 140, f"“{PROMPT}”", "small", INK))
     for token, y, vector in zip(ids, heights, seen["embedding"], strict=True):
         word = gpt.decode([token]).replace(" ", "␣")
-        colour = AMBER if y == bottom else TEAL
-        out.append(
-            f'<rect x="36" y="{y - 16}" width="110" height="32" rx="8" fill="{colour}" fill-opacity=".13" '
-            f'stroke="{colour}" stroke-opacity=".7"/>'
-        )
+        color = AMBER if y == bottom else TEAL
+        out.append(token_box(y, color, fill=color, fill_opacity=0.13, stroke_opacity=0.7))
         out.append(text(50, y + 5, word, "mono", INK))
         out.append(text(200, y + 4, str(token), "id", SOFT, "end"))
         out.append(strip(254, y, vector))
@@ -199,36 +201,31 @@ def draw(model: str) -> str:
     choices = gpt.next(PROMPT, k=5)
     most = choices[0][1]
     first = bottom - 4 * 40
-    out.append(
-        f'<path d="M{FINAL + 74} {bottom}C{BARS - 6} {bottom} {FINAL + 66} {first + 80} '
-        f'{BARS - 14} {first + 80}M{BARS - 8} {first - 16}q-6 0 -6 8V{bottom}q0 8 6 8" '
-        f'stroke="{AMBER}" stroke-width="1.6"/>'
+    fan = (
+        f"M{FINAL + 74} {bottom}C{BARS - 6} {bottom} {FINAL + 66} {first + 80} {BARS - 14} {first + 80}"
+        f"M{BARS - 8} {first - 16}q-6 0 -6 8V{bottom}q0 8 6 8"
     )
+    out.append(path(fan, stroke=AMBER, stroke_width=1.6))
     out.append(text(BARS - 24, first + 66, "logits", "tap", SOFT, "end"))
-    out.append(f'<path d="M872 {TOP - 8}q6 0 6 8V{bottom - LANE}q0 8 -6 8" stroke="{SOFT}" opacity=".7"/>')
+    out.append(path(f"M872 {TOP - 8}q6 0 6 8V{bottom - LANE}q0 8 -6 8", stroke=SOFT, opacity=0.7))
     for i, words in enumerate(("residual", "streams,", "one for", "each token")):
         out.append(text(888, TOP + 1.5 * LANE + 18 * i, words, "small", SOFT))
     out.append(text(BARS, first - 34, "next token", "small", INK))
     for i, (word, chance) in enumerate(choices):
         y = first + 40 * i
-        colour = AMBER if i == 0 else SOFT
-        out.append(text(BARS, y - 4, word.replace(" ", "␣"), "mono", colour if i == 0 else INK))
+        color, opacity = (AMBER, 1) if i == 0 else (SOFT, 0.55)
+        out.append(text(BARS, y - 4, word.replace(" ", "␣"), "mono", color if i == 0 else INK))
         out.append(text(1164, y - 4, f"{100 * chance:.1f}%", "id", SOFT, "end"))
-        out.append(
-            f'<rect x="{BARS}" y="{y + 3}" width="{174 * chance / most:.1f}" height="6" rx="3" '
-            f'fill="{colour}" opacity="{1 if i == 0 else 0.55}"/>'
-        )
+        out.append(rect(BARS, y + 3, 174 * chance / most, 6, rx=3, fill=color, opacity=opacity))
     # The sampled token is appended to the text.
     y = bottom + LANE
-    out.append(
-        f'<path d="M1076 {bottom + 16}V{HEIGHT - 62}Q1076 {HEIGHT - 50} 1064 {HEIGHT - 50}H102Q91 '
-        f'{HEIGHT - 50} 91 {HEIGHT - 62}V{y + 20}" stroke="{AMBER}" stroke-width="1.6" '
-        f'stroke-dasharray="3 6" stroke-linecap="round" marker-end="url(#tip)"/>'
+    back = (
+        f"M1076 {bottom + 16}V{HEIGHT - 62}Q1076 {HEIGHT - 50} 1064 {HEIGHT - 50}H102Q91 {HEIGHT - 50} "
+        f"91 {HEIGHT - 62}V{y + 20}"
     )
-    out.append(
-        f'<rect x="36" y="{y - 16}" width="110" height="32" rx="8" stroke="{AMBER}" stroke-opacity=".8" '
-        'stroke-dasharray="4 4"/>'
-    )
+    dashes = {"stroke_dasharray": "3 6", "stroke_linecap": "round", "marker_end": "url(#tip)"}
+    out.append(path(back, stroke=AMBER, stroke_width=1.6, **dashes))
+    out.append(token_box(y, AMBER, stroke_opacity=0.8, stroke_dasharray="4 4"))
     out.append(text(50, y + 5, choices[0][0].replace(" ", "␣"), "mono", AMBER))
 
     # Taps, and where the numbers come from.
@@ -241,10 +238,10 @@ def draw(model: str) -> str:
     out.append(text(812, caption, "is the command line", "small", SOFT))
     taps = (KEYS, 8, "q k v"), (MIXED - 24, 24, "z"), (MIDDLE, 12, "resid_mid"), (WIDE, 34, "gelu")
     for x, below, name in (*taps, (END, 12, "resid_post")):
-        out.append(line(x, bottom + below, x, bottom + 58, SOFT, 1, 'opacity=".6" stroke-dasharray="2 3"'))
+        out.append(line(x, bottom + below, x, bottom + 58, SOFT, 1, opacity=0.6, stroke_dasharray="2 3"))
         out.append(text(x, bottom + 72, name, "tap", SOFT, "middle"))
-    out.append("</svg>")
-    return "\n".join(out) + "\n"
+    label = "The path of a text through GlassGPT"
+    return svg.document(WIDTH, HEIGHT, out, label, style=STYLE, fill="none")
 
 
 def main() -> None:
@@ -253,8 +250,8 @@ def main() -> None:
     )
     parser.add_argument("model", nargs="?", default="default")
     parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("picture.svg"))
-    given = parser.parse_args()
-    write_text_files(given.out.parent, {given.out.name: draw(given.model)})
+    args = parser.parse_args()
+    write_text_files(args.out.parent, {args.out.name: draw(args.model)})
 
 
 if __name__ == "__main__":

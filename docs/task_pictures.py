@@ -8,9 +8,9 @@ The tokens are the shipped vocabulary's; a bar below a token says that its predi
 from __future__ import annotations
 
 import argparse
-from html import escape
 from pathlib import Path
 
+from glassgpt.figures.svg import document, rect, text
 from glassgpt.files import write_text_files
 from glassgpt.tasks.definition import Task, load_task
 from glassgpt.tasks.encode import Encoder
@@ -22,7 +22,7 @@ ROWS = (
     ("summarize", None, "The sea rose in the night.", "A flood.", "summary"),
     ("sentiment", None, "A charming journey.", "positive", "classification"),
 )
-COLOURS = {"role": "#ffbe5c", "source": "#9bb8d9", "target": "#5fd4c4"}
+COLORS = {"role": "#ffbe5c", "source": "#9bb8d9", "target": "#5fd4c4"}
 LEFT, TOP, STEP, TALL, SIGN = 128, 34, 74, 26, 8.4
 STYLE = (
     "text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#223}.name{font-family:system-ui,sans-serif}"
@@ -34,14 +34,14 @@ def cells(task: Task, direction: str | None, source: str, target: str) -> list[t
     tokenizer = add_tokens(load_tokenizer("default"), task.tokens)
     encoder = Encoder(task, tokenizer, 512, direction)
     example = encoder.example(source, target)
-    found = []
+    rows = []
     for at, token in enumerate(example.ids):
-        text = tokenizer.token_bytes(token).decode("utf-8", "replace")
+        words = tokenizer.token_bytes(token).decode("utf-8", "replace")
         inside = len(encoder.start) <= at < example.target_start - len(encoder.separator)
         is_target = at >= example.target_start
-        kind = "target" if is_target and text != "<|endoftext|>" else "source" if inside else "role"
-        found.append((text.replace("\n", "↵"), kind, is_target))
-    return found
+        kind = "target" if is_target and words != "<|endoftext|>" else "source" if inside else "role"
+        rows.append((words.replace("\n", "↵"), kind, is_target))
+    return rows
 
 
 def draw() -> str:
@@ -49,28 +49,22 @@ def draw() -> str:
     for row, (name, direction, source, target, title) in enumerate(ROWS):
         y, x = TOP + row * STEP, float(LEFT)
         task = load_task(name)
-        parts.append(f'<text class="name" x="8" y="{y + 18}">{title}</text>')
-        for text, kind, is_target in cells(task, direction, source, target):
-            wide = SIGN * len(text) + 10
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{TALL}" fill="{COLOURS[kind]}"/>'
-                f'<text x="{x + 5:.1f}" y="{y + 18}" xml:space="preserve">{escape(text)}</text>'
-            )
+        parts.append(text(8, y + 18, title, "name"))
+        for words, kind, is_target in cells(task, direction, source, target):
+            wide = SIGN * len(words) + 10
+            parts.append(rect(x, y, wide, TALL, fill=COLORS[kind]))
+            parts.append(text(x + 5, y + 18, words, style="white-space:pre"))
             if is_target:
-                parts.append(
-                    f'<rect x="{x:.1f}" y="{y + TALL + 4}" width="{wide:.1f}" height="4" fill="#b3541e"/>'
-                )
+                parts.append(rect(x, y + TALL + 4, wide, 4, fill="#b3541e"))
             x += wide + 3
         if task.has_head:
-            parts.append(
-                f'<text class="name" x="{x + 8:.1f}" y="{y + 18}">→ linear head → {escape(target)}</text>'
-            )
+            parts.append(text(x + 8, y + 18, f"→ linear head → {target}", "name"))
             x += 230
         widest = max(widest, x)
     legend = "yellow: the format   blue: source   green: target   brown bar: counts in the loss"
-    parts.append(f'<text class="name" x="8" y="18">{legend}</text>')
-    size = f'viewBox="0 0 {widest + 12:.0f} {TOP + len(ROWS) * STEP}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>'
+    parts.append(text(8, 18, legend, "name"))
+    label = "A record of each task, token by token"
+    return document(round(widest + 12), TOP + len(ROWS) * STEP, parts, label, style=STYLE)
 
 
 def main() -> None:
@@ -78,8 +72,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--out", type=Path, default=Path(__file__).with_name("tasks_roles.svg"))
-    given = parser.parse_args()
-    write_text_files(given.out.parent, {given.out.name: draw() + "\n"})
+    args = parser.parse_args()
+    write_text_files(args.out.parent, {args.out.name: draw()})
 
 
 if __name__ == "__main__":

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from html import escape
 from pathlib import Path
 
-from glassgpt.train.report.chart import Point, format_number, linear_ticks
+from glassgpt.figures.axes import Axes, chart, format_number, legend
+from glassgpt.figures.svg import Point, text
 
-LEFT, TOP, WIDTH, HEIGHT = 48, 36, 520, 260
-COLOURS = ("#1b6ca8", "#b3541e", "#2e7d4f", "#7a4ea3")
-STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#555}path{fill:none}.grid{stroke:#8884}.line{stroke-width:1.8}"
-)
+COLORS = ("#1b6ca8", "#b3541e", "#2e7d4f", "#7a4ea3")
 
 
 def read_runs(file: Path) -> list[list[Point]]:
@@ -34,30 +30,14 @@ def read_runs(file: Path) -> list[list[Point]]:
 
 def draw(lines: dict[str, list[Point]], title: str) -> str:
     values = [value for points in lines.values() for _, value in points]
-    low, high = 0.98 * min(values), 1.02 * max(values)
     end = max(seconds for points in lines.values() for seconds, _ in points)
-
-    def place(seconds: float, value: float) -> Point:
-        return round(LEFT + WIDTH * seconds / end, 1), round(TOP + HEIGHT * (high - value) / (high - low), 1)
-
-    parts = [f'<text x="8" y="18">{escape(title)}</text>']
-    for tick in linear_ticks(low, high):
-        y = place(0, tick)[1]
-        parts.append(f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{tick:g}</text>')
-    for tick in linear_ticks(0, end):
-        x = place(tick, low)[0]
-        parts.append(f'<text x="{x - 8}" y="{TOP + HEIGHT + 20}">{format_number(tick)} s</text>')
-    for row, (colour, (name, points)) in enumerate(zip(COLOURS, lines.items(), strict=False)):
-        places = [place(*point) for point in points]
-        path = "L".join(f"{x} {y}" for x, y in places)
-        parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
-        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places]
-        x, y = LEFT + WIDTH - 290, TOP + 16 + 20 * row
-        label = f"{name}: {points[-1][1]:.3f} at the end"
-        parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 10}" y="{y + 4}">{escape(label)}</text>')
-    size = f'viewBox="0 0 {LEFT + WIDTH + 24} {TOP + HEIGHT + 32}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>\n'
+    axes = Axes(48, 36, 520, 260, (0, end), (0.98 * min(values), 1.02 * max(values)))
+    parts = [text(8, 18, title), *axes.grid(), *axes.below(format=lambda tick: f"{format_number(tick)} s")]
+    for color, points in zip(COLORS, lines.values(), strict=False):
+        parts += [*axes.curve(points, color), *axes.dots(points, color)]
+    labels = (f"{name}: {points[-1][1]:.3f} at the end" for name, points in lines.items())
+    parts += legend(278, 56, dict(zip(labels, COLORS, strict=False)))
+    return chart(592, 328, parts, title)
 
 
 def main() -> None:
@@ -65,12 +45,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("title")
     parser.add_argument("logs", nargs="+", metavar="NAME=FILE")
-    given = parser.parse_args()
+    args = parser.parse_args()
     lines: dict[str, list[Point]] = {}
-    for log in given.logs:
+    for log in args.logs:
         names, _, file = log.partition("=")
         lines |= dict(zip(names.split(","), read_runs(Path(file)), strict=True))
-    given.out.write_text(draw(lines, given.title), "utf-8")
+    args.out.write_text(draw(lines, args.title), "utf-8")
 
 
 if __name__ == "__main__":

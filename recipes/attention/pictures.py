@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,100 +17,59 @@ import numpy as np
 import torch
 
 from glassgpt.config import Config
+from glassgpt.figures.axes import Axes, chart, legend, linear_ticks, log_ticks
+from glassgpt.figures.svg import Point, light_and_dark, path, rect, text
 from glassgpt.model import GPT2
 from glassgpt.model.attention import AttentionInputs
 from glassgpt.model.variants.memory import read_segments
-from glassgpt.train.report.chart import linear_ticks
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
-COLOURS = ("#2b7bc4", "#b3541e", "#3a8f5c", "#8b5fbf", "#c2408b", "#8a7a1f")
-STYLE = """text{font:12px system-ui,sans-serif;fill:#5d6675}.title{font-weight:600;fill:#1b1f27}
-path{fill:none}.grid{stroke:#d5dae2}.line{stroke-width:1.8}.dashed{stroke-dasharray:2 4}
-.error{stroke:#1b1f27;stroke-width:1.5}.back{fill:#fff}.unseen{fill:#e9ecf1}
-@media(prefers-color-scheme:dark){text{fill:#a0a9b8}.title{fill:#eceff4}.grid{stroke:#343b47}
-.error{stroke:#eceff4}.back{fill:#14171c}.unseen{fill:#262c36}}"""
+COLORS = ("#2b7bc4", "#b3541e", "#3a8f5c", "#8b5fbf", "#c2408b", "#8a7a1f")
+STYLE = ".dashed{stroke-dasharray:2 4}" + light_and_dark(
+    ".error{stroke:$text;stroke-width:1.5}.unseen{fill:$line;opacity:.5}"
+)
 CORPORA = {"chars": "characters", "bpe": "BPE tokens"}
-Lines = Mapping[str, Sequence[tuple[float, float]]]
+Lines = Mapping[str, Sequence[Point]]
 
 
-def svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{label}">'
-    )
-    back = '<rect class="back" width="100%" height="100%"/>'
-    return f"{head}<style>{STYLE}</style>{back}{''.join(parts)}</svg>\n"
+def draw_lines(
+    x: float, y: float, width: float, title: str, lines: Lines, log: bool = False,
+    marks: Sequence[float] = (), unit: str = "", dashed: Lines = MappingProxyType({}),
+) -> list[str]:  # fmt: skip
+    """Lines over a common axis, at a place in the picture. `log` is of both axes, else the horizontal one has
+    a place for each value; `marks` are labeled. `dashed` are predictions, in the colors of the lines."""
+    values = [value for points in lines.values() for _, value in points]
+    low, high = min(values), max(values)
+    margin = 0.06 * (high - low)
+    places = sorted({place for points in lines.values() for place, _ in points})
+    if log:
+        low, high = low, max(high, 1.1 * low)
+        axes = Axes(x, y, width, 220, (places[0], places[-1]), (low, high), (True, True))
+        ticks = log_ticks(low, high)
+    else:
+        axes = Axes(x, y, width, 220, (0, max(1, len(places) - 1)), (low - margin, high + margin))
+        ticks = linear_ticks(*axes.y_range)
 
+    def across(points: Sequence[Point]) -> list[Point]:
+        return [(at if log else places.index(at), value) for at, value in points]
 
-class Chart:
-    """Lines over a common axis, at a place in the picture."""
-
-    def __init__(self, x: float, y: float, width: float = 320, height: float = 220) -> None:
-        self.x, self.y, self.width, self.height = x, y, width, height
-
-    def draw(
-        self, title: str, lines: Lines, log: bool = False, marks: Sequence[float] = (), unit: str = "",
-        dashed: Lines = MappingProxyType({}),
-    ) -> list[str]:  # fmt: skip
-        """`log` is of both axes, else the horizontal one has a place for each value; `marks` are labelled.
-        `dashed` are predictions, in the colours of the lines."""
-        values = [y for points in lines.values() for _, y in points]
-        low, high = min(values), max(values)
-        margin = 0.06 * (high - low)
-        low, high = (low, max(high, 1.1 * low)) if log else (low - margin, high + margin)
-        places = sorted({x for points in lines.values() for x, _ in points})
-
-        def place(x: float, y: float) -> tuple[float, float]:
-            if log:
-                across = math.log(x / places[0]) / math.log(places[-1] / places[0])
-                up = math.log(y / low) / math.log(high / low)
-            else:
-                across = places.index(x) / max(1, len(places) - 1)
-                up = (y - low) / (high - low)
-            return round(self.x + self.width * across, 1), round(self.y + self.height * (1 - up), 1)
-
-        parts = [f'<text class="title" x="{self.x}" y="{self.y - 14}">{title}</text>']
-        for tick in log_ticks(low, high) if log else linear_ticks(low, high):
-            y = place(places[0], tick)[1]
-            parts.append(f'<path class="grid" d="M{self.x} {y}h{self.width}"/>')
-            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{tick:,g}</text>')
-        for tick in marks or places:
-            x = place(tick, high)[0]
-            bottom = self.y + self.height + 16
-            parts.append(f'<text x="{x}" y="{bottom}" text-anchor="middle">{tick:,g}</text>')
-        parts.append(
-            f'<text x="{self.x + self.width}" y="{self.y + self.height + 32}" text-anchor="end">{unit}</text>'
-        )
-        for points, colour in zip(lines.values(), COLOURS, strict=False):
-            at = [place(*point) for point in points]
-            parts.append(f'<path class="line" stroke="{colour}" d="{path_through(at)}"/>')
-            if len(at) < 20:
-                parts += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in at]
-        for points, colour in zip(dashed.values(), COLOURS, strict=False):
-            at = [place(*point) for point in points if point[1] >= low]
-            if at:
-                parts.append(f'<path class="line dashed" stroke="{colour}" d="{path_through(at)}"/>')
-        return parts
-
-
-def path_through(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x} {y}" for x, y in points)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 times them where these would be few."""
-    steps = (1,) if high > 50 * low else (1, 2, 5)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
-    return [step * 10.0**n for n in powers for step in steps if low <= step * 10.0**n <= high]
-
-
-def key(x: float, y: float, names: Sequence[str]) -> list[str]:
-    parts = []
-    for row, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
-        parts.append(f'<circle cx="{x}" cy="{y + 18 * row - 4}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 10}" y="{y + 18 * row}">{name}</text>')
+    parts = [text(x, y - 14, title, "title"), *axes.grid(ticks)]
+    labels = across([(tick, 0.0) for tick in marks or places])
+    for (at, _), tick in zip(labels, marks or places, strict=True):
+        parts.append(text(axes.x(at), y + 236, f"{tick:,g}", anchor="middle"))
+    parts.append(text(x + width, y + 252, unit, anchor="end"))
+    for points, color in zip(lines.values(), COLORS, strict=False):
+        parts += axes.curve(across(points), color)
+        if len(points) < 20:
+            parts += axes.dots(across(points), color, 2.5)
+    for points, color in zip(dashed.values(), COLORS, strict=False):
+        parts += axes.curve([point for point in across(points) if point[1] >= low], color, "curve dashed")
     return parts
+
+
+def key(x: float, y: float, names: Sequence[str]) -> Iterator[str]:
+    return legend(x, y, dict(zip(names, COLORS, strict=False)))
 
 
 # Who sees whom.
@@ -166,13 +125,13 @@ def masks() -> str:
     parts = []
     for number, (title, seen) in enumerate(panels.items()):
         x, y = 10 + 260 * (number % 3), 28 + 220 * (number // 3)
-        parts.append(f'<text class="title" x="{x}" y="{y - 8}">{title}</text>')
-        for look, chosen in ((f'style="fill:{COLOURS[0]}"', seen), ('class="unseen"', ~seen)):
-            path = "".join(f"M{x + cell * j} {y + cell * i}h8v8h-8z" for i, j in np.argwhere(chosen))
-            parts.append(f'<path {look} d="{path}"/>')
-    parts.append('<text x="530" y="300">row: a token</text>')
-    parts.append('<text x="530" y="318">blue: what its output depends on</text>')
-    return svg(740, 430, "What a token sees with each attention", parts)
+        parts.append(text(x, y - 8, title, "title"))
+        for look, chosen in (({"style": f"fill:{COLORS[0]}"}, seen), ({"kind": "unseen"}, ~seen)):
+            squares = "".join(f"M{x + cell * j} {y + cell * i}h8v8h-8z" for i, j in np.argwhere(chosen))
+            parts.append(path(squares, **look))
+    parts.append(text(530, 300, "row: a token"))
+    parts.append(text(530, 318, "blue: what its output depends on"))
+    return chart(740, 430, parts, "What a token sees with each attention", STYLE)
 
 
 # Results.
@@ -184,13 +143,13 @@ def memory(results: dict[str, Any]) -> str:
         runs = results[name]
         y = 40 + 300 * row
         own = {"as trained": [(int(length), run["loss"]) for length, run in runs.items()]}
-        parts += Chart(60, y, 240).draw(f"{title}: loss by memory", own, unit="memory, in training and test")
+        parts += draw_lines(60, y, 240, f"{title}: loss by memory", own, unit="memory, in training and test")
         read = {
             f"trained with {length}": [(int(n), loss) for n, loss in run["by_read_length"].items()]
             for length, run in runs.items()
         }
-        parts += Chart(370, y, 260).draw(
-            "the same models with other memories", read, unit="memory in the test"
+        parts += draw_lines(
+            370, y, 260, "the same models with other memories", read, unit="memory in the test"
         )
         places = {
             f"trained with {length}": list(enumerate(run["loss_by_place"], start=1))
@@ -198,11 +157,11 @@ def memory(results: dict[str, Any]) -> str:
             if run["loss_by_place"]
         }
         marks = [1, *range(16, results["segment"] + 1, 16)]
-        parts += Chart(700, y, 240).draw(
-            "loss by place in the segment", places, marks=marks, unit="place in the segment"
+        parts += draw_lines(
+            700, y, 240, "loss by place in the segment", places, marks=marks, unit="place in the segment"
         )
         parts += key(960, y + 20, list(read))
-    return svg(1080, 610, "Loss with memories of several lengths", parts)
+    return chart(1080, 610, parts, "Loss with memories of several lengths", STYLE)
 
 
 def ways_to_fill(results: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -220,18 +179,17 @@ def blanks(results: dict[str, Any]) -> str:
     measured = [name for name in CORPORA if name in results]
     for number, corpus in enumerate(measured):
         top = 160 * number
-        parts.append(
-            f'<text class="title" x="10" y="{top + 20}">{CORPORA[corpus]}: blanks filled rightly</text>'
-        )
-        for row, (name, found) in enumerate(ways_to_fill(results[corpus]).items()):
-            y, colour = top + 36 + 30 * row, COLOURS[0 if name.startswith("causal") else 1]
-            width, error = 360 * found["accuracy"], 360 * found["stderr"]
-            parts.append(f'<text x="10" y="{y + 14}">{name}</text>')
-            parts.append(f'<rect x="240" y="{y}" width="{width:.1f}" height="20" fill="{colour}"/>')
-            parts.append(f'<path class="error" d="M{240 + width - error:.1f} {y + 10}h{2 * error:.1f}"/>')
-            label = f"{found['accuracy']:.1%} ± {found['stderr']:.1%}"
-            parts.append(f'<text x="{250 + width + error:.1f}" y="{y + 14}">{label}</text>')
-    return svg(720, 160 * len(measured), "Blanks filled rightly", parts)
+        parts.append(text(10, top + 20, f"{CORPORA[corpus]}: blanks filled rightly", "title"))
+        for row, (name, result) in enumerate(ways_to_fill(results[corpus]).items()):
+            y, color = top + 36 + 30 * row, COLORS[0 if name.startswith("causal") else 1]
+            width, error = 360 * result["accuracy"], 360 * result["stderr"]
+            parts += [
+                text(10, y + 14, name),
+                rect(240, y, width, 20, fill=color),
+                path(f"M{240 + width - error:.1f} {y + 10}h{2 * error:.1f}", kind="error"),
+                text(250 + width + error, y + 14, f"{result['accuracy']:.1%} ± {result['stderr']:.1%}"),
+            ]
+    return chart(720, 160 * len(measured), parts, "Blanks filled rightly", STYLE)
 
 
 KINDS = {"causal": "full", "local": "local", "compressed": "compressed"}
@@ -255,10 +213,10 @@ def long(results: dict[str, Any]) -> str:
         x, y = 60 + 330 * (number % 3), 40 + 300 * (number // 3)
         lengths = sorted(x for x, _ in lines["causal"])
         marks = [*lengths[:-2:2], lengths[-1]] if len(lengths) > 2 else lengths
-        parts += Chart(x, y, 250).draw(title, lines, log=True, unit="tokens", dashed=dashed, marks=marks)
+        parts += draw_lines(x, y, 250, title, lines, log=True, unit="tokens", dashed=dashed, marks=marks)
     parts += key(1010, 60, list(KINDS.values()))
-    parts.append('<text x="1006" y="130">dashed:</text><text x="1006" y="148">predicted</text>')
-    return svg(1110, 610, "Time and memory of full, local and compressed attention", parts)
+    parts += [text(1006, 130, "dashed:"), text(1006, 148, "predicted")]
+    return chart(1110, 610, parts, "Time and memory of full, local and compressed attention", STYLE)
 
 
 def points(measured: dict[str, Any], quantity: str) -> list[tuple[float, float]]:
@@ -377,14 +335,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("-o", "--out", type=Path, default=DOCS, help="a folder with attention.md")
-    given = parser.parse_args()
-    (given.out / "attention_masks.svg").write_text(masks(), "utf-8")
+    args = parser.parse_args()
+    (args.out / "attention_masks.svg").write_text(masks(), "utf-8")
     for name, (draw, describe) in PAGE.items():
-        file = given.results / f"{name}.json"
+        file = args.results / f"{name}.json"
         if file.is_file():
             results = json.loads(file.read_text("utf-8"))
-            (given.out / f"attention_{name}.svg").write_text(draw(results), "utf-8")
-            fill_page(given.out / "attention.md", name, describe(results))
+            (args.out / f"attention_{name}.svg").write_text(draw(results), "utf-8")
+            fill_page(args.out / "attention.md", name, describe(results))
 
 
 if __name__ == "__main__":

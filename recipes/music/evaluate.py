@@ -24,7 +24,7 @@ import glassgpt
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs
 from glassgpt.music.generate import accompany, continue_primer, sample
-from glassgpt.music.memorisation import join, longest_copy
+from glassgpt.music.memorization import join, longest_copy
 from glassgpt.music.midi import read_melody, read_midi, write_midi
 from glassgpt.music.prepare import split_files
 from glassgpt.music.roll import draw_roll
@@ -168,14 +168,16 @@ def main() -> None:
 
 def draw(gpt: glassgpt.gpt.GPT, performance: Performance, out: Path) -> None:
     """The roll of a sample, and what one of its events looks at, in every layer."""
-    (out / "sample.svg").write_text(draw_roll(performance, "a sample of 30 seconds"))
+    draw_roll(performance, "a sample of 30 seconds").save(out / "sample.svg")
     part = performance.crop(0, 12)
     ids = PerformanceTokenizer().encode(part).tolist()
     last = max(i for i, id in enumerate(ids) if id < 128)  # the last NOTE_ON
     for layer in range(gpt.config.n_layer):
         arcs = attention_arcs(gpt, ids, event=last, layer=layer, per_head=6)
-        svg = draw_roll(part, f"attention of layer {layer}", arcs=[arc for arc in arcs if arc.weight > 0.03])
-        (out / f"attention-{layer}.svg").write_text(svg)
+        figure = draw_roll(
+            part, f"attention of layer {layer}", arcs=[arc for arc in arcs if arc.weight > 0.03]
+        )
+        figure.save(out / f"attention-{layer}.svg")
 
 
 if __name__ == "__main__":

@@ -15,20 +15,21 @@ from urllib.parse import urlencode
 
 import glassgpt
 from glassgpt.explorer.app import make_app
+from glassgpt.figures.figure import Figure
 from glassgpt.gpt import GPT
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs
 from glassgpt.music.generate import sample
 from glassgpt.music.midi import write_midi
-from glassgpt.music.render import render
 from glassgpt.music.roll import draw_roll
+from glassgpt.music.sound.render import render
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 SECONDS, ATTENTION_SECONDS, PAGE_EVENTS = 20.0, 12.0, 150
 
 
-def draw_attention(gpt: GPT, performance: Performance, layer: int) -> str:
+def draw_attention(gpt: GPT, performance: Performance, layer: int) -> Figure:
     part = performance.crop(0, ATTENTION_SECONDS)
     ids = PerformanceTokenizer().encode(part).tolist()
     last = max(place for place, id in enumerate(ids) if id < 128)  # NOTE_ON
@@ -66,8 +67,8 @@ def main() -> None:
     (take,) = sample(gpt, SECONDS, seed=args.seed)
     write_midi(take.performance, args.out / "music_sample.mid", take.seconds)
     played_by = render(take.performance, args.out / "music_sample.ogg")
-    (args.out / "music_sample.svg").write_text(draw_roll(take.performance, "a sample of 20 seconds"))
-    (args.out / "music_attention.svg").write_text(draw_attention(gpt, take.performance, args.layer))
+    draw_roll(take.performance, "a sample of 20 seconds").save(args.out / "music_sample.svg")
+    draw_attention(gpt, take.performance, args.layer).save(args.out / "music_attention.svg")
     photograph(gpt, gpt.decode(take.ids[:PAGE_EVENTS]), args.out / "music_explorer.png")
     print(f"seed {args.seed}: {len(take.performance)} notes, played by {played_by}")
 

@@ -15,63 +15,46 @@ import statistics
 from pathlib import Path
 
 from glassgpt.evaluate.generated import rouge
+from glassgpt.figures.axes import Axes, chart, legend
+from glassgpt.figures.svg import path, text
 
 HERE = Path(__file__).parent
-LEFT, TOP, WIDTH, HEIGHT = 60, 40, 440, 260
-COLOURS = {False: "#1b6ca8", True: "#b3541e"}
+COLORS = {False: "#1b6ca8", True: "#b3541e"}
 NAMES = {False: "pre-trained, then tuned", True: "from scratch"}
-STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#555}path{fill:none}.grid{stroke:#8884}.line{stroke-width:1.8}"
-)
 
-Point = tuple[float, float, float]  # fraction of the data, mean, standard deviation
+Result = tuple[float, float, float]  # fraction of the data, mean, standard deviation
 
 
-def points(rows: list[dict[str, float]], key: str) -> dict[bool, list[Point]]:
-    found: dict[bool, list[Point]] = {}
+def points(rows: list[dict[str, float]], key: str) -> dict[bool, list[Result]]:
+    results: dict[bool, list[Result]] = {}
     for scratch in (False, True):
         for fraction in sorted({row["fraction"] for row in rows}):
             values = [r[key] for r in rows if r["fraction"] == fraction and r["scratch"] == scratch]
             if values:
                 spread = statistics.stdev(values) if len(values) > 1 else 0.0
-                found.setdefault(scratch, []).append((fraction, statistics.mean(values), spread))
-    return found
+                results.setdefault(scratch, []).append((fraction, statistics.mean(values), spread))
+    return results
 
 
-def draw(curves: dict[bool, list[Point]], title: str, low: float) -> str:
+def draw(curves: dict[bool, list[Result]], title: str, low: float) -> str:
     """A line for each kind of start, from `low` (what chance reaches) to the next multiple of ten."""
     tops = [mean + spread for line in curves.values() for _, mean, spread in line]
     high = max(round(low) + 10, 10 * math.ceil(max(tops) / 10))
     fractions = sorted({fraction for line in curves.values() for fraction, _, _ in line})
-
-    def place(fraction: float, value: float) -> tuple[float, float]:
-        x = LEFT + WIDTH * (0.08 + 0.84 * fractions.index(fraction) / max(1, len(fractions) - 1))
-        return round(x, 1), round(TOP + HEIGHT * (high - value) / (high - low), 1)
-
-    parts = [f'<text x="8" y="18">{title}</text>']
-    for value in range(round(low), high + 1, 10):
-        y = place(fractions[0], value)[1]
-        parts.append(f'<path class="grid" d="M{LEFT} {y}h{WIDTH}"/><text x="8" y="{y + 4}">{value}</text>')
-    for fraction in fractions:
-        parts.append(
-            f'<text x="{place(fraction, low)[0] - 14}" y="{TOP + HEIGHT + 20}">{100 * fraction:g} %</text>'
-        )
+    last = max(1, len(fractions) - 1)
+    axes = Axes(60, 40, 440, 260, (-0.1 * last, 1.1 * last), (low, high))
+    parts = [text(8, 18, title), *axes.grid(range(round(low), high + 1, 10))]
+    parts += axes.below(range(len(fractions)), lambda place: f"{100 * fractions[int(place)]:g} %")
     for scratch, line in curves.items():
-        colour = COLOURS[scratch]
-        path = "L".join("{} {}".format(*place(fraction, mean)) for fraction, mean, _ in line)
-        parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
-        for fraction, mean, spread in line:
-            (x, y), top, bottom = place(fraction, mean), place(fraction, mean + spread)[1], 0.0
-            bottom = place(fraction, mean - spread)[1]
-            parts.append(
-                f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>'
-                f'<path stroke="{colour}" d="M{x - 5} {top}h10M{x} {top}V{bottom}M{x - 5} {bottom}h10"/>'
-            )
-        x, y = LEFT + 12, TOP + 16 + 20 * scratch  # more data never hurts much, so this corner is free
-        parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/><text x="{x + 10}" y="{y + 4}">')
-        parts.append(f"{NAMES[scratch]}</text>")
-    size = f'viewBox="0 0 {LEFT + WIDTH + 20} {TOP + HEIGHT + 32}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>\n'
+        color = COLORS[scratch]
+        means = [(fractions.index(fraction), mean) for fraction, mean, _ in line]
+        parts += [*axes.curve(means, color), *axes.dots(means, color)]
+        for (place, mean), (_, _, spread) in zip(means, line, strict=True):
+            x, top, bottom = axes.x(place), axes.y(mean + spread), axes.y(mean - spread)
+            parts.append(path(f"M{x - 5} {top}h10M{x} {top}V{bottom}M{x - 5} {bottom}h10", stroke=color))
+    # More data never hurts much, so this corner is free.
+    parts += legend(72, 60, {NAMES[scratch]: COLORS[scratch] for scratch in curves})
+    return chart(520, 332, parts, title)
 
 
 def read(file: Path) -> list[dict[str, float]]:
@@ -83,22 +66,22 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("test", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=HERE)
-    given = parser.parse_args()
-    results: dict[str, dict[str, list[Point]]] = {}
-    labelled = [{**row, "accuracy": 100 * row["valid"]} for row in read(given.run / "classification.jsonl")]
-    emails = read(given.run / "summarisation.jsonl")
-    references = [json.loads(line)["summary"] for line in given.test.read_text("utf-8").splitlines()]
+    args = parser.parse_args()
+    results: dict[str, dict[str, list[Result]]] = {}
+    labeled = [{**row, "accuracy": 100 * row["valid"]} for row in read(args.run / "classification.jsonl")]
+    emails = read(args.run / "summarisation.jsonl")
+    references = [json.loads(line)["summary"] for line in args.test.read_text("utf-8").splitlines()]
     for row in emails:
-        texts = (given.run / str(row["file"])).read_text("utf-8").splitlines()
+        texts = (args.run / str(row["file"])).read_text("utf-8").splitlines()
         row["rougeL"] = rouge(texts, references[: len(texts)], ("rougeL",))["rougeL"]
     for name, rows, key, title, low in (
-        ("classification", labelled, "accuracy", "SST-2 dev accuracy (%) over the share of the data", 50.0),
+        ("classification", labeled, "accuracy", "SST-2 dev accuracy (%) over the share of the data", 50.0),
         ("summarisation", emails, "rougeL", "email subjects, ROUGE-L over the share of the data", 0.0),
     ):  # fmt: skip
         if not rows:
             continue
         curves = points(rows, key)
-        (given.out / f"{name}.svg").write_text(draw(curves, title, low), "utf-8")
+        (args.out / f"{name}.svg").write_text(draw(curves, title, low), "utf-8")
         results[name] = {
             NAMES[scratch]: [(f, round(mean, 2), round(spread, 2)) for f, mean, spread in line]
             for scratch, line in curves.items()
@@ -106,7 +89,7 @@ def main() -> None:
         for scratch, line in curves.items():
             shown = ", ".join(f"{100 * f:g} %: {mean:.1f} ± {spread:.1f}" for f, mean, spread in line)
             print(f"{name}, {NAMES[scratch]}: {shown}")
-    (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(json.dumps(results))
 
 

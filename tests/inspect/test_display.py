@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 import glassgpt
 from glassgpt.errors import UserError
+from glassgpt.figures.figure import Figure, encode_png, to_rgba
+from glassgpt.figures.svg import truncate, visible
 from glassgpt.gpt import GPT
 from glassgpt.inspect import AblateBlock, AblateHead, Patch, Steer
-from glassgpt.inspect.svg import Figure, encode_png, to_rgba, truncate, visible
 
 PATIENCE = 300  # seconds, for what takes a few
 TEXT = 'The old house <script>alert("x")</script> & $a$ é\u202e漢\x01'
@@ -123,8 +124,8 @@ def test_the_numbers_are_in_the_figure(shipped: GPT) -> None:
 @given(st.text())
 def test_any_text_can_be_shown(text: str) -> None:
     figure = Figure(100, 100, text)
-    figure.label(0, 20, text, tip=text)
-    figure.label(0, 40, visible(text), room=50)
+    figure.text(0, 20, text, tip=text)
+    figure.text(0, 40, visible(text), room=50)
     root = ElementTree.fromstring(figure.to_svg().encode())
     displayed = next(root.iter(SVG + "text"))
     assert "\n" not in (displayed.text or "")

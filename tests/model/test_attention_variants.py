@@ -193,7 +193,7 @@ OWN_SETTINGS: dict[str, Any] = {
     "attention", ["causal", "relative", "memory", "local", "compressed", "bidirectional"]
 )
 def test_settings_of_another_attention_are_refused(attention: str) -> None:
-    own = set(ATTENTIONS[attention].settings)
+    own = set(ATTENTIONS[attention].setting_names)
     needed = {"mask_token_id": 3} if attention == "bidirectional" else {}
     for name, value in OWN_SETTINGS.items():
         if name in own:

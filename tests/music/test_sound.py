@@ -12,9 +12,9 @@ import pytest
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.music import Performance
-from glassgpt.music.render import find_soundfont, play, render
-from glassgpt.music.roll import Arc, draw_roll
-from glassgpt.music.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
+from glassgpt.music.roll import AttentionArc, draw_roll
+from glassgpt.music.sound.render import find_soundfont, play, render
+from glassgpt.music.sound.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
 from tests.music.test_codec import ARTICLE
 
 SCALE = [48, 50, 52, 53, 55, 57, 59, 60, 72, 84, 96]
@@ -126,15 +126,15 @@ def test_an_encoder_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_roll_shows_every_note_and_arc() -> None:
-    arcs = [Arc(0, 2.5, 65, 0, 60, 0.9), Arc(1, 2.5, 65, 1, 67, 0.1)]
-    svg = draw_roll(ARTICLE, "C & E", arcs=arcs, primer_seconds=1)
+    arcs = [AttentionArc(0, 2.5, 65, 0, 60, 0.9), AttentionArc(1, 2.5, 65, 1, 67, 0.1)]
+    svg = draw_roll(ARTICLE, "C & E", arcs=arcs, primer_seconds=1).to_svg()
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert root.findtext(f"{space}title") == "C & E"
     notes = [r for r in root.iter(f"{space}rect") if r.get("fill-opacity")]
-    assert [r.get("fill") for r in notes] == ["#888", "#888", "#1b6ca8", "#1b6ca8"]
+    assert [r.get("fill") for r in notes] == ["#888888", "#888888", "#1b6ca8", "#1b6ca8"]
     lefts = [float(r.get("x") or 0) for r in notes]
     assert lefts == sorted(lefts)
     widths = [float(p.get("stroke-width") or 0) for p in root.iter(f"{space}path")]
     assert widths == [5.0, 1.0]
-    assert "svg" in draw_roll(Performance.from_notes([], [], [], []))
+    assert "svg" in draw_roll(Performance.from_notes([], [], [], [])).to_svg()

@@ -103,7 +103,7 @@ def test_a_foreign_origin_is_refused(client: TestClient) -> None:
 
 def test_origins_and_hosts_that_were_named(gpt: GPT) -> None:
     good = "https://good.example"
-    with app_client(gpt, cors_origins=(good,), allowed_hosts=("api.example",)) as client:
+    with app_client(gpt, cors_origin=(good,), allowed_host=("api.example",)) as client:
         headers = {"origin": good, "host": "api.example"}
         response = client.get("/v1/models", headers=headers)
         assert response.status_code == 200
@@ -149,9 +149,7 @@ def test_a_body_that_is_too_large(client: TestClient) -> None:
 
 
 def test_a_queue_that_is_full(gpt: GPT) -> None:
-    from glassgpt.generate.service.fair_queue import QueueLimits
-
-    with app_client(gpt, batch_size=1, queue=QueueLimits(1, 10**6)) as client:
+    with app_client(gpt, batch_size=1, max_queue=1) as client:
         state = client.app.state.server
         service = state.pool.loaded[SHIPPED].service
         with service.lock.hold():  # so that nothing can finish
@@ -168,9 +166,9 @@ def test_a_queue_that_is_full(gpt: GPT) -> None:
 
 
 def test_a_wait_that_would_be_too_long(gpt: GPT) -> None:
-    from glassgpt.generate.service.fair_queue import QueueFullError, QueueLimits
+    from glassgpt.errors import QueueFullError
 
-    with app_client(gpt, batch_size=1, queue=QueueLimits(max_wait=0)) as client:
+    with app_client(gpt, batch_size=1, max_wait=0) as client:
         service = client.app.state.server.pool.loaded[SHIPPED].service
         complete(client, max_tokens=2)
         assert complete(client, max_tokens=2)  # a free row is admitted to
@@ -514,7 +512,7 @@ def test_one_request_has_bounds(client: TestClient) -> None:
 @pytest.mark.slow
 def test_browsers_of_a_named_origin_may_send_openai_s_headers(gpt: GPT) -> None:
     good = "https://good.example"
-    with app_client(gpt, cors_origins=(good,)) as client:
+    with app_client(gpt, cors_origin=(good,)) as client:
         asked = {"origin": good, "access-control-request-method": "POST",
                  "access-control-request-headers": "authorization,content-type,x-stainless-os"}  # fmt: skip
         response = client.options("/v1/completions", headers=asked)

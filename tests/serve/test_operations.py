@@ -211,11 +211,11 @@ class TestGrammars:
             state = client.app.state.server
             with ExitStack() as stack:
                 for _ in range(4):
-                    stack.enter_context(state.compiling("testclient"))
+                    stack.enter_context(state.compilers.turn("testclient"))
                 assert refused(client, 429, prompt="A", guided_regex="[a-f]{5}")["code"] == "queue_full"
                 complete(client, max_tokens=1)  # without a grammar
             complete(client, guided_regex="[a-f]{5}")
-            assert not state._compiling
+            assert not state.compilers._compiling
 
 
 @pytest.mark.parametrize(

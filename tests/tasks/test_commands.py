@@ -17,7 +17,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tasks.classify import label_logprobs
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.generate import make_encoder, run_task, stream_task
-from glassgpt.tasks.translate import Sentence, TranslationStream, plan, translate, translation_task
+from glassgpt.tasks.translate import Sentence, Translator, plan, translate, translation_task
 from tests.cli.conftest import Result
 from tests.conftest import SHIPPED
 from tests.tasks.conftest import Lines
@@ -32,7 +32,7 @@ def test_a_text_is_translated_sentence_by_sentence(glassgpt: Run, translator: Pa
     whole = gpt.translate(TEXT + "\n\nThe dog.", to="fr")
     parts = gpt.translate(["The red cat sleeps.", "The fox!", "The dog."], to="fr")
     assert whole == f"{parts[0]} {parts[1]}\n\n{parts[2]}"
-    assert "".join(TranslationStream(gpt, TEXT, "fr")).split() == f"{parts[0]} {parts[1]}".split()
+    assert "".join(Translator(gpt, "fr").stream(TEXT)).split() == f"{parts[0]} {parts[1]}".split()
     streamed = glassgpt("translate", TEXT, "--to", "fr", "--model", translator)
     assert (streamed.code, streamed.err) == (0, "")
     assert streamed.out.split() == f"{parts[0]} {parts[1]}".split()
@@ -44,7 +44,13 @@ def test_a_long_text_without_capitals_is_translated_to_its_end(translator: Path)
     short, long = "the cat sleeps. the fox!", "the cat sleeps. the fox; " * 20
 
     def sources(text: str, sentences: bool = True) -> list[list[str]]:
-        return [[one.source for one in line] for line in plan(text, encoder, sentences)]
+        lines: list[list[str]] = [[]]
+        for part in plan(text, encoder, sentences):
+            if isinstance(part, Sentence):
+                lines[-1].append(part.source)
+            elif part == "\n":
+                lines.append([])
+        return lines
 
     assert sources(short) == [[short]]
     assert sources(f"{long}\n\n{short}") == [["the cat sleeps.", "the fox;"] * 20, [], [short]]
@@ -57,10 +63,10 @@ def test_what_is_no_plain_sentence(translator: Path) -> None:
     gpt = package.load(translator)
     for kept in ("1,234.50", "https://a.example/b?c=1", "...", "🎉", "me@a.example"):
         assert gpt.translate(kept, to="fr") == kept
-        assert "".join(TranslationStream(gpt, kept, "fr")) == kept
+        assert "".join(Translator(gpt, "fr").stream(kept)) == kept
     plain, fox = gpt.translate(["The cat sleeps.", "The fox!"], to="fr")
     assert gpt.translate("THE CAT SLEEPS. The fox! 🦊\n42", to="fr") == f"{plain.upper()} {fox} 🦊\n42"
-    streamed = "".join(TranslationStream(gpt, "THE CAT SLEEPS. 🎉", "fr"))
+    streamed = "".join(Translator(gpt, "fr").stream("THE CAT SLEEPS. 🎉"))
     assert streamed.split() == f"{plain.upper()} 🎉".split()
     assert Sentence.of("NATO.") == Sentence("NATO.")  # one word in capitals may be a name
 
@@ -142,7 +148,7 @@ def test_mistakes_are_one_line(
 
 def test_a_model_for_another_task_is_refused(glassgpt: Run, translator: Path, classifier: Path) -> None:
     assert glassgpt("translate", "Hi", "--to", "fr", "--model", SHIPPED).is_one_line_error(
-        "is not a translator"
+        "is not a translation model"
     )
     with pytest.raises(SettingError, match="writes no summaries"):
         package.load(translator).summarize("Some text.")

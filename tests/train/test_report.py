@@ -12,15 +12,8 @@ import pytest
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
-from glassgpt.train.report.chart import (
-    Chart,
-    Curve,
-    downsample,
-    format_number,
-    linear_ticks,
-    log_ticks,
-    smooth,
-)
+from glassgpt.figures.axes import format_number, linear_ticks, log_ticks
+from glassgpt.train.report.chart import Chart, Curve, downsample, smooth
 from glassgpt.train.report.html import collapse_blank_lines, format_count, format_duration, write_report
 from glassgpt.train.settings import TrainSettings
 

@@ -176,7 +176,7 @@ def test_a_bare_file_of_another_width_asks_for_its_config(width: int, tmp_path: 
     """192 is the shipped model's width; its heads are 32 wide, and 64-wide ones would write nonsense."""
     rewrite(random_checkpoint(n_embd=width, n_head=4), tmp_path, lambda tensors: tensors)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(ConfigError, match=f"for width {width}.*config.json beside the file"):
+    with pytest.raises(ConfigError, match=f"for width {width}.*config.json next to the file"):
         load_checkpoint(tmp_path)
 
 

@@ -82,10 +82,10 @@ def _map(file: Any) -> Any:
     import mmap
 
     try:
-        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # what has to be read from the disk is read into large pages
-            found.madvise(mmap.MADV_HUGEPAGE)
-    return found
+        with suppress(OSError):  # pages read from the disk are large ones
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

@@ -68,12 +68,16 @@ class Chunk:
 
 def detect_kind(path: Path) -> tuple[str, str]:
     """`("text", ".gz")` for a.txt.gz; `("", compression)` for an unknown suffix."""
+    suffix, compression = split_suffix(path)
+    kind = TEXT_KINDS.get(suffix, "")
+    return ("" if compression and kind == "parquet" else kind), compression
+
+
+def split_suffix(path: Path) -> tuple[str, str]:
+    """`(".txt", ".gz")` for a.txt.gz: the suffixes of the content and of its compression, in lower case."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
-    kind = TEXT_KINDS.get(suffixes[-1], "") if suffixes else ""
-    if compression and kind == "parquet":
-        return "", compression
-    return kind, compression
+    return suffixes[-1] if suffixes else "", compression
 
 
 def import_package(name: str, path: Path) -> Any:
@@ -227,6 +231,19 @@ def row_group_sizes(path: Path) -> list[int]:
         return [table.metadata.row_group(i).total_byte_size for i in range(groups)]
 
 
+def parse_json_lines(text: str) -> Iterator[tuple[int, str, Any]]:
+    """The number, the text and the value of each line of a .jsonl that is not blank. The value of a line that
+    is not JSON is the error."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # no string of JSON has them
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, line, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, line, error
+
+
 # Bytes.
 
 
@@ -331,21 +348,21 @@ def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
     if source.kind == "jsonl":
         at = offset - 1
         while block := raw.read(BLOCK):
-            found = block.find(b"\n")
-            if found >= 0:
-                return at + found + 1
+            newline = block.find(b"\n")
+            if newline >= 0:
+                return at + newline + 1
             at += len(block)
         if at < source.size:
             raise changed_error(source)
         return source.size
     block = raw.read(BLOCK)
-    if len(block) < 2:  # the file was longer when it was found
+    if len(block) < 2:  # the file was longer when it was listed
         raise changed_error(source)
-    found = block.find(b"\n", 1)
-    while found >= 0:
-        if 0x21 <= block[found - 1] <= 0x7E:
-            return offset - 1 + found
-        found = block.find(b"\n", found + 1)
+    newline = block.find(b"\n", 1)
+    while newline >= 0:
+        if 0x21 <= block[newline - 1] <= 0x7E:
+            return offset - 1 + newline
+        newline = block.find(b"\n", newline + 1)
     inner = next(i for i in range(1, len(block) + 1) if i == len(block) or block[i] & 0xC0 != 0x80)
     return offset - 1 + inner
 
@@ -358,11 +375,11 @@ def _locate(chunk: Chunk, line: int) -> str:
     source = chunk.source
     if chunk.start and not source.compression:
         with open(source.path, "rb") as raw:
-            left = align(raw, source, chunk.start)
+            remaining = align(raw, source, chunk.start)
             raw.seek(0)
-            while left and (block := raw.read(min(BLOCK, left))):
+            while remaining and (block := raw.read(min(BLOCK, remaining))):
                 line += block.count(b"\n")
-                left -= len(block)
+                remaining -= len(block)
     return f"{source.path}, line {line}"
 
 

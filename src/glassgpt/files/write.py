@@ -1,4 +1,4 @@
-"""Writing files that are never left half-written: a temporary name beside the target, fsync, rename."""
+"""Writing files that are never left half-written: a temporary name next to the target, fsync, rename."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def check_target(target: Path, inputs: Iterable[Path] = ()) -> None:
             raise SettingError(
                 f"{target} cannot be created: {parent} is a file, not a folder. Choose another path."
             )
-    for given in inputs:
-        source = resolve(given)
+    for given_path in inputs:
+        source = resolve(given_path)
         if source == resolved or resolved in source.parents:
-            raise SettingError(f"{target} is or contains the source {given}. Choose another target.")
+            raise SettingError(f"{target} is or contains the source {given_path}. Choose another target.")
 
 
 def check_new_file(target: Path, force: bool = False) -> None:
@@ -71,7 +71,7 @@ def resolve_symlink(target: Path) -> Path:
 
 @contextmanager
 def atomic_write(path: str | Path, *, folder: bool = False, needs: int | None = None) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, a file or a new folder, which is renamed to `path` at the end.
+    """Yield a temporary path next to `path`, a file or a new folder, which is renamed to `path` at the end.
 
     If the body fails, the temporary file or folder is removed and whatever was at `path` remains.
     `needs` is the number of bytes to write, if known: a disk without that much space is refused up front.
@@ -79,11 +79,11 @@ def atomic_write(path: str | Path, *, folder: bool = False, needs: int | None = 
     path = Path(path)
     check_not_device(path)
     part = _temporary_path(path, "part")
-    made: list[Path] = []  # parent folders that did not exist before, innermost last
+    new_parents: list[Path] = []  # parent folders that did not exist before, innermost last
     try:
         for parent in reversed([p for p in (path.parent, *path.parent.parents) if not p.exists()]):
             parent.mkdir()
-            made.append(parent)
+            new_parents.append(parent)
         if needs is not None and needs > shutil.disk_usage(path.parent).free:
             raise OSError(errno.ENOSPC, "disk full")
         part.mkdir() if folder else part.touch(exist_ok=False)
@@ -93,12 +93,12 @@ def atomic_write(path: str | Path, *, folder: bool = False, needs: int | None = 
             replaced = replace_path(part, path)
         if replaced is not None:
             remove(replaced)
-        for parent in (path.parent, *(parent.parent for parent in made)):
+        for parent in (path.parent, *(parent.parent for parent in new_parents)):
             _fsync_folder(parent)  # a name is durable once the folder that lists it is
     except BaseException as error:
         remove(part)
         with suppress(OSError):  # another process may have put something there meanwhile
-            for parent in reversed(made):
+            for parent in reversed(new_parents):
                 parent.rmdir()
         reason = find_os_error(error)
         if reason is not None:
@@ -130,12 +130,12 @@ def find_interrupted_writes(folder: Path) -> list[tuple[str, Path]]:
 
     Only for a folder that no other process is writing to.
     """
-    found = []
+    leftovers = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         match = _TEMPORARY.fullmatch(path.name)
         if match is not None:
-            found.append((match["name"], path))
-    return found
+            leftovers.append((match["name"], path))
+    return leftovers
 
 
 def recover_interrupted_write(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
+    from glassgpt.generate.sampling.logits_processors import TokenRule
     from glassgpt.generate.sampling.params import SamplingParams
 
 Alternatives = list[tuple[int, float]]  # (token id, log-probability), most probable first
@@ -38,6 +39,7 @@ class Generation:
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
     score: float | None = None  # by which best_of or a beam search ranked it
     notes: list[str] = field(default_factory=list)  # for the user, such as that a context window slid
+    rule: TokenRule | None = field(default=None, compare=False, repr=False)  # the one made for this text
     seconds: float = 0.0  # from the first token's computation on
     cached_tokens: int = field(default=0, compare=False)  # of the prompt: copied, not read again
     queue_s: float = field(default=0.0, compare=False)  # until there was a row for it

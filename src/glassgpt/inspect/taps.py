@@ -4,12 +4,12 @@ These names are used everywhere: by the taps of model/gpt2.py (`h.3.attn.scores`
 (`trace.attn.scores[3]`), in the Explorer's JSON (`"attn.scores"`) and in its page.
 
 Dimensions as in model/gpt2.py: T tokens, C = n_embd, H heads of size D, M = the MLP's width, V = vocabulary.
-S are the slots of compressed attention.
+A variant may have others (config/variants/).
 """
 
 from __future__ import annotations
 
-from glassgpt.config import COMPRESSION, Config
+from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import StepIndexError
 
 # Within a block, in the order of computation: the dimensions of each step for one text.
@@ -33,11 +33,7 @@ BLOCK_STEPS = {
     "resid_post": "TC",
 }
 # Steps that only the blocks of some attentions have, before their attn.scores.
-ATTENTION_STEPS = {
-    "relative": {"attn.relative": "HTT"},
-    "memory": {"attn.relative": "HTT"},
-    "compressed": {"attn.k_slots": "HSD", "attn.v_slots": "HSD"},
-}
+ATTENTION_STEPS = {f"attn.{step}": dims for kind in ATTENTIONS.values() for step, dims in kind.steps.items()}
 RESID_PRE = "resid_pre"  # what enters a block: another name for what left the one before, or the embedding
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
@@ -62,9 +58,7 @@ def resolve_name(config: Config, name: str) -> str:
 
 def block_steps(config: Config, layer: int) -> dict[str, str]:
     """The steps of a block of this model, with their dimensions."""
-    own = ATTENTION_STEPS.get(config.attention, {})
-    if config.attention == "compressed" and layer % 2 == 0:
-        own = {}  # these blocks are local
+    own = {f"attn.{step}": dims for step, dims in config.kind.steps_of(layer).items()}
     before = list(BLOCK_STEPS).index("attn.scores")
     steps = list(BLOCK_STEPS.items())
     return dict([*steps[:before], *own.items(), *steps[before:]])
@@ -94,7 +88,7 @@ def shape_of(config: Config, name: str, n_tokens: int) -> tuple[int, ...]:
         "D": config.d_head,
         "M": config.d_mlp,
         "V": config.vocab_size,
-        "S": 1 + n_tokens // COMPRESSION,
+        **config.kind.step_sizes(n_tokens),
     }
     return tuple(sizes[dim] for dim in dims_of(config, name))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from glassgpt.generate.language_model import LanguageModel
 from glassgpt.generate.prompt import Prompt
 from glassgpt.inspect.traces.trace import Trace
-from glassgpt.model import GPT2, NumpyGPT2
+
+if TYPE_CHECKING:
+    from glassgpt.model import GPT2, NumpyGPT2
 
 
 class TraceableModel(LanguageModel, Protocol):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from torch import Tensor
 
 from glassgpt.config import ATTENTIONS, AttentionKind
+from glassgpt.config.variants import VARIANTS
 from glassgpt.model.cache import PastKeyValues
 from glassgpt.model.tap import Tap
 
@@ -35,13 +36,7 @@ class AttentionInputs(NamedTuple):
 
 
 # Name -> the module that registers it.
-BUILT_IN = {
-    "relative": "glassgpt.model.variants.relative",
-    "memory": "glassgpt.model.variants.memory",
-    "bidirectional": "glassgpt.model.variants.bidirectional",
-    "local": "glassgpt.model.variants.compressed",
-    "compressed": "glassgpt.model.variants.compressed",
-}
+BUILT_IN = {kind.name: f"glassgpt.model.variants.{kind.name}" for kind in VARIANTS}
 
 _CLASSES: dict[str, type[Attention]] = {}
 Class = TypeVar("Class", bound="type[Attention]")

@@ -22,8 +22,6 @@ Array = np.ndarray
 Tap = Callable[[str, Array], Array]
 
 GELU_A, GELU_B = math.sqrt(2 / math.pi), 0.044715  # x (1 + tanh(A (x + B x^3))) / 2
-# Variants that are computed here as well: "module:class".
-VARIANTS = {"relative": "glassgpt.model.variants.relative_numpy:NumpyRelativeGPT2"}
 
 
 class NumpyGPT2:
@@ -121,9 +119,9 @@ def numpy_class(config: Config) -> type[NumpyGPT2]:
     """The class that computes such a model: this one, or a variant's own. Most variants need torch."""
     if config.attention == Config.attention:
         return NumpyGPT2
-    if config.attention not in VARIANTS:
+    if config.kind.numpy_class is None:
         raise needs_torch(config)
-    module, name = VARIANTS[config.attention].split(":")
+    module, name = config.kind.numpy_class.split(":")
     cls: type[NumpyGPT2] = getattr(import_module(module), name)
     return cls
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from glassgpt.errors import SettingError
 from glassgpt.gpt import GPT
-from glassgpt.music.generate import tokenizer_of
-from glassgpt.music.roll import Arc
+from glassgpt.music.generate.music_sample import tokenizer_of
+from glassgpt.music.roll import AttentionArc
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer.events import STEPS_PER_SECOND, EventVocabulary
 
@@ -42,7 +42,7 @@ def attention_arcs(
     layer: int = -1,
     heads: Sequence[int] | None = None,
     per_head: int = 5,
-) -> list[Arc]:
+) -> list[AttentionArc]:
     """The strongest `per_head` weights of each head of a layer, from event number `event` of `ids`.
 
     The model sees as many events before it as its context holds. Negative numbers count from the end.
@@ -63,5 +63,5 @@ def attention_arcs(
         weights = np.asarray(trace.attention[layer % config.n_layer, head])[-1, 1:]  # without end-of-text
         for at in np.argsort(-weights)[:per_head]:
             seconds, pitch = places[first + int(at)]
-            arcs.append(Arc(head, *places[query], seconds, pitch, float(weights[at])))
+            arcs.append(AttentionArc(head, *places[query], seconds, pitch, float(weights[at])))
     return arcs

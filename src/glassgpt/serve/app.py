@@ -58,10 +58,10 @@ def make_app(
         app.add_middleware(page.ExplorerMiddleware, state=state)
     if settings.api_key is not None:
         app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key)
-    if settings.cors_origins:
+    if settings.cors_origin:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=settings.cors_origins,
+            allow_origins=settings.cors_origin,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own
             expose_headers=["retry-after", HEADER],
@@ -70,8 +70,8 @@ def make_app(
         SecurityMiddleware,
         host=settings.host,
         max_body_bytes=settings.max_body_bytes,
-        hosts=settings.allowed_hosts,
-        origins=settings.cors_origins,
+        hosts=settings.allowed_host,
+        origins=settings.cors_origin,
         any_host=True,
         wrong_host_status=403,
         error_format=openai_error,

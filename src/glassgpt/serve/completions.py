@@ -6,99 +6,65 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import anyio.to_thread
 from starlette.requests import Request
 
-from glassgpt.errors import QueueFullError
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, order_samples
 from glassgpt.generate.sampling.params import SamplingParams
-from glassgpt.generate.service.service import Job, Update
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY
 from glassgpt.serve.choice_stream import ChoiceStream
+from glassgpt.serve.delivery import CompletionJob, Delivery, Ended, Inbox
+from glassgpt.serve.grammars import GrammarCompilers
 from glassgpt.serve.logprobs import TokenOffsets, make_logprobs, make_prompt_logprobs
 from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.request import make_settings, read_prompts, read_suffix
-from glassgpt.serve.request_log import DETAILS
-from glassgpt.serve.schemas import CompletionRequest
-
-if TYPE_CHECKING:
-    from glassgpt.serve.state import ServerState
-
-
-class Ended(Enum):
-    """Why nobody waits for a request any more."""
-
-    DISCONNECTED = "disconnected"
-    TIMED_OUT = "timeout"
+from glassgpt.serve.observer import RequestObserver
+from glassgpt.serve.request import CompletionInputs
 
 
 class ClientDisconnected(Exception):
     pass
 
 
-@dataclass(eq=False)
-class CompletionJob(Job):
-    """A job that knows its place in a request for completions, and where its updates are awaited."""
-
-    inbox: asyncio.Queue[Update | Ended] = field(default_factory=asyncio.Queue)
-    index: int = 0
-    last_token: dict[int, float] = field(default_factory=dict)  # when each sample got its last
-    rates: bool = False  # it only says how likely the suffix is after a guess
-
-
-class Delivery:
-    """Brings updates from the threads of services to the event loop, once for all requests of a step."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __call__(self, updates: list[Update]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._hand_out, updates)
-
-    def _hand_out(self, updates: list[Update]) -> None:
-        for update in updates:
-            assert isinstance(update.job, CompletionJob)
-            update.job.inbox.put_nowait(update)
-
-
 class Completion:
     """One request for completions, from its jobs to its choices. Use it with `async with`."""
 
     def __init__(
-        self, state: ServerState, body: CompletionRequest, model: LoadedModel, request: Request
+        self,
+        inputs: CompletionInputs,
+        model: LoadedModel,
+        request: Request,
+        *,
+        observer: RequestObserver,
+        delivery: Delivery,
+        compilers: GrammarCompilers,
+        timeout: float,
     ) -> None:
-        self.state = state
-        self.body = body
+        self.body, self.prompts, self.suffix, self.n = inputs.body, inputs.prompts, inputs.suffix, inputs.n
         self.model = model
+        self.observer = observer
+        self.delivery = delivery
+        self.compilers = compilers
+        self.timeout = timeout
         self.id = f"cmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
-        self.n = 1 if body.n is None else body.n
         self.client = "" if request.client is None else request.client.host
         key = request.scope.get(KEY)
-        self.log_details: dict[str, Any] = request.scope.get(DETAILS, {})
-        self.suffix = read_suffix(body, model)
-        self.prompts = read_prompts(body, model, len(self.suffix))
-        self.inbox: asyncio.Queue[Update | Ended] = asyncio.Queue()
+        self.inbox: Inbox = asyncio.Queue()
         self.jobs = [
             CompletionJob(
                 ids,
-                make_settings(body, model, len(ids)),
-                state.delivery,
+                settings,
+                delivery,
                 client=self.client,
                 cache_scope=self.client if key is None else key,
                 inbox=self.inbox,
                 index=index,
             )
-            for index, (_, ids) in enumerate(self.prompts)
+            for index, ((_, ids), settings) in enumerate(zip(inputs.prompts, inputs.settings, strict=True))
         ]
         self.prompt_scores: list[PromptLogprobs | None] = [None] * len(self.jobs)
-        self.generated = 0
         self.cached = [0] * len(self.jobs)
         self._rating: list[CompletionJob] = []
         self._left = sum(job.samples for job in self.jobs)
@@ -110,53 +76,40 @@ class Completion:
     async def __aenter__(self) -> Completion:
         loop = asyncio.get_running_loop()
         self._watch = loop.create_task(self._watch_client())
-        self._timer = loop.call_later(self.state.settings.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
+        self._timer = loop.call_later(self.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
         try:
             await self._compile()
             self.model.service.submit(self.jobs)
-        except QueueFullError as full:
-            self._stop_watching()
-            raise self.state.refuse(self.model.name, full) from None
         except BaseException:
             self._stop_watching()
             raise
-        self.state.begin(self)
+        self.observer.begin(self.id, self.jobs)
         return self
 
     async def _compile(self) -> None:
-        """Compile new grammars in a thread: neither the event loop nor the engine waits for it.
-
-        A client has few at a time. One that disconnects, or whose time is over, waits no longer.
-        """
-        if all(self.model.service.engine.is_compiled(job.settings) for job in self.jobs):
+        """Compile new grammars. A client that disconnects, or whose time is over, waits no longer."""
+        service = self.model.service
+        if all(service.engine.is_compiled(job.settings) for job in self.jobs):
             return
-        with self.state.compiling(self.client):
-            compiling = asyncio.ensure_future(
-                anyio.to_thread.run_sync(
-                    self.model.service.compile,
-                    self.jobs,
-                    abandon_on_cancel=True,
-                    limiter=self.state.compilers,
-                )
-            )
-            ended = asyncio.ensure_future(self.inbox.get())
-            try:
-                await asyncio.wait({compiling, ended}, return_when=asyncio.FIRST_COMPLETED)
-                if compiling.done():
-                    compiling.result()
-                else:
-                    update = ended.result()
-                    assert isinstance(update, Ended)
-                    raise self._end(update)
-            finally:
-                compiling.cancel()
-                ended.cancel()
+        compiling = asyncio.ensure_future(self.compilers.compile(service, self.jobs, self.client))
+        ended = asyncio.ensure_future(self.inbox.get())
+        try:
+            await asyncio.wait({compiling, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if compiling.done():
+                compiling.result()
+            else:
+                update = ended.result()
+                assert isinstance(update, Ended)
+                raise self._end(update)
+        finally:
+            compiling.cancel()
+            ended.cancel()
 
     async def __aexit__(self, *error: object) -> None:
         if self._left:
             self.model.service.cancel([*self.jobs, *self._rating])
         self._stop_watching()
-        self.state.end(self, "ok" if not self._left else self._outcome)
+        self.observer.end("ok" if not self._left else self._outcome)
 
     def _stop_watching(self) -> None:
         assert self._watch is not None
@@ -169,8 +122,7 @@ class Completion:
         self._outcome = ended.value
         if ended is Ended.DISCONNECTED:
             return ClientDisconnected()
-        seconds = self.state.settings.timeout
-        return ApiError(408, f"The request took longer than {seconds:g} seconds.", code="timeout")
+        return ApiError(408, f"The request took longer than {self.timeout:g} seconds.", code="timeout")
 
     async def _watch_client(self) -> None:
         """Free the rows as soon as the client is gone, whatever the request waits for just now."""
@@ -197,22 +149,14 @@ class Completion:
             yield job, event
 
     def _note(self, job: CompletionJob, event: Event) -> None:
-        """Keep what the response and the metrics need of an event."""
+        """Keep what the response needs of an event."""
         if job.rates:
             self._left -= event.generation is not None
             return
-        now, name, metrics = time.monotonic(), self.model.name, self.state.metrics
         if event.prompt is not None:
             self.prompt_scores[job.index] = event.prompt
         if event.token is not None:
-            self.generated += 1
-            metrics.generated_tokens.labels(name).inc()
-            if event.sample not in job.last_token:
-                metrics.first_token.labels(name).observe(now - job.submitted)
-            else:
-                metrics.inter_token.labels(name).observe(now - job.last_token[event.sample])
-            job.last_token[event.sample] = now
-            self.state.recent.append(self.id, job.index, event.sample, event.token)
+            self.observer.token(job.index, event.sample, event.token)
         if event.generation is not None:
             self._left -= 1
             self.cached[job.index] = max(self.cached[job.index], event.generation.cached_tokens)
@@ -250,7 +194,7 @@ class Completion:
             CompletionJob(
                 [*job.prompt, *guess.tokens, *self.suffix],
                 settings,
-                self.state.delivery,
+                self.delivery,
                 client=self.client,
                 cache_scope=job.cache_scope,
                 inbox=self.inbox,
@@ -260,10 +204,7 @@ class Completion:
             for number, guess in enumerate(distinct)
         ]
         self._left += len(self._rating)
-        try:
-            self.model.service.submit(self._rating)
-        except QueueFullError as full:
-            raise self.state.refuse(self.model.name, full) from None
+        self.model.service.submit(self._rating)
         scores = [0.0] * len(distinct)
         async for rating, event in self.events():
             if event.prompt is not None:
@@ -379,8 +320,8 @@ class Completion:
         prompt_tokens = sum(len(ids) for _, ids in self.prompts)
         return {
             "prompt_tokens": prompt_tokens,
-            "completion_tokens": self.generated,
-            "total_tokens": prompt_tokens + self.generated,
+            "completion_tokens": self.observer.generated,
+            "total_tokens": prompt_tokens + self.observer.generated,
             "prompt_tokens_details": {"cached_tokens": sum(self.cached)},
         }
 

@@ -20,7 +20,6 @@ from fastapi import FastAPI
 from ray import serve
 
 from glassgpt.errors import SettingError
-from glassgpt.generate.service.fair_queue import QueueLimits
 from glassgpt.ranges import check_whole
 
 API_KEY = "GLASSGPT_API_KEY"
@@ -103,7 +102,7 @@ def build_replica(options: RayOptions, api_key: str | None = None) -> FastAPI:
         host="0.0.0.0",  # requests come from Ray's proxies, under any name
         api_key=os.environ.get(API_KEY) if api_key is None else api_key,
         max_batch_size=options.max_batch_size,
-        queue=QueueLimits(options.max_queue),
+        max_queue=options.max_queue,
     )
     specs = find_models(options.model.split(","))
     pool = ModelPool(specs, max_batch_size=options.max_batch_size, queue=settings.queue)

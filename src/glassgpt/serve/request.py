@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+import anyio.to_thread
 
 from glassgpt.errors import UserError
 from glassgpt.generate.fill import FOLLOWING
@@ -10,10 +13,50 @@ from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.schemas import CompletionRequest, JsonObjectFormat, JsonSchemaFormat
+from glassgpt.serve.schemas import (
+    MAX_RESPONSE_LOGPROBS,
+    MAX_SEQUENCES,
+    CompletionRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+)
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
-GUESSES = 16  # at what stands before a suffix
+GUESSES = 16  # at the text before a suffix
+LONG_PROMPT = 20_000  # characters; the event loop does not wait for the tokenizer
+
+
+@dataclass(frozen=True)
+class CompletionInputs:
+    """A request for completions, checked, in the engine's terms."""
+
+    body: CompletionRequest
+    prompts: list[tuple[str | None, list[int]]]  # as text, where it was sent as text, and as ids
+    settings: list[SamplingParams]  # of each prompt
+    suffix: list[int]  # the tokens that rate a guess
+    n: int  # texts returned for each prompt
+
+
+async def read_request(body: CompletionRequest, model: LoadedModel) -> CompletionInputs:
+    length = prompt_characters(body.prompt) + (0 if body.suffix is None else len(body.suffix))
+    if length < LONG_PROMPT:
+        return read_inputs(body, model)
+    return await anyio.to_thread.run_sync(read_inputs, body, model)
+
+
+def read_inputs(body: CompletionRequest, model: LoadedModel) -> CompletionInputs:
+    suffix = model.encode(body.suffix)[:FOLLOWING] if body.suffix else []
+    prompts = read_prompts(body, model, len(suffix))
+    settings = [make_settings(body, model, len(ids)) for _, ids in prompts]
+    inputs = CompletionInputs(body, prompts, settings, suffix, 1 if body.n is None else body.n)
+    check_size(inputs)
+    return inputs
+
+
+def prompt_characters(prompt: Any) -> int:
+    if isinstance(prompt, list):
+        return sum(map(len, prompt)) if prompt and not isinstance(prompt[0], int) else len(prompt)
+    return 0 if prompt is None else len(prompt)
 
 
 def check_fields(body: CompletionRequest) -> None:
@@ -31,7 +74,7 @@ def check_fields(body: CompletionRequest) -> None:
 
 
 def check_suffix(body: CompletionRequest) -> None:
-    """A gap is filled by guesses, of which those remain after which the suffix is likeliest."""
+    """A gap is filled by guesses, of which those remain after which the suffix is most likely."""
     together = ("stream", "echo", "logprobs", "prompt_logprobs", "best_of")
     given = {name: getattr(body, name) for name in together}
     wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
@@ -44,11 +87,6 @@ def check_suffix(body: CompletionRequest) -> None:
         )  # fmt: skip
     if body.n is not None and body.n > GUESSES:
         raise ApiError(400, f"n is {body.n}; with suffix at most {GUESSES} texts are returned.", "n")
-
-
-def read_suffix(body: CompletionRequest, model: LoadedModel) -> list[int]:
-    """The tokens of the suffix that rate a guess."""
-    return model.encode(body.suffix)[:FOLLOWING] if body.suffix else []
 
 
 def read_prompts(
@@ -166,3 +204,29 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
         )
     except UserError as error:
         raise ApiError(400, str(error)) from None
+
+
+def check_size(inputs: CompletionInputs) -> None:
+    """A request of a few bytes may ask for gigabytes: a hundred texts of each of two thousand prompts."""
+    samples = inputs.settings[0].candidates
+    sequences = len(inputs.prompts) * samples
+    if sequences > MAX_SEQUENCES:
+        raise ApiError(
+            400,
+            f"{len(inputs.prompts)} prompts with {samples} texts each are {sequences:,}; one request may "
+            f"have {MAX_SEQUENCES:,}. Send several.",
+            "n",
+        )
+    logprobs = 0
+    for (_, ids), settings in zip(inputs.prompts, inputs.settings, strict=True):
+        if settings.logprobs is not None:
+            logprobs += settings.candidates * settings.max_new_tokens * (1 + settings.logprobs)
+        if settings.prompt_logprobs is not None:
+            logprobs += inputs.n * len(ids) * (1 + settings.prompt_logprobs)
+    if logprobs > MAX_RESPONSE_LOGPROBS:
+        raise ApiError(
+            400,
+            f"This asks for up to {logprobs:,} log-probabilities, and a response may have "
+            f"{MAX_RESPONSE_LOGPROBS:,}. Lower logprobs, n or max_tokens, or send fewer prompts at once.",
+            "logprobs",
+        )

@@ -12,17 +12,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import glassgpt
-from glassgpt.errors import UserError
+from glassgpt.errors import QueueFullError, UserError
 from glassgpt.http.errors import ApiError, openai_error
 from glassgpt.http.responses import dump_json, json_response
 from glassgpt.serve.completions import ClientDisconnected, Completion
 from glassgpt.serve.metrics import CONTENT_TYPE
-from glassgpt.serve.models import LoadedModel
-from glassgpt.serve.request import check_fields
+from glassgpt.serve.request import check_fields, read_request
 from glassgpt.serve.schemas import (
-    MAX_RESPONSE_LOGPROBS,
-    MAX_SEQUENCES,
     CompletionRequest,
+    CompletionResponse,
     DetokenizeRequest,
     DetokenizeResponse,
     ErrorResponse,
@@ -34,14 +32,9 @@ from glassgpt.serve.schemas import (
     TokenizerInfo,
     Version,
 )
-from glassgpt.serve.schemas import (
-    Completion as CompletionSchema,
-)
 from glassgpt.serve.state import ServerState, StateDep
 
 router = APIRouter()
-
-LONG_PROMPT = 20_000  # characters; the event loop does not wait for the tokenizer
 
 # Every route may answer so: the middleware checks Host, Origin, the API key and the size of the body.
 COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
@@ -67,15 +60,22 @@ COMPLETION_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/v1/completions", response_model=CompletionSchema, responses=COMPLETION_RESPONSES)
+@router.post("/v1/completions", response_model=CompletionResponse, responses=COMPLETION_RESPONSES)
 async def create_completion(body: CompletionRequest, request: Request, state: StateDep) -> Response:
     """Continue prompts, score them, or both."""
     async with AsyncExitStack() as stack:
         stack.enter_context(state.admit())
         check_fields(body)
         model = await stack.enter_async_context(state.pool.use(body.model))
-        completion = await read_request(state, body, model, request)
-        check_size(completion)
+        completion = Completion(
+            await read_request(body, model),
+            model,
+            request,
+            observer=state.observe(request, model),
+            delivery=state.delivery,
+            compilers=state.compilers,
+            timeout=state.settings.timeout,
+        )
         try:
             await stack.enter_async_context(completion)
             if not body.stream:
@@ -86,52 +86,10 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
             return EventStream(chunks, first, stack.pop_all())
         except ClientDisconnected:
             return Response(status_code=499)
+        except QueueFullError as full:
+            raise state.refuse(model.name, full) from None
         except UserError as error:
             raise ApiError(400, str(error)) from None
-
-
-async def read_request(
-    state: ServerState, body: CompletionRequest, model: LoadedModel, request: Request
-) -> Completion:
-    arguments = (state, body, model, request)
-    suffix = 0 if body.suffix is None else len(body.suffix)
-    if prompt_characters(body.prompt) + suffix < LONG_PROMPT:
-        return Completion(*arguments)
-    state.delivery  # noqa: B018  # made here, on the event loop
-    return await anyio.to_thread.run_sync(Completion, *arguments)
-
-
-def check_size(completion: Completion) -> None:
-    """A request of a few bytes may ask for gigabytes: a hundred texts of each of two thousand prompts."""
-    jobs, choices = completion.jobs, completion.n
-    sequences = sum(job.samples for job in jobs)
-    if sequences > MAX_SEQUENCES:
-        raise ApiError(
-            400,
-            f"{len(jobs)} prompts with {jobs[0].samples} texts each are {sequences:,}; one request may have "
-            f"{MAX_SEQUENCES:,}. Send several.",
-            "n",
-        )
-    logprobs = 0
-    for job in jobs:
-        wanted, of_prompt = job.settings.logprobs, job.settings.prompt_logprobs
-        if wanted is not None:
-            logprobs += job.samples * job.settings.max_new_tokens * (1 + wanted)
-        if of_prompt is not None:
-            logprobs += choices * len(job.prompt) * (1 + of_prompt)
-    if logprobs > MAX_RESPONSE_LOGPROBS:
-        raise ApiError(
-            400,
-            f"This asks for up to {logprobs:,} log-probabilities, and a response may have "
-            f"{MAX_RESPONSE_LOGPROBS:,}. Lower logprobs, n or max_tokens, or send fewer prompts at once.",
-            "logprobs",
-        )
-
-
-def prompt_characters(prompt: Any) -> int:
-    if isinstance(prompt, list):
-        return sum(map(len, prompt)) if prompt and not isinstance(prompt[0], int) else len(prompt)
-    return 0 if prompt is None else len(prompt)
 
 
 class EventStream(Response):

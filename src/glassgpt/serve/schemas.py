@@ -79,7 +79,7 @@ Choices = Annotated[
 ]
 
 
-class Schema(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -99,27 +99,27 @@ class Schema(BaseModel):
         raise PydanticCustomError(UNKNOWN_FIELD, "{message}", {"name": unknown, "message": message})
 
 
-class StreamOptions(Schema):
+class StreamOptions(StrictModel):
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = Field(None, description="Nothing is added to the chunks.")
 
 
-class TextFormat(Schema):
+class TextFormat(StrictModel):
     type: Literal["text"]
 
 
-class JsonObjectFormat(Schema):
+class JsonObjectFormat(StrictModel):
     type: Literal["json_object"]
 
 
-class NamedJsonSchema(Schema):
+class NamedJsonSchema(StrictModel):
     name: Name | None = None
     description: Pattern | None = None
     content: JsonSchema | None = Field(None, alias="schema")
     strict: bool | None = None
 
 
-class JsonSchemaFormat(Schema):
+class JsonSchemaFormat(StrictModel):
     type: Literal["json_schema"]
     json_schema: NamedJsonSchema
 
@@ -128,11 +128,11 @@ ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Fie
 
 
 if TYPE_CHECKING:
-    FilterFields = Schema
+    FilterFields = StrictModel
 else:  # a field for each filter: null, or a number in its range
     FilterFields = create_model(
         "FilterFields",
-        __base__=Schema,
+        __base__=StrictModel,
         **{
             name: (Annotated[float, Field(**{"gt" if f.above else "ge": f.low}, le=f.high)] | None, None)
             for name, f in FILTERS.items()
@@ -218,7 +218,7 @@ class Usage(BaseModel):
     prompt_tokens_details: PromptTokensDetails
 
 
-class Completion(BaseModel):
+class CompletionResponse(BaseModel):
     id: str
     object: Literal["text_completion"]
     created: int
@@ -261,7 +261,7 @@ class Version(BaseModel):
     version: str
 
 
-class TokenizeRequest(Schema):
+class TokenizeRequest(StrictModel):
     model: Name | None = None
     prompt: Text
     add_special_tokens: bool | None = Field(None, description="Changes nothing: GPT-2 adds none.")
@@ -275,7 +275,7 @@ class TokenizeResponse(BaseModel):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(Schema):
+class DetokenizeRequest(StrictModel):
     model: Name | None = None
     tokens: Annotated[list[TokenId], Field(max_length=MAX_PROMPT_CHARACTERS, fail_fast=True)]
 

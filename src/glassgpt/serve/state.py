@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-import anyio
 from fastapi import Depends, Request
 
 from glassgpt.errors import QueueFullError
-from glassgpt.generate.sampling.grammar_checker import MAX_WAITING
 from glassgpt.http.errors import ApiError
-from glassgpt.serve.completions import Completion, Delivery
+from glassgpt.serve.delivery import Delivery
+from glassgpt.serve.grammars import GrammarCompilers
 from glassgpt.serve.metrics import Metrics
-from glassgpt.serve.models import ModelPool
+from glassgpt.serve.models import LoadedModel, ModelPool
+from glassgpt.serve.observer import RequestObserver
 from glassgpt.serve.recent import RecentRequests
+from glassgpt.serve.request_log import DETAILS
 from glassgpt.serve.settings import ServerSettings
-
-MAX_COMPILING = 4  # grammars of one client that are compiled or wait for it
-TITLE_TOKENS = 20  # of a prompt, in the list of requests
 
 
 class ServerState:
@@ -35,8 +31,7 @@ class ServerState:
         self.draining = False
         self.failed: BaseException | None = None  # why a model could not be loaded
         self.on_failure: Callable[[], None] = lambda: None
-        self.compilers = anyio.CapacityLimiter(MAX_WAITING + 1)  # threads that wait for grammars
-        self._compiling: Counter[str] = Counter()  # grammars by client
+        self.compilers = GrammarCompilers()
         self._idle = asyncio.Event()
         self._idle.set()
         self._delivery: Delivery | None = None
@@ -69,21 +64,6 @@ class ServerState:
         return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
     @contextmanager
-    def compiling(self, client: str) -> Iterator[None]:
-        """Let a client have a grammar compiled, unless it has enough of them waiting."""
-        if self._compiling[client] >= MAX_COMPILING:
-            raise QueueFullError(
-                f"{MAX_COMPILING} grammars of yours wait to be compiled. Try again in a moment."
-            )
-        self._compiling[client] += 1
-        try:
-            yield
-        finally:
-            self._compiling[client] -= 1
-            if not self._compiling[client]:
-                del self._compiling[client]
-
-    @contextmanager
     def admit(self) -> Iterator[None]:
         """Admit a request: the server does not end before it is finished."""
         self.check_available()
@@ -96,35 +76,9 @@ class ServerState:
             if not self.admitted:
                 self._idle.set()
 
-    def begin(self, completion: Completion) -> None:
-        name, prompts = completion.model.name, [ids for _, ids in completion.prompts]
-        self.metrics.prompt_tokens.labels(name).inc(sum(map(len, prompts)))
-        if self.recent.enabled:
-            start = completion.model.texts.decode(prompts[0][:TITLE_TOKENS])
-            self.recent.begin(completion.id, name, prompts, start + "…" * (len(prompts[0]) > TITLE_TOKENS))
-
-    def end(self, completion: Completion, outcome: str) -> None:
-        name, now = completion.model.name, time.monotonic()
-        job = completion.jobs[0]
-        self.metrics.requests.labels(name, outcome).inc()
-        self.metrics.request_time.labels(name).observe(now - job.submitted)
-        if job.started is not None:
-            self.metrics.queue_time.labels(name).observe(job.started - job.submitted)
-        self.recent.end(completion.id, outcome)
-        self._note(completion, outcome)
-
-    def _note(self, completion: Completion, outcome: str) -> None:
-        """What the log says of a request beside its path and status; prompts only where asked for."""
-        details = completion.log_details
-        details |= {
-            "completion_id": completion.id,
-            "model": completion.model.name,
-            "outcome": outcome,
-            "prompt_tokens": sum(len(ids) for _, ids in completion.prompts),
-            "completion_tokens": completion.generated,
-        }
-        if self.settings.log == "prompts":
-            details["prompts"] = [completion.model.texts.decode(ids) for _, ids in completion.prompts]
+    def observe(self, request: Request, model: LoadedModel) -> RequestObserver:
+        log_line = request.scope.get(DETAILS, {})
+        return RequestObserver(self.metrics, self.recent, model, log_line, self.settings.log == "prompts")
 
     async def wait_until_idle(self) -> None:
         await self._idle.wait()

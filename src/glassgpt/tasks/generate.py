@@ -1,4 +1,4 @@
-"""Run a task that writes: encode the sources, generate, and say what was seen of each."""
+"""Run a task that writes: encode the sources, generate, and report how much of each the model saw."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Output:
 
     text: str
     source_tokens: int
-    kept_tokens: int  # of them the model saw so many
+    kept_tokens: int  # source tokens the model saw
     finish_reason: str
     score: float | None = None  # of beam search: log-probability / length ** length_penalty
     seed: int | None = None
@@ -55,16 +55,23 @@ def make_encoder(gpt: LanguageModel, task: Task, direction: str | None = None) -
 def run_task(
     gpt: LanguageModel, task: Task, sources: Sequence[str], direction: str | None = None, **decoding: Any
 ) -> list[Output]:
-    """What the task writes for each source. `decoding` are settings of `generate`."""
+    """Write a target for each source. `decoding` are settings of `generate`."""
     encoder = make_encoder(gpt, task, direction)
     prompts = [encoder.prompt(source) for source in sources]
-    settings = task.settings(**decoding)
-    made = gpt.generate([prompt.ids for prompt in prompts], settings=settings)
-    return [make_output(task, prompt, one) for prompt, one in zip(prompts, made, strict=True)]
+    return run_prompts(gpt, task, prompts, task.settings(**decoding))
+
+
+def run_prompts(
+    gpt: LanguageModel, task: Task, prompts: Sequence[Prompt], settings: SamplingParams
+) -> list[Output]:
+    generations = gpt.generate([prompt.ids for prompt in prompts], settings=settings)
+    return [
+        make_output(task, prompt, generation) for prompt, generation in zip(prompts, generations, strict=True)
+    ]
 
 
 def stream_task(gpt: LanguageModel, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
-    """The same for one source, piece by piece; where only some sentences are given out, one at a time."""
+    """The same for one source, piece by piece; sentence by sentence if the task limits their number."""
     with closing(gpt.stream(prompt.ids, settings=settings)) as pieces:
         if task.sentences is not None:
             for number, sentence in enumerate(islice(complete_sentences(pieces), task.sentences)):

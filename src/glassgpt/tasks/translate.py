@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.encode import Encoder, Prompt
-from glassgpt.tasks.generate import Output, make_encoder, run_task, stream_task
+from glassgpt.tasks.generate import Output, make_encoder, run_prompts, stream_task
 from glassgpt.tasks.language import other_language, why_not
 from glassgpt.tasks.sentences import split_sentences
 
@@ -81,7 +81,7 @@ def translation_task(gpt: TaskModel, to: str) -> Task:
     task = gpt.task
     if task is None or not any(direction.name for direction in task.directions):
         raise SettingError(
-            f"{gpt.name} is not a translator: its folder has no task.toml with directions. "
+            f"{gpt.name} is not a translation model: its folder has no task.toml with directions. "
             "Use --model en-fr, or train one: docs/tasks.md"
         )
     task.direction(to)
@@ -92,82 +92,111 @@ def translate(
     gpt: TaskModel, texts: Sequence[str], to: str, *, sentences: bool = True, **decoding: Any
 ) -> list[Translation]:
     """Translate texts. `sentences=False` gives the model each line whole; `decoding` is as for `generate`."""
-    task = translation_task(gpt, to)
-    encoder = make_encoder(gpt, task, to)
-    plans = [plan(text, encoder, sentences) for text in texts]
-    sources = [one.source for lines in plans for line in lines for one in line if one.source]
-    made = iter(run_task(gpt, task, sources, to, **decoding) if sources else [])
-    results = []
-    for text, lines in zip(texts, plans, strict=True):
-        done = [[as_output(one, next(made) if one.source else None) for one in line] for line in lines]
-        joined = "\n".join(" ".join(one.text for one in line) for line in done)
-        outputs = [one for line in done for one in line]
-        results.append(Translation(joined, to, outputs, remarks(task, text, to, outputs)))
-    return results
+    return Translator(gpt, to, sentences, **decoding).translate(texts)
 
 
-def as_output(sentence: Sentence, made: Output | None) -> Output:
-    """What was made of a sentence, with what stays of it; None where the model was not asked."""
-    if made is None:
-        return Output(sentence.rest, 0, 0, "stop")
-    return dataclasses.replace(made, text=sentence.finish(made.text) + sentence.rest)
+class Translator:
+    """Translates into one language, with a task and an encoder that are built once."""
 
+    def __init__(self, gpt: TaskModel, to: str, sentences: bool = True, **decoding: Any) -> None:
+        self.gpt, self.to, self.sentences, self.decoding = gpt, to, sentences, decoding
+        self.task = translation_task(gpt, to)
+        self.encoder = make_encoder(gpt, self.task, to)
+        self.settings = self.task.settings(**decoding)
 
-def plan(text: str, encoder: Encoder, sentences: bool = True) -> list[list[Sentence]]:
-    """The lines of a text, each as its sentences. One that does not fit is split more loosely."""
-    lines = [clean(line) for line in text.splitlines()] if text.strip() else []
-    if not sentences:
-        return [[Sentence.of(line)] if line else [] for line in lines]
-    return [
-        [
-            Sentence.of(part)
-            for sentence in split_sentences(line)
-            for part in ([sentence] if encoder.fits(sentence) else split_sentences(sentence, loosely=True))
+    def translate(self, texts: Sequence[str]) -> list[Translation]:
+        """Translate texts, all their sentences in one batch."""
+        plans = [list(plan(text, self.encoder, self.sentences)) for text in texts]
+        sources = [
+            part.source for parts in plans for part in parts if isinstance(part, Sentence) and part.source
         ]
-        for line in lines
-    ]
+        prompts = [self.encoder.prompt(source) for source in sources]
+        written = iter(run_prompts(self.gpt, self.task, prompts, self.settings) if prompts else [])
+        translations = []
+        for text, parts in zip(texts, plans, strict=True):
+            pieces: list[str] = []
+            outputs: list[Output] = []
+            for part in parts:
+                if isinstance(part, Sentence):
+                    outputs.append(as_output(part, next(written) if part.source else None))
+                    pieces.append(outputs[-1].text)
+                else:
+                    pieces.append(part)
+            notes = remarks(self.task, text, self.to, outputs)
+            translations.append(Translation("".join(pieces), self.to, outputs, notes))
+        return translations
 
+    def into(self, to: str) -> Translator:
+        """The same for another language."""
+        return self if to == self.to else Translator(self.gpt, to, self.sentences, **self.decoding)
 
-def remarks(task: Task, text: str, to: str, seen: Sequence[Output] | Sequence[Prompt]) -> list[str]:
-    """What a reader should know about a translation."""
-    found = []
-    expected = task.direction(to).source
-    wrong = why_not(text, expected)
-    if wrong is not None:
-        hint = f" (--to {expected} translates it)" if other_language(text, expected) == to else ""
-        found.append(f"the text {wrong}{hint}")
-    for one in seen:
-        if one.was_cut:
-            found.append(
-                f"a sentence has {one.source_tokens} tokens, too many: the model saw {one.kept_tokens}"
-            )
-    return found
+    def stream(self, text: str) -> TranslationStream:
+        return TranslationStream(self, text)
 
 
 class TranslationStream(Iterator[str]):
     """The pieces of a translation as they come; afterwards `notes` holds the remarks."""
 
-    def __init__(self, gpt: TaskModel, text: str, to: str, sentences: bool = True, **decoding: Any) -> None:
-        self.task = translation_task(gpt, to)
-        self.encoder = make_encoder(gpt, self.task, to)
-        self.settings = self.task.settings(**decoding)
+    def __init__(self, translator: Translator, text: str) -> None:
         self.notes: list[str] = []
-        self._pieces = self._run(gpt, text, to, sentences)
+        self._pieces = self._run(translator, text)
 
     def __next__(self) -> str:
         return next(self._pieces)
 
-    def _run(self, gpt: TaskModel, text: str, to: str, sentences: bool) -> Iterator[str]:
-        seen: list[Prompt] = []
-        for number, line in enumerate(plan(text, self.encoder, sentences)):
-            if number:
-                yield "\n"
-            for at, sentence in enumerate(line):
-                if at:
-                    yield " "
-                if sentence.source:
-                    seen.append(self.encoder.prompt(sentence.source))
-                    pieces = stream_task(gpt, self.task, seen[-1], self.settings)
-                    yield from map(sentence.finish, pieces)
-                yield sentence.rest
-        self.notes += remarks(self.task, text, to, seen)
+    def _run(self, translator: Translator, text: str) -> Iterator[str]:
+        task, encoder = translator.task, translator.encoder
+        prompts: list[Prompt] = []
+        for part in plan(text, encoder, translator.sentences):
+            if not isinstance(part, Sentence):
+                yield part
+                continue
+            if part.source:
+                prompts.append(encoder.prompt(part.source))
+                yield from map(
+                    part.finish, stream_task(translator.gpt, task, prompts[-1], translator.settings)
+                )
+            yield part.rest
+        self.notes += remarks(task, text, translator.to, prompts)
+
+
+def as_output(sentence: Sentence, output: Output | None) -> Output:
+    """The output for a sentence, with the rest of it; without one where the model was not asked."""
+    if output is None:
+        return Output(sentence.rest, 0, 0, "stop")
+    return dataclasses.replace(output, text=sentence.finish(output.text) + sentence.rest)
+
+
+def plan(text: str, encoder: Encoder, sentences: bool = True) -> Iterator[Sentence | str]:
+    """A text as its sentences, and the white space between them and between its lines. A sentence that does
+    not fit is split more loosely."""
+    for number, line in enumerate(text.splitlines() if text.strip() else []):
+        if number:
+            yield "\n"
+        for at, part in enumerate(split_line(clean(line), encoder) if sentences else [clean(line)]):
+            if at:
+                yield " "
+            if part:
+                yield Sentence.of(part)
+
+
+def split_line(line: str, encoder: Encoder) -> Iterator[str]:
+    for sentence in split_sentences(line):
+        yield from [sentence] if encoder.fits(sentence) else split_sentences(sentence, loosely=True)
+
+
+def remarks(task: Task, text: str, to: str, seen: Sequence[Output] | Sequence[Prompt]) -> list[str]:
+    """What a reader should know about a translation."""
+    notes = []
+    expected = task.direction(to).source
+    wrong = why_not(text, expected)
+    if wrong is not None:
+        hint = f" (--to {expected} translates it)" if other_language(text, expected) == to else ""
+        notes.append(f"the text {wrong}{hint}")
+    for sentence in seen:
+        if sentence.was_cut:
+            notes.append(
+                f"a sentence has {sentence.source_tokens} tokens, too many: the model saw "
+                f"{sentence.kept_tokens}"
+            )
+    return notes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from glassgpt.backends.torch.backend import load_model
-from glassgpt.config import SIZES, Config
+from glassgpt.config import ATTENTIONS, SIZES, Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.ranges import check_whole
@@ -78,18 +78,13 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     # nanoGPT's and llm.c's files do not name their tokenizer; it is GPT-2's.
     vocab_size = Config().vocab_size if tokenizer is None else tokenizer.vocab_size
     eot = None if tokenizer is None else tokenizer.eot_id
-    context, attention = asked.settings.context, attention_settings(asked)
-    if asked.attention == "memory":
-        attention.setdefault("memory_length", context)
-    if asked.attention == "bidirectional":  # one more token: the blank
-        attention["mask_token_id"] = vocab_size
-        vocab_size += 1
-    config = dataclasses.replace(
-        parse_shape(shape), vocab_size=vocab_size,
-        n_positions=max(context + attention.get("memory_length", 0), published_positions(shape)),
-        embd_pdrop=dropout, attn_pdrop=attn_pdrop, resid_pdrop=dropout, bos_token_id=eot, eos_token_id=eot,
-        **attention,
-    )  # fmt: skip
+    changes = {
+        "vocab_size": vocab_size, "bos_token_id": eot, "eos_token_id": eot,
+        "embd_pdrop": dropout, "attn_pdrop": attn_pdrop, "resid_pdrop": dropout,
+    }  # fmt: skip
+    config = dataclasses.replace(parse_shape(shape), **(changes | new_attention(asked, vocab_size)))
+    n_positions = max(asked.settings.context + config.kind.n_past(config), published_positions(shape))
+    config = dataclasses.replace(config, n_positions=n_positions)
     weights, memory = 4 * config.n_parameters, total_memory()
     if weights > memory:
         raise SettingError(
@@ -100,25 +95,19 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     return GPT2(config)
 
 
-# Of RunConfig and Config.
-def note_on_blocks(config: Config, context: int) -> str | None:
-    """Said of local attention whose first block holds a whole sequence: it would be GPT-2's."""
-    if config.attention not in ("local", "compressed") or context > config.local_block:
-        return None
-    shorter = max(1, context // 4)
-    return (
-        f"note: a sequence of {context:,} tokens is in one block of {config.local_block:,}, where local "
-        f"attention sees all of it. Choose a longer --context, or --local-block {shorter}."
-    )
-
-
-ATTENTION_SETTINGS = ("attention", "relative_distance", "absolute_positions", "memory_length", "local_block")
+def new_attention(asked: RunConfig, vocab_size: int) -> dict[str, Any]:
+    """The attention of a new model, its settings, and what they change in its Config."""
+    typed = attention_settings(asked)
+    kind = ATTENTIONS.get(typed.get("attention", Config.attention))
+    defaults = {} if kind is None else kind.defaults_for(asked.settings.context, vocab_size)
+    return defaults | typed
 
 
 def attention_settings(asked: RunConfig) -> dict[str, Any]:
     """Those that were given."""
-    given = {name: getattr(asked, name) for name in ATTENTION_SETTINGS}
-    return {name: value for name, value in given.items() if value is not None}
+    names = ["attention", *(name for kind in ATTENTIONS.values() for name in kind.setting_names)]
+    typed = {name: getattr(asked, name, None) for name in names}  # not all of them are options
+    return {name: value for name, value in typed.items() if value is not None}
 
 
 def differing_attention(asked: RunConfig, config: Config) -> Iterator[tuple[str, Any, Any]]:

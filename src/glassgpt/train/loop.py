@@ -135,7 +135,7 @@ def train_loop(
 def make_stream_memory(
     model: GPT2, settings: TrainSettings, restarts: Callable[[int], bool] | None, group: ProcessGroup
 ) -> StreamMemory | None:
-    if restarts is None or not model.config.memory_length:
+    if restarts is None or not model.config.kind.n_past(model.config):
         return None
     return StreamMemory(model, settings.batch_size, compute_dtype(settings, model), restarts, group)
 

@@ -142,10 +142,9 @@ def activation_bytes(config: Config, settings: TrainSettings, batch_size: int, d
     # Per block, in units of n_embd: two norms' inputs and outputs, q k v, attention's output, two
     # projections, and twice the wide layer of the MLP.
     stored = (config.n_embd * (4 + 3 + 1 + 2) + 2 * config.d_mlp) * width
-    by_distance = config.attention in ("relative", "memory")  # whose scores have a part of their own
-    if by_distance or (config.attn_pdrop and device != "cuda"):
+    if config.kind.has_bias or (config.attn_pdrop and device != "cuda"):
         # On a CPU, attention with dropout is not fused: scores, softmax, dropped-out softmax and mask.
-        stored += config.n_head * (settings.context + config.memory_length) * (3 * 4 + 1)
+        stored += config.n_head * (settings.context + config.kind.n_past(config)) * (3 * 4 + 1)
     # With checkpointing a block stores its input, and one block at a time everything.
     blocks = (
         config.n_layer * config.n_embd * 4 + stored

@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from glassgpt.backends.torch.backend import choose_device
 from glassgpt.config import Config
+from glassgpt.config.variants import VariantOptions
 from glassgpt.errors import FileFormatError, SettingError, UserError
 from glassgpt.files import atomic_write, expand_user, lock_folder
 from glassgpt.model import GPT2
@@ -42,11 +43,10 @@ from glassgpt.train.distributed.process_group import data_parallel, init_distrib
 from glassgpt.train.environment import pick_precision, write_environment
 from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.init_model import (
-    attention_settings,
     differing_attention,
     format_shape,
     init_model,
-    note_on_blocks,
+    new_attention,
     parse_shape,
     sides,
 )
@@ -76,7 +76,7 @@ MAY_CHANGE = (  # when a run is resumed
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(RunOptions):
+class RunConfig(RunOptions, VariantOptions):
     """Everything a run is asked for. The settings of a resumed run are those of `read_settings`, with
     changes."""
 
@@ -94,8 +94,7 @@ class RunConfig(RunOptions):
             check_whole("tensor_parallel_size", self.tensor_parallel_size, 1, 2**31 - 1)
         if self.shape is not None:
             parse_shape(self.shape)
-        mask = 0 if self.attention == "bidirectional" else None  # the data decides which
-        Config(**attention_settings(self), mask_token_id=mask)  # raises if they do not belong together
+        Config(**new_attention(self, Config.vocab_size))  # raises if they do not belong together
 
 
 def train(
@@ -218,7 +217,7 @@ class Trainer:
             raise SettingError(
                 f"context {settings.context} is longer than the model's {model.config.n_positions} positions."
             )
-        note = None if resumed else note_on_blocks(model.config, settings.context)
+        note = None if resumed else model.config.kind.note(model.config, settings.context)
         if note is not None and self.is_main:
             self.reporter.info(note)
         for part in (shards, held_out):
@@ -424,7 +423,7 @@ def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | 
 
 def loader_class(config: Config) -> type[Loader]:
     """A model with a memory reads consecutive segments, any other windows in random order."""
-    return SegmentLoader if config.attention == "memory" else Loader
+    return SegmentLoader if config.kind.reads_segments else Loader
 
 
 def held_out_batches(held_out: Shards | Split, settings: TrainSettings, config: Config) -> list[Tensor]:

@@ -53,9 +53,7 @@ def load(path: str | Path) -> Checkpoint:
     entries, _ = safetensors_file.open_tensors(folder / FILE)
     _check_config(config, base, folder)
     _check_entries(base, entries, folder)
-    tensors = LazyTensors(
-        {name: _tensor(base, entries, name, shape) for name, shape in config.shapes().items()}
-    )
+    tensors = LazyTensors({name: _tensor(base, entries, name) for name in config.shapes()})
     check_tensors(config, tensors, str(folder))
     tokenizer, notes = find_tokenizer(folder)
     if tokenizer is None:
@@ -130,11 +128,11 @@ def _check_config(config: Config, base: Checkpoint, folder: Path) -> None:
     for field in dataclasses.fields(Config):
         if not field.compare or field.name in _FREE:
             continue
-        own, wanted = (_comparable(one, field.name) for one in (config, base.config))
-        if own != wanted:
+        own, expected = (_comparable(each, field.name) for each in (config, base.config))
+        if own != expected:
             raise FileFormatError(
                 f"{folder / 'config.json'}: {field.name} is {short_repr(own)}, and that of {base.source} is "
-                f"{short_repr(wanted)}. Use the model that the adapter was made for."
+                f"{short_repr(expected)}. Use the model that the adapter was made for."
             )
 
 
@@ -150,9 +148,7 @@ def _rank(entries: Mapping[str, LazyTensor], matrix: str) -> int:
     return -1 if entry is None or len(entry.shape) != 2 else entry.shape[1]
 
 
-def _tensor(
-    base: Checkpoint, entries: Mapping[str, LazyTensor], name: str, shape: tuple[int, ...]
-) -> LazyTensor:
+def _tensor(base: Checkpoint, entries: Mapping[str, LazyTensor], name: str) -> LazyTensor:
     """A tensor of the adapted model. An unchanged one is handed on as it is stored."""
     unchanged = not any(name + end in entries for end in ("", A, ADDED))
     if unchanged and isinstance(base.tensors, LazyTensors):
@@ -170,5 +166,5 @@ def _tensor(
 
     grown = entries.get(name + ADDED)
     base_shape = shape_of(base.tensors, name)
-    made = base_shape if grown is None else (base_shape[0] + grown.shape[0], *base_shape[1:])
-    return LazyTensor(made, _F32, read)
+    shape = base_shape if grown is None else (base_shape[0] + grown.shape[0], *base_shape[1:])
+    return LazyTensor(shape, _F32, read)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# numpy has no bfloat16 of its own; ml_dtypes registers one that casts with the right rounding.
+# numpy has no bfloat16; ml_dtypes registers one that casts with the right rounding.
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
@@ -66,18 +66,18 @@ class Checkpoint:
 
     @property
     def remarks(self) -> list[str]:
-        """What whoever runs the model should know of its files, a line each."""
-        found = []
+        """What a user of the model should know about its files, one line each."""
+        remarks = []
         names = [short_repr(name) for name in self.config.unread]
         if names:
             listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-            found.append(
+            remarks.append(
                 f"{self.source}: its config has keys that GPT-2 does not use, which are preserved: {listed}"
             )
         if self.tokenizer is None and "tokenizer" in self.notes:
             why_not = " ".join(self.notes["tokenizer"].split())
-            found.append(f"{self.source} is loaded without a tokenizer, for token ids only: {why_not}")
-        return found
+            remarks.append(f"{self.source} is loaded without a tokenizer, for token ids only: {why_not}")
+        return remarks
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -178,10 +178,10 @@ def check_tensors(
                 f"{where}: tensor {name!r} of shape {shape} is missing. "
                 "Check that the file is complete and that config.json belongs to it."
             )
-        found = shape_of(tensors, name)
-        if found != shape:
+        actual = shape_of(tensors, name)
+        if actual != shape:
             raise FileFormatError(
-                f"{where}: tensor {name!r} has shape {found}, but the config requires {shape}. "
+                f"{where}: tensor {name!r} has shape {actual}, but the config requires {shape}. "
                 "Check that config.json belongs to this file."
             )
         dtype = dtype_of(tensors, name)

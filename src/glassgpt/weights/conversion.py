@@ -103,16 +103,18 @@ def check_dtype(dtype: str | None, format: str) -> None:
         raise SettingError(f"{format} files do not hold {dtype}; {' and '.join(holders)} files do.")
 
 
-def _write_tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Path, format: str) -> list[str]:
-    """Most single-file formats have no tokenizer: write it beside the file, unless there is one already."""
+def _write_tokenizer_beside(
+    ours: Tokenizer, present: Tokenizer | None, target: Path, format: str
+) -> list[str]:
+    """Most single-file formats have no tokenizer: write it next to the file, unless there is one already."""
     file = target.parent / "tokenizer.json"
-    if found is None and not file.exists():
+    if present is None and not file.exists():
         with atomic_write(file) as part:
             part.write_text(ours.files()["tokenizer.json"], "utf-8")
-        return [f"{format} files contain no tokenizer; it was written beside the file: {file}"]
-    if found is None or (target.is_file() and format != "gguf" and found.hash != ours.hash):
+        return [f"{format} files contain no tokenizer; it was written next to the file: {file}"]
+    if present is None or (target.is_file() and format != "gguf" and present.hash != ours.hash):
         return [
-            f"{format} files contain no tokenizer, and the one beside {target} is a different one: "
+            f"{format} files contain no tokenizer, and the one next to {target} is a different one: "
             "move the file to its own folder, with the source's tokenizer.json"
         ]
     return []
@@ -120,12 +122,12 @@ def _write_tokenizer_beside(ours: Tokenizer, found: Tokenizer | None, target: Pa
 
 def _check_target(src: str | Path, target: Path, force: bool) -> None:
     source = expand_user(src)
-    given = str(src) != "" and source.exists()
-    check_target(target, [source] if given else [])
+    source_exists = str(src) != "" and source.exists()
+    check_target(target, [source] if source_exists else [])
     recover_interrupted_write(target)
     if not target.exists():
         return
-    if given and source.resolve() in target.resolve().parents:
+    if source_exists and source.resolve() in target.resolve().parents:
         raise SettingError(f"{target} is a part of the source {source}. Choose another target.")
     if target.is_dir() and not any(target.iterdir()):
         return
@@ -135,7 +137,7 @@ def _check_target(src: str | Path, target: Path, force: bool) -> None:
 
 
 def _compare_tensor(source: Checkpoint, target: Checkpoint, name: str) -> TensorReport:
-    notes = [found.notes[name] for found in (source, target) if name in found.notes]
+    notes = [checkpoint.notes[name] for checkpoint in (source, target) if name in checkpoint.notes]
     return TensorReport(
         name,
         shape_of(source.tensors, name),

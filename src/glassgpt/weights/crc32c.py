@@ -29,7 +29,7 @@ def crc32c(data: bytes | memoryview) -> int:
     while lanes * 4 > len(view):
         lanes //= 2
     # Zeros in front of a message do not change a CRC that starts from 0, so the odd bytes at the
-    # beginning become a row of their own, filled up in front.
+    # beginning become a separate row, padded in front.
     odd = len(view) % (lanes * 4)
     first = bytes(lanes * 4 - odd) + bytes(view[:odd])
     rows = np.frombuffer(view, "<u4", offset=odd).reshape(-1, lanes)  # (rows, lanes)

@@ -3,7 +3,7 @@
 A row is cut into blocks of 32 or 256 numbers. In a block of the older types (Q4_0 ... Q8_0)
     x = d * q        or        x = d * q + m
 with one scale d (and minimum m). The "K" types have blocks of 256, cut again into groups of 16 or 32, each
-with a scale and perhaps a minimum of its own, themselves integers times the block's d and dmin.
+with its own scale and perhaps minimum, themselves integers times the block's d and dmin.
 Everything can be read. Written are Q8_0, whose error is a 254th of a block's largest number, Q4_0, whose
 error is a 16th to an 8th of it, and Q4_K, which is as small as Q4_0 and finer.
 """

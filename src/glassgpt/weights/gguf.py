@@ -129,7 +129,7 @@ def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> 
     Vectors and positions stay float32, as llama.cpp's own converter keeps them: they are a hundredth of a
     model, and its kernels add them in float32. Rows that do not fill blocks of 32 stay float16 under q8_0 and
     q4_0; rows that do not fill those of 256 are q4_0 under q4_k. With 4 bits the embeddings, which are the
-    head as well, are q8_0: 4 bits cost most there, and llama.cpp's own quantizer keeps them finer, too.
+    head as well, are q8_0: 4 bits cost most there, and llama.cpp's own quantizer also keeps them finer.
     """
     config = checkpoint.config
     check_published_architecture(config, "llama.cpp", SCALING)
@@ -216,7 +216,7 @@ def _lazy(file: GGUFFile, name: str, tensor: StoredTensor) -> LazyTensor:
 
 
 def _head_repeats_embedding(file: GGUFFile, stored: dict[str, StoredTensor]) -> bool:
-    """Older converters wrote the tied head a second time; it is then no tensor of its own."""
+    """Older converters wrote the tied head a second time; it is then not a separate tensor."""
     head, embedding = stored.get("lm_head.weight"), stored.get("wte.weight")
     if head is None or embedding is None or (head.shape, head.kind) != (embedding.shape, embedding.kind):
         return False

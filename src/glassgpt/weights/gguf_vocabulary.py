@@ -66,10 +66,10 @@ def _build(path: Path, tokens: list[str], kinds: list[int], merges: list[str]) -
         ids[token] = i
     place = f"{path}, merge"
     pairs = check_merges(path, enumerate(merges, start=1), ids, place)
-    made = {left + right for _, left, right in pairs} | set(unicode_to_bytes())
-    added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in made}
+    merged = {left + right for _, left, right in pairs} | set(unicode_to_bytes())
+    added = {token: i for token, i in ids.items() if kinds[i] == _USER_DEFINED and token not in merged}
     # A token that no merge makes can only be a special one, whatever its type.
-    special = {token: i for token, i in ids.items() if token not in made and token not in added}
+    special = {token: i for token, i in ids.items() if token not in merged and token not in added}
     return BPETokenizer(build(path, ids, merged_pairs(ids, pairs, place), special, added))
 
 

@@ -95,7 +95,7 @@ def fetch(
     # `transformers` caches a published model under either of its two names.
     aliases = dict.fromkeys((repo, short))
     copies = [cached(alias, at, cache, parts) for at in revisions for alias in aliases]
-    copy = next((found for found in copies if found is not None), None)
+    copy = next((copy for copy in copies if copy is not None), None)
     if copy is not None and ("tokenizer" not in parts or has_tokenizer(copy)):
         return copy
     if offline or constants.HF_HUB_OFFLINE:
@@ -122,14 +122,14 @@ def fetch(
 def cached(repo: str, revision: str, cache: Path, parts: Collection[str] = PARTS) -> Path | None:
     """The folder of a cached copy, complete with weights if they are among the parts, or None.
 
-    A tokenizer is not required: a copy of a model without one is complete, too.
+    A tokenizer is not required: a copy of a model without one is complete as well.
     """
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repo, "config.json", cache_dir=cache, revision=revision)
-    if not isinstance(found, str):
+    config = try_to_load_from_cache(repo, "config.json", cache_dir=cache, revision=revision)
+    if not isinstance(config, str):
         return None
-    folder = Path(found).parent
+    folder = Path(config).parent
     try:
         return folder if "weights" not in parts or has_weights(folder) else None
     except FileFormatError:
@@ -183,8 +183,8 @@ class _Repository:
     def _parse_model_info(self, response: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
         """Commit and files of the model, from the response of the hub, or of whatever is at its address."""
         try:
-            found = json.loads(response)
-            commit, files = found["sha"], {one["rfilename"]: one for one in found["siblings"]}
+            info = json.loads(response)
+            commit, files = info["sha"], {file["rfilename"]: file for file in info["siblings"]}
             if re.fullmatch(r"[0-9a-f]{40}", commit) is None or not all(
                 isinstance(name, str) for name in files
             ):
@@ -242,10 +242,10 @@ class _Repository:
             self.progress,
         )
         if known is not None and len(hash) == 40:  # a small file, which the hub identifies by its SHA-1
-            found = hashlib.sha256(blob.read_bytes()).hexdigest()
-            if found != known:
+            actual = hashlib.sha256(blob.read_bytes()).hexdigest()
+            if actual != known:
                 blob.unlink()
-                raise self._wrong_hash_error(name, found)
+                raise self._wrong_hash_error(name, actual)
         place = self.cache / self.folder / "snapshots" / self.commit / name
         place.parent.mkdir(parents=True, exist_ok=True)
         link(place, blob)

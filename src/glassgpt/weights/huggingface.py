@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json` beside `model.safetensors` or `pytorch_model.bin`, possibly sharded.
+"""Hugging Face folders: `config.json` next to `model.safetensors` or `pytorch_model.bin`, possibly sharded.
 
 Matrices of GPT-2 are stored (in, out) there (its `Conv1D`), as in our canonical form, so reading is
 renaming: the prefix `transformer.` is dropped, the buffers of the attention mask are left out, and a copy of
@@ -59,7 +59,7 @@ def detect(path: str | Path) -> bool:
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read a folder or a single weight file (its `config.json` beside it, inside it, or inferred)."""
+    """Read a folder or a single weight file (its `config.json` next to it, inside it, or inferred)."""
     path = Path(path)
     if path.is_dir():
         folder = path
@@ -89,8 +89,8 @@ def load(path: str | Path) -> Checkpoint:
 def load_config(path: str | Path) -> Config:
     """The config only; with a `config.json` the weights are not opened."""
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    beside = folder / "config.json"
-    return read_config(beside) if beside.is_file() else load(path).config
+    config = folder / "config.json"
+    return read_config(config) if config.is_file() else load(path).config
 
 
 def save(checkpoint: Checkpoint, path: str | Path, dtype: str | None = None) -> None:
@@ -128,7 +128,7 @@ def write_config(config: Config, folder: Path, dtype: str) -> None:
 
 
 def read_task(folder: Path) -> str | None:
-    """The definition of the task a model was made for, if there is one beside it."""
+    """The definition of the task a model was made for, if there is one next to it."""
     file = folder / TASK
     return read_text(file, TASK_LIMIT) if file.is_file() else None
 
@@ -154,7 +154,7 @@ def score_to_write(score: Array) -> safetensors_file.TensorToWrite:
 def read_config(file: Path) -> Config:
     """The checked `config.json`, refused above a sane size.
 
-    Tokens that end a text only by `generation_config.json` beside it are taken from there.
+    Tokens that end a text only by `generation_config.json` next to it are taken from there.
     """
     values = read_json(file)
     if (file.parent / GENERATION_CONFIG).is_file():
@@ -196,12 +196,12 @@ def infer_config(tensors: dict[str, LazyTensor], where: str) -> Config:
     except (KeyError, ValueError):
         raise FileFormatError(
             f"{where} is not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is missing or not "
-            "a matrix. Put the model's config.json beside it."
+            "a matrix. Put the model's config.json next to it."
         ) from None
     if n_embd not in {size.n_embd for size in SIZES.values()}:
         raise ConfigError(
             f"{where}: there is no config.json, and for width {n_embd}, which is not a published one, "
-            "the number of heads cannot be inferred. Put the model's config.json beside the file."
+            "the number of heads cannot be inferred. Put the model's config.json next to the file."
         )
     layers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     tied = "lm_head.weight" not in tensors or _equal(tensors["lm_head.weight"], tensors["wte.weight"])

@@ -51,13 +51,13 @@ def detect(path: str | Path) -> bool:
 def load(path: str | Path) -> Checkpoint:
     path = Path(path)
     file = path / FILE if path.is_dir() else path
-    found = pickled.load_pickled(file)
-    values = found.values
+    checkpoint = pickled.load_pickled(file)
+    values = checkpoint.values
     args, state = values.get("model_args"), values.get("model")
     if not isinstance(args, dict) or not isinstance(state, dict):
         raise FileFormatError(f"{file} has no model_args and model; it is not a nanoGPT checkpoint.")
     config = _config(args, values.get(_OWN_KEY), str(file))
-    tensors = _canonical(pickled.lazy_tensors(found, state), str(file))
+    tensors = _canonical(pickled.lazy_tensors(checkpoint, state), str(file))
     tokenizer, notes = find_tokenizer(file.parent)
     if args.get("bias") is False and config.n_layer <= len(tensors):
         for name, shape in config.shapes().items():

@@ -154,13 +154,13 @@ def _prefix(folder: Path) -> Path:
             prefix = path_inside(folder, re.split(r"[/\\]", match[1])[-1])
             if prefix.with_name(prefix.name + ".index").is_file():
                 return prefix
-    found = sorted(folder.glob("*.index")) if folder.is_dir() else []
-    if len(found) != 1:
+    indexes = sorted(folder.glob("*.index")) if folder.is_dir() else []
+    if len(indexes) != 1:
         raise FileFormatError(
-            f"{folder} has {len(found)} files *.index; an OpenAI folder has one, model.ckpt.index. "
+            f"{folder} has {len(indexes)} files *.index; an OpenAI folder has one, model.ckpt.index. "
             "Name the right one in the file 'checkpoint'."
         )
-    return found[0].with_suffix("")
+    return indexes[0].with_suffix("")
 
 
 def _config(file: Path, n_variables: int) -> Config:

@@ -104,8 +104,8 @@ def pack(checkpoint: Checkpoint, dtype: str = "int8") -> Checkpoint:
         if len(shape) == 1:
             tensors[name] = _vector(functools.partial(source.__getitem__, name), shape, "float32")
         elif _is_multiplied(name):
-            made = functools.cache(functools.partial(_quantize_to_panels, checkpoint, name, dtype))
-            read = functools.partial(_unmapped, made)
+            quantized = functools.cache(functools.partial(_quantize_to_panels, checkpoint, name, dtype))
+            read = functools.partial(_unmapped, quantized)
             tensors[name] = _panel_matrix(name, read, dtype, _rows_first(name, shape), "float32")
         else:
             both = functools.cache(functools.partial(_quantize_matrix, checkpoint, name))
@@ -202,8 +202,8 @@ def _open(
     if in_panels:
         return _panel_matrix(name, functools.partial(_read_panels, entry, scale), kind, rows, dtype)
     rows_in_file = None if entry.place is None else RowsInFile(*entry.place, scale.read)
-    made = _row_matrix(name, functools.partial(_read_both, entry, scale), entry.shape, dtype)
-    return dataclasses.replace(made, rows=rows_in_file)
+    matrix = _row_matrix(name, functools.partial(_read_both, entry, scale), entry.shape, dtype)
+    return dataclasses.replace(matrix, rows=rows_in_file)
 
 
 def _is_multiplied(name: str) -> bool:
@@ -260,9 +260,9 @@ def _quantize_matrix(checkpoint: Checkpoint, name: str) -> tuple[Array, Array]:
 
 def _quantize_to_panels(checkpoint: Checkpoint, name: str, dtype: str) -> Panels:
     if checkpoint.stored_dtype(name) == dtype:  # already quantized
-        found = checkpoint.panels(name)
-        if found is not None:
-            return found
+        stored = checkpoint.panels(name)
+        if stored is not None:
+            return stored
     if dtype == "int8":
         values, scale = _quantize_matrix(checkpoint, name)
         return Panels(dtype, panels.panels_of_int8(values), scale)

@@ -1,6 +1,6 @@
 """Reading a pickle without executing it: which functions would it call, and with what?
 
-A pickle is a program for a small stack machine. Here its instructions are followed with stand-ins on the
+A pickle is a program for a small stack machine. Here its instructions are followed with placeholders on the
 stack in place of values, which is enough to see every function by name, every length it claims and every
 tuple it nests, and which costs nothing that the file does not contain.
 """
@@ -98,7 +98,7 @@ def _opcodes(pickles: bytes, path: Path) -> Iterator[tuple[pickletools.OpcodeInf
 
 
 class _Machine:
-    """The stack and the memo of the pickle machine, with stand-ins for values."""
+    """The stack and the memo of the pickle machine, with placeholders for values."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class _Machine:
         taken += self._pop(needed)
         weight = 1
         if opcode.name in {"REDUCE", "NEWOBJ"} and taken[0].name.endswith("Storage"):
-            raise FileFormatError(f"{self.path} refused: it makes a storage of its own. It may be an attack.")
+            raise FileFormatError(f"{self.path} refused: it makes its own storage. It may be an attack.")
         if opcode.name == "BINPERSID" and taken[0].number > self.size:
             # The tuple that names a storage contains its length, allocated as soon as it is read.
             raise FileFormatError(
@@ -145,8 +145,8 @@ class _Machine:
                 f"but is {self.size:,} bytes long."
             )
         if opcode.name in _TUPLES:
-            weight += sum(stand.weight for stand in taken)
-            number = max((stand.number for stand in taken), default=0)
+            weight += sum(item.weight for item in taken)
+            number = max((item.number for item in taken), default=0)
             if weight > TUPLE_LIMIT:
                 raise FileFormatError(
                     f"{self.path} refused: its pickle nests tuples without need. It may be an attack."

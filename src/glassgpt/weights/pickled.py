@@ -95,13 +95,13 @@ def load_pickled(path: str | Path) -> Pickled:
 def _storages(path: Path) -> list[int]:
     """Where the storages of a torch zip begin, by its directory."""
     with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
-        found = []
+        begins = []
         for info in archive.infolist():
             if info.file_size and re.search(r"/data/\d+$", info.filename):
                 file.seek(info.header_offset + 26)  # the lengths of the name and of the padding that follow
                 name, padding = struct.unpack("<HH", file.read(4))
-                found.append(info.header_offset + 30 + name + padding)
-    return found
+                begins.append(info.header_offset + 30 + name + padding)
+    return begins
 
 
 def _places(addresses: list[int], begins: list[int]) -> dict[int, int]:
@@ -116,10 +116,12 @@ def _places(addresses: list[int], begins: list[int]) -> dict[int, int]:
 def _reason(error: Exception) -> str:
     """The one useful line of torch's message, whose others advise opening the file unsafely."""
     lines = str(error).strip().splitlines()
-    found = [line.split("WeightsUnpickler error:")[1] for line in lines if "WeightsUnpickler error:" in line]
-    if not found and lines and not lines[0].startswith("Weights only load failed"):
-        found = lines
-    reason = found[0].strip().rstrip(".")[:200] if found else ""
+    reasons = [
+        line.split("WeightsUnpickler error:")[1] for line in lines if "WeightsUnpickler error:" in line
+    ]
+    if not reasons and lines and not lines[0].startswith("Weights only load failed"):
+        reasons = lines
+    reason = reasons[0].strip().rstrip(".")[:200] if reasons else ""
     return reason if reason else "torch finds no weights in it"
 
 

@@ -78,7 +78,7 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
     path, source = resolve_model(name_or_path, ("tokenizer",), offline=offline)
     from glassgpt.tokenizer import Tokenizer
 
-    found: Tokenizer | None
+    tokenizer: Tokenizer | None
     with _readable(path):
         run = _module("run")
         if run.detect(path):
@@ -86,16 +86,16 @@ def load_tokenizer(name_or_path: str | Path, *, offline: bool = False) -> Tokeni
         if path.is_dir() or path.suffix.lower() in _TOKENIZER_SUFFIXES:
             return Tokenizer.load(path)
         if detect_format(path) == "gguf":
-            found, why_not = _module("gguf").load_tokenizer(path)
+            tokenizer, why_not = _module("gguf").load_tokenizer(path)
         else:
-            found, notes = find_tokenizer(path.parent)
+            tokenizer, notes = find_tokenizer(path.parent)
             why_not = notes.get("tokenizer")
-    if found is None:
+    if tokenizer is None:
         reason = "" if why_not is None else f" ({why_not})"
         raise ModelNotFoundError(
-            f"{source} has no tokenizer{reason}. Put its tokenizer.json beside it, or give a folder with one."
+            f"{source} has no tokenizer{reason}. Put tokenizer.json next to it, or name a folder with one."
         )
-    return found
+    return tokenizer
 
 
 def resolve_model(

@@ -81,15 +81,15 @@ def read_done(folder: Path) -> dict[str, tuple[int, int]]:
     files = values.get("files", {STATE: [values.get("bytes"), values.get("crc32")]})
     if not isinstance(files, dict) or not files:
         raise FileFormatError(f"{folder / DONE} is damaged. Use another checkpoint of the run.")
-    found = {}
+    sizes = {}
     for name, numbers in files.items():
         path_inside(folder, name)
         if not isinstance(numbers, list) or len(numbers) != 2 or not all(map(_is_count, numbers)):
             raise FileFormatError(f"{folder / DONE} is damaged. Use another checkpoint of the run.")
-        found[name] = (numbers[0], numbers[1])
-    if (REST if is_sharded(folder) else STATE) not in found:
-        raise FileFormatError(f"{folder / DONE} is of other files. Use another checkpoint of the run.")
-    return found
+        sizes[name] = (numbers[0], numbers[1])
+    if (REST if is_sharded(folder) else STATE) not in sizes:
+        raise FileFormatError(f"{folder / DONE} belongs to other files. Use another checkpoint of the run.")
+    return sizes
 
 
 def check_files(folder: Path, files: dict[str, tuple[int, int]]) -> None:

@@ -2,7 +2,7 @@
 
 The file ends in a footer with two handles (offset, size): of an empty "meta" block and of the index block,
 whose values are in turn the handles of the data blocks. A block is a run of entries, each
-    (bytes shared with the key before, bytes of its own, bytes of the value, own key bytes, value)
+    (bytes shared with the key before, bytes that are its own, bytes of the value, its own key bytes, value)
 then the positions of entries that share nothing (for searching), then how many those are; it is followed by
 one byte for its compression and a checksum. All sizes are checked before they are used.
 """

@@ -1,4 +1,4 @@
-"""The tokenizer beside a weight file, if there is one."""
+"""The tokenizer next to a weight file, if there is one."""
 
 from __future__ import annotations
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import flag
-from glassgpt.generate.service.fair_queue import QueueLimits
-from glassgpt.ranges import check_number
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
+from glassgpt.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
-    from glassgpt.serve.settings import ServerSettings
 
 PORT = 8000
 
@@ -26,113 +25,54 @@ def command(
     *,
     model: Annotated[
         tuple[str, ...],
-        flag(
+        Flag(
             "a model, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
             "MODEL",
             default="default",
         ),
     ] = (),
-    host: Annotated[
-        str, flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
-    ] = "127.0.0.1",
-    port: Annotated[int, flag("port to listen on; 0 for any free one", "N")] = PORT,
-    api_key: Annotated[
-        str | None,
-        flag(
-            "clients must send it; KEY,KEY for several; prefer the variable GLASSGPT_API_KEY, which other "
-            "users cannot see",
-            "KEY",
-            default="none",
-        ),
-    ] = None,
-    max_batch_size: Annotated[
-        int | None, flag("sequences computed together", "N", default="16 on a CPU, 64 on a GPU")
-    ] = None,
-    max_wait: Annotated[
-        float, flag("seconds that a request may have to wait; one that would wait longer gets 429", "S")
-    ] = 30,
-    max_queue: Annotated[int, flag("prompts that may wait; further ones get 429", "N")] = 256,
-    max_queue_tokens: Annotated[
-        int, flag("total prompt and completion tokens that may wait", "N")
-    ] = 1_000_000,
-    timeout: Annotated[float, flag("seconds for one request", "S")] = 600,
-    drain_timeout: Annotated[
-        float,
-        flag("seconds for admitted requests after SIGTERM or Ctrl-C; a second signal ends at once", "S"),
-    ] = 30,
-    max_model_memory: Annotated[
-        float | None,
-        flag("GB for all models; the least recently used are unloaded above it", "GB", default="no limit"),
-    ] = None,
-    cors_origin: Annotated[
-        tuple[str, ...], flag("a page's origin that may send requests; repeatable", "URL", default="none")
-    ] = (),
-    allowed_host: Annotated[
-        tuple[str, ...],
-        flag("a further name in the Host header, for a proxy; repeatable", "NAME", default="none"),
-    ] = (),
-    explorer: Annotated[
-        bool,
-        flag("the Explorer at /explorer/, for the latest requests with their text", default=""),
-    ] = False,
-    keep_minutes: Annotated[float, flag("how long the Explorer can open a request", "N")] = 10,
-    log: Annotated[
-        str, flag("none, requests (a line of JSON each), prompts (with their text)", "WHAT")
-    ] = "none",
+    settings: OmitArgPrefixes[ServerSettings] = ServerSettings(),  # noqa: B008  (frozen)
+    port: Annotated[int, Flag("port to listen on; 0 for any free one", "N")] = PORT,
     device: Device = None,
     dtype: Dtype = None,
 ) -> int:
     """Serve completions to the clients of OpenAI's API: POST /v1/completions, with scoring by echo and
     logprobs; see docs/serve.md. It is ready when GET /health is 200. SIGTERM and Ctrl-C let admitted requests
     finish."""
-    check_host(host)
+    check_host(settings.host)
     with importing_server("serve"):
         from glassgpt.serve.app import make_app
         from glassgpt.serve.models import ModelPool, find_models
         from glassgpt.serve.server import run
-        from glassgpt.serve.settings import ServerSettings
-    if max_model_memory is not None:
-        check_number("--max-model-memory", max_model_memory, 0, 10**6, "gigabytes", above=True)
-    check_number("--drain-timeout", drain_timeout, 0, 10**6, "seconds; 30 is usual")
-    settings = ServerSettings(
-        host=host,
-        api_key=os.environ.get("GLASSGPT_API_KEY") if api_key is None else api_key,
-        max_batch_size=max_batch_size,
-        queue=QueueLimits(max_queue, max_queue_tokens, max_wait),
-        timeout=timeout,
-        max_model_memory=None if max_model_memory is None else int(max_model_memory * 1e9),
-        cors_origins=cors_origin,
-        allowed_hosts=allowed_host,
-        explorer=explorer,
-        keep_minutes=keep_minutes,
-        log=log,
-    )
+    if settings.api_key is None:
+        settings = replace(settings, api_key=os.environ.get("GLASSGPT_API_KEY"))
+    batch_size = settings.max_batch_size
 
     def load_model(path: Path) -> GPT:
-        return load(str(path), device, dtype, batch_size=16 if max_batch_size is None else max_batch_size)
+        return load(str(path), device, dtype, batch_size=16 if batch_size is None else batch_size)
 
-    with listen(host, port) as listener:  # before a download: a port that is in use is known at once
+    with listen(settings.host, port) as listener:  # before a download: a port that is in use is known at once
 
         def announce() -> None:
             port = listener.getsockname()[1]
-            elsewhere = network_url(host, port)
+            elsewhere = network_url(settings.host, port)
             if elsewhere is not None:
                 terminal.note(f"on other machines of the network: {elsewhere}v1")
-            print(f"{make_url(host, port)}v1", flush=True)
+            print(f"{make_url(settings.host, port)}v1", flush=True)
             terminal.note("serving at this URL; press Ctrl-C to stop")
 
         pool = ModelPool(
             find_models(model if model else ("default",), progress=terminal.progress),
             load_model,
-            max_batch_size=max_batch_size,
+            max_batch_size=batch_size,
             queue=settings.queue,
-            max_memory=settings.max_model_memory,
+            max_memory=settings.max_model_bytes,
         )
         warn_if_open(settings)
-        if log != "none":
+        if settings.log != "none":
             log_to_stderr()
         raise_file_limit()
-        run(make_app(pool, settings), listener, drain_timeout=drain_timeout, on_start=announce)
+        run(make_app(pool, settings), listener, drain_timeout=settings.drain_timeout, on_start=announce)
     return 0
 
 

@@ -183,6 +183,7 @@ class Sample:
             seed=None if settings.greedy else self.request.seed,
             sample=self.index,
             notes=self.notes,
+            rule=self.logits_processor.rule,
             seconds=time.perf_counter() - self.started if self.started else 0.0,
             cached_tokens=self.request.cached_tokens,
             queue_s=(self.started if self.started else time.perf_counter()) - self.request.added,

@@ -27,8 +27,8 @@ from glassgpt.inspect.traces.indexing import Array
 from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from glassgpt.figures.figure import Figure
     from glassgpt.generate.prompt import Prompt
-    from glassgpt.inspect.svg import Figure
     from glassgpt.inspect.traceable_model import TraceableModel
 
 

@@ -21,8 +21,8 @@ from glassgpt.inspect.traces.lens import Lens
 from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from glassgpt.figures.figure import Figure
     from glassgpt.generate.prompt import Prompt
-    from glassgpt.inspect.svg import Figure
     from glassgpt.inspect.traceable_model import TraceableModel
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 
 class Displayable:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glassgpt.inspect.svg import CHAR_WIDTH, MAX_OPACITY, Figure, visible
+from glassgpt.figures.figure import MAX_OPACITY, Figure
+from glassgpt.figures.svg import CHAR_WIDTH, visible
 from glassgpt.inspect.traces.indexing import DIMS, Array
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ METHOD_NAMES = {
 
 def add_heading(figure: Figure, title: str, subtitle: str = "") -> float:
     """Add the title and subtitle; returns the y below them."""
-    figure.label(MARGIN, 30, title, size=15, bold=True, room=figure.width - 2 * MARGIN)
+    figure.text(MARGIN, 30, title, size=15, bold=True, room=figure.width - 2 * MARGIN)
     if subtitle:
-        figure.label(MARGIN, 50, subtitle, size=11, color="muted", room=figure.width - 2 * MARGIN)
+        figure.text(MARGIN, 50, subtitle, size=11, color="muted", room=figure.width - 2 * MARGIN)
     return 64 if subtitle else 44
 
 
@@ -78,13 +79,13 @@ def plot_trace(trace: Trace) -> Figure:
             tip = f"{t}: {trace.texts[t]!r}, id {trace.tokens[t]}{rank}"
             figure.rect(x + 1, y, CELL - 2, ROW, "warm", MAX_OPACITY * level, tip)
             text = visible(trace.texts[t])
-            figure.label(x + CELL / 2, y + 15, text, room=CELL - 4, anchor="middle", bold=True, tip=tip)
-        figure.label(MARGIN, y + 15, f"{band[0]} to {band[-1]}" if len(band) > 1 else f"{band[0]}", size=11,
+            figure.text(x + CELL / 2, y + 15, text, room=CELL - 4, anchor="middle", bold=True, tip=tip)
+        figure.text(MARGIN, y + 15, f"{band[0]} to {band[-1]}" if len(band) > 1 else f"{band[0]}", size=11,
                       color="muted")  # fmt: skip
         y += ROW + 4
         for layer in reversed(range(rows)):
             name = "embedding" if layer == 0 else f"block {layer - 1}"
-            figure.label(MARGIN, y + 15, name, size=11, color="muted")
+            figure.text(MARGIN, y + 15, name, size=11, color="muted")
             for column, t in enumerate(band):
                 x = MARGIN + side + column * CELL
                 chance = float(lens.p[layer, t])
@@ -92,11 +93,11 @@ def plot_trace(trace: Trace) -> Figure:
                 figure.rect(x + 1, y, CELL - 2, ROW - 2, "line", 0.35)
                 figure.rect(x + 1, y, CELL - 2, ROW - 2, "cool", MAX_OPACITY * chance, tip)
                 text = visible(str(lens.texts[layer, t]))
-                figure.label(x + CELL / 2, y + 14, text, size=11, room=CELL - 6, anchor="middle", tip=tip)
+                figure.text(x + CELL / 2, y + 14, text, size=11, room=CELL - 6, anchor="middle", tip=tip)
             y += ROW
         y += 14
     if n_tokens < len(trace):
-        figure.label(MARGIN, y + 6, f"and {len(trace) - n_tokens:,} more tokens", size=11, color="muted")
+        figure.text(MARGIN, y + 6, f"and {len(trace) - n_tokens:,} more tokens", size=11, color="muted")
         y += 20
     figure.height = y
     return figure
@@ -119,13 +120,13 @@ def plot_heads(heads: Heads) -> Figure:
     )
     for head in range(config.n_head):
         x = MARGIN + 64 + head * (size + 8) + size / 2
-        figure.label(x, y - 2, str(head), size=11, color="muted", anchor="middle")
+        figure.text(x, y - 2, str(head), size=11, color="muted", anchor="middle")
     y += 6
     for layer in range(config.n_layer):
         values = heads[layer]
         finite = np.abs(values[np.isfinite(values)])
         most = 1.0 if heads.step == "attn.weights" else float(finite.max(initial=1e-30))
-        figure.label(MARGIN, y + size / 2 + 4, f"block {layer}", size=11, color="muted")
+        figure.text(MARGIN, y + size / 2 + 4, f"block {layer}", size=11, color="muted")
         for head in range(config.n_head):
             x = MARGIN + 64 + head * (size + 8)
             figure.rect(x, y, size, size, "line", 0.35)
@@ -184,8 +185,8 @@ def add_tokens(
         figure.rect(x, y, width - 2, CHIP - 4, signed(level), MAX_OPACITY * abs(level), tip)
         if t == marked:
             figure.rect(x, y + CHIP - 4, width - 2, 2, "text")
-        figure.label(middle, y + 16, label, size=13, room=width - 4, anchor="middle", tip=tip)
-        figure.label(middle, y + CHIP + 8, captions[t], size=10, color="muted", anchor="middle")
+        figure.text(middle, y + 16, label, size=13, room=width - 4, anchor="middle", tip=tip)
+        figure.text(middle, y + CHIP + 8, captions[t], size=10, color="muted", anchor="middle")
         x += width + 2
     return y + CHIP + 20
 
@@ -224,17 +225,17 @@ def plot_direct_logit_attribution(found: DirectLogitAttribution) -> Figure:
     names = [*(str(head) for head in range(config.n_head)), "MLP", "bias"]
     xs = [left + column * cell + (0 if column < config.n_head else 12) for column in range(columns)]
     for x, name in zip(xs, names, strict=True):
-        figure.label(x + cell / 2, y, name, size=11, color="muted", anchor="middle")
+        figure.text(x + cell / 2, y, name, size=11, color="muted", anchor="middle")
     y += 6
 
     def draw(x: float, y: float, value: float, tip: str) -> None:
         figure.rect(x + 1, y, cell - 2, ROW - 2, "line", 0.35)
         strength = MAX_OPACITY * abs(value) / most
         figure.rect(x + 1, y, cell - 2, ROW - 2, signed(value), strength, f"{tip}: {value:+.4f}")
-        figure.label(x + cell / 2, y + 14, f"{value:+.2f}", size=11, anchor="middle")
+        figure.text(x + cell / 2, y + 14, f"{value:+.2f}", size=11, anchor="middle")
 
     for layer in reversed(range(config.n_layer)):
-        figure.label(MARGIN, y + 14, f"block {layer}", size=11, color="muted")
+        figure.text(MARGIN, y + 14, f"block {layer}", size=11, color="muted")
         for x, name, value in zip(xs, names, values[layer], strict=True):
             what = name if name in ("MLP", "bias") else f"head {name}"
             draw(x, y, float(value), f"block {layer}, {what}")
@@ -243,7 +244,7 @@ def plot_direct_logit_attribution(found: DirectLogitAttribution) -> Figure:
     begin = float(MARGIN)
     for name, value in others.items():
         room = CHAR_WIDTH * 11 * len(name) + 8
-        figure.label(begin, y + 14, name, size=11, color="muted")
+        figure.text(begin, y + 14, name, size=11, color="muted")
         draw(begin + room, y, value, name)
         begin += room + cell + 20
     figure.height = y + ROW + 12
@@ -260,17 +261,17 @@ def plot_intervention(done: Intervention) -> Figure:
     most = max([max(m.before, m.after) for m in changes], default=1.0)
     names, room = MARGIN + 150, WIDTH - 2 * MARGIN - 150 - 150
     for m in changes:
-        figure.label(names - 8, y + 16, visible(m.text), size=13, anchor="end", room=140, bold=True)
+        figure.text(names - 8, y + 16, visible(m.text), size=13, anchor="end", room=140, bold=True)
         figure.rect(names, y + 3, max(1.0, room * m.before / most), 8, "muted", 0.7, f"before {m.before:.6f}")
         figure.rect(names, y + 12, max(1.0, room * m.after / most), 8, "cool", 1.0, f"after {m.after:.6f}")
         change = f"{format_p(m.before)} → {format_p(m.after)}"
-        figure.label(WIDTH - MARGIN, y + 16, change, size=11, anchor="end")
+        figure.text(WIDTH - MARGIN, y + 16, change, size=11, anchor="end")
         y += 26
     if not changes:
-        figure.label(MARGIN, y + 16, "no probability changed", size=13, color="muted")
+        figure.text(MARGIN, y + 16, "no probability changed", size=13, color="muted")
         y += 26
     y += 10
-    figure.label(MARGIN, y + 8, "KL at each token (warm: large)", size=11, color="muted")
+    figure.text(MARGIN, y + 8, "KL at each token (warm: large)", size=11, color="muted")
     kl = done.kl_per_token
     captions = [f"{value:.3f}" for value in kl]
     levels = kl / max(float(kl.max()), 1e-30) if kl.any() else np.zeros(len(kl))
@@ -297,18 +298,18 @@ def plot_tally(counted: Tally) -> Figure:
         times = f"{config.n_layer} × " if line.block == 0 else ""
         shape = times + " × ".join(f"{n:,}" for n in line.shape)
         indent = 12 if line.block == 0 else 0
-        figure.label(MARGIN + indent, y + 14, line.short, tip=line.meaning)
-        figure.label(400, y + 14, shape, size=11, color="muted", anchor="end")
-        figure.label(bars - 12, y + 14, f"{count:,}", anchor="end")
+        figure.text(MARGIN + indent, y + 14, line.short, tip=line.meaning)
+        figure.text(400, y + 14, shape, size=11, color="muted", anchor="end")
+        figure.text(bars - 12, y + 14, f"{count:,}", anchor="end")
         figure.rect(bars, y + 4, max(1.0, room * count / most), 12, "cool", 0.8, f"{line.meaning}: {count:,}")
-        figure.label(
+        figure.text(
             WIDTH - MARGIN, y + 14, f"{count / counted.total:.1%}", size=11, color="muted", anchor="end"
         )
         y += ROW
     if config.tie_word_embeddings:
-        figure.label(MARGIN, y + 14, "lm_head", tip="the head is tied to wte")
-        figure.label(400, y + 14, "tied to wte", size=11, color="muted", anchor="end")
-        figure.label(bars - 12, y + 14, "0", anchor="end")
+        figure.text(MARGIN, y + 14, "lm_head", tip="the head is tied to wte")
+        figure.text(400, y + 14, "tied to wte", size=11, color="muted", anchor="end")
+        figure.text(bars - 12, y + 14, "0", anchor="end")
         y += ROW
     figure.height = y + 12
     return figure

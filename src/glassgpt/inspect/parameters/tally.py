@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from glassgpt.config import Config
+from glassgpt.config import ATTENTIONS, Config
 from glassgpt.inspect.figures.display import Displayable
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 BYTES_PER_VALUE = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -25,14 +25,7 @@ MEANING = {
     "attn.c_attn.bias": "queries, keys, values: bias",
     "attn.c_proj.weight": "merged heads -> residual stream",
     "attn.c_proj.bias": "merged heads -> residual stream: bias",
-    "attn.wre.weight": "relative attention: distance embeddings",
-    "attn.r_net.weight": "memory: sinusoids of distances -> keys",
-    "attn.r_w_bias": "memory: added to queries before keys",
-    "attn.r_r_bias": "memory: added to queries before distances",
-    "attn.k_conv.weight": "compressed: three keys -> one slot",
-    "attn.k_conv.bias": "compressed: three keys -> one slot: bias",
-    "attn.v_conv.weight": "compressed: three values -> one slot",
-    "attn.v_conv.bias": "compressed: three values -> one slot: bias",
+    **{f"attn.{name}": text for kind in ATTENTIONS.values() for name, text in kind.meanings.items()},
     "ln_2.weight": "LayerNorm before the MLP: weight",
     "ln_2.bias": "LayerNorm before the MLP: bias",
     "mlp.c_fc.weight": "MLP, up projection",

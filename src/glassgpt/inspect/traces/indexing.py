@@ -13,12 +13,12 @@ from glassgpt.inspect.figures.display import Displayable
 from glassgpt.inspect.taps import ATTENTION_STEPS, BLOCK_STEPS, RESID_PRE, check_index
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
 
 Array = np.ndarray
 SLICE_BYTES = 2**30  # of several layers in one array
 # The dimensions of every step that a block of some model has.
-DIMS = BLOCK_STEPS | {step: dims for own in ATTENTION_STEPS.values() for step, dims in own.items()}
+DIMS = BLOCK_STEPS | ATTENTION_STEPS
 
 
 class Readable(Protocol):
@@ -141,9 +141,6 @@ class AttentionSteps:
     q = BlockStep(Heads, "attn.q")  # (T, D): queries
     k = BlockStep(Heads, "attn.k")  # (T, D): keys
     v = BlockStep(Heads, "attn.v")  # (T, D): values
-    relative = BlockStep(Heads, "attn.relative")  # (T, T): of relative attention, queries times distances
-    k_slots = BlockStep(Heads, "attn.k_slots")  # (S, D): of compressed attention
-    v_slots = BlockStep(Heads, "attn.v_slots")  # (S, D)
     scores = BlockStep(Heads, "attn.scores")  # (T, T): every query times every key
     scaled = BlockStep(Heads, "attn.scaled")  # (T, T): divided by the square root of D
     masked = BlockStep(Heads, "attn.masked")  # (T, T): -inf at later positions
@@ -151,6 +148,12 @@ class AttentionSteps:
     z = BlockStep(Heads, "attn.z")  # (T, D): the values, averaged with these weights
     merged = BlockStep(Layers, "attn.merged")  # [layer] -> (T, C): the heads concatenated
     proj = BlockStep(Layers, "attn.proj")  # [layer] -> (T, C): the output added to the residual stream
+
+    def __getattr__(self, name: str) -> Heads:
+        """The steps that only a variant has: `relative`, `k_slots` (config/variants/)."""
+        if f"attn.{name}" not in ATTENTION_STEPS:
+            raise AttributeError(f"{name!r} is not a step of attention")
+        return Heads(self.trace, f"attn.{name}")
 
 
 class MLPSteps:

@@ -39,7 +39,7 @@ from glassgpt.inspect.traces.indexing import (
 from glassgpt.inspect.traces.lens import Lens, TokenLoss, TokenStrings, TopK, compute_token_loss, concat_top_k
 
 if TYPE_CHECKING:
-    from glassgpt.inspect.svg import Figure
+    from glassgpt.figures.figure import Figure
     from glassgpt.inspect.traceable_model import TraceableModel
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.config import Config
+from glassgpt.config.variants.relative import n_distances
 from glassgpt.model.attention import AttentionInputs, register_attention
 from glassgpt.model.cache import LayerCache
 from glassgpt.model.gpt2 import Attention
@@ -71,11 +72,11 @@ def is_step_on_cpu(q: Tensor) -> bool:
 
 @register_attention("relative")
 class RelativeAttention(Attention):
-    """Causal attention with a learned vector for each distance, up to `Config.n_distances`."""
+    """Causal attention with a learned vector for each distance, up to `n_distances`."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
-        self.wre = nn.Embedding(config.n_distances, config.n_embd)  # one row for each distance
+        self.wre = nn.Embedding(n_distances(config), config.n_embd)  # one row for each distance
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
         mask, positions, past, tap = inputs

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-MAX_POINTS = 400  # a longer curve is drawn as the minimum and maximum of each interval
+from glassgpt.figures.axes import Axes, format_number, linear_ticks, log_ticks
+from glassgpt.figures.svg import Point, element, path, through
 
-Point = tuple[float, float]
+MAX_POINTS = 400  # a longer curve is drawn as the minimum and maximum of each interval
 
 
 @dataclass(frozen=True)
@@ -52,41 +53,34 @@ class Chart:
         low, high = self.value_range(scale)
         ticks = log_ticks(low, high) if scale == "log" else linear_ticks(low, high)
 
-        def y(value: float) -> float:
-            if scale == "log":
-                low_, high_, value = math.log(low), math.log(high), math.log(max(value, low))
-            else:
-                low_, high_ = low, high
-            return round(100 - 100 * (min(max(value, low_), high_) - low_) / (high_ - low_), 2)
-
-        def x(step: float) -> float:
-            return round(100 * step / max(1, self.steps), 2)
-
-        lines = "".join(f'<path class="grid" d="M0 {y(tick)}H100"/>' for tick in ticks)
-        lines += "".join(f'<path class="mark" d="M{x(step)} 0V100"/>' for step, _ in self.marks)
+        axes = Axes(0, 0, 100, 100, (0, max(1, self.steps)), (low, high), (False, scale == "log"))
+        lines = [path(f"M0 {axes.y(tick)}H100", kind="grid") for tick in ticks]
+        lines += [path(f"M{axes.x(step)} 0V100", kind="mark") for step, _ in self.marks]
         for curve in self.curves:
-            slots = [(x(a), y(b)) for a, b in downsample(curve.points)]
-            if not slots:
+            places = axes.places(downsample(curve.points))
+            if not places:
                 continue
-            path = "M" + "L".join(f"{a} {b}" for a, b in slots)
-            lines += f'<path class="{curve.style}" d="{path}"/>'
+            lines.append(path(through(places), kind=curve.style))
             if curve.style == "dots":  # a line of no length with round ends is a dot at any scale
-                dots = "".join(f"M{a} {b}h0" for a, b in slots)
-                lines += f'<path class="dot" d="{dots}"/>'
-        y_labels = "".join(f'<span style="top:{y(tick)}%">{format_number(tick)}</span>' for tick in ticks)
+                lines.append(path("".join(f"M{x} {y}h0" for x, y in places), kind="dot"))
+        y_labels = "".join(
+            f'<span style="top:{axes.y(tick)}%">{format_number(tick)}</span>' for tick in ticks
+        )
         x_labels = "".join(
-            f'<span style="left:{x(tick)}%">{format_number(tick)}</span>'
+            f'<span style="left:{axes.x(tick)}%">{format_number(tick)}</span>'
             for tick in linear_ticks(0, max(1, self.steps))
         )
         mark_labels = "".join(
-            f'<span style="left:{x(step)}%" title="{html.escape(what)}">{html.escape(what)}</span>'
+            f'<span style="left:{axes.x(step)}%" title="{html.escape(what)}">{html.escape(what)}</span>'
             for step, what in self.marks
         )
+        drawing = element(
+            "svg", "".join(lines), viewBox="0 0 100 100", preserveAspectRatio="none", role="img",
+            aria_label=self.title,
+        )  # fmt: skip
         return (
             f'<div class="plot {scale}"><div class="sides">{y_labels}</div>'
-            '<div class="area">'
-            f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" '
-            f'aria-label="{html.escape(self.title)}">{lines}</svg>'
+            f'<div class="area">{drawing}'
             f'<div class="marks">{mark_labels}</div><i class="cross"></i></div>'
             f'<div class="below">{x_labels}</div></div>'
         )
@@ -129,7 +123,7 @@ def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """A centred moving average over 2% of the run, over less near its ends, where the curve moves quickly."""
+    """A centered moving average over 2% of the run, over less near its ends, where the curve is steep."""
     points = [point for point in points if math.isfinite(point[1])]
     sums = [0.0, *accumulate(value for _, value in points)]
     means = []
@@ -137,32 +131,3 @@ def smooth(points: Sequence[Point]) -> list[Point]:
         side = min(len(points) // 100 + 2, i // 4, len(points) - 1 - i)
         means.append((step, (sums[i + side + 1] - sums[i - side]) / (2 * side + 1)))
     return means
-
-
-def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers in the range: steps of 1, 2 or 5 times a power of ten."""
-    size = 10 ** math.floor(math.log10((high - low) / most))
-    step = next(size * n for n in (1, 2, 5, 10) if (high - low) / (size * n) <= most)
-    first = math.ceil(low / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 times powers of ten; linear ticks if the range has too few of them."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [n * 10.0**e for e in exponents for n in (1, 2, 5) if low <= n * 10.0**e <= high]
-    if len(ticks) > 7:
-        ticks = [10.0**e for e in exponents if low <= 10.0**e <= high]
-    return ticks if len(ticks) > 2 else linear_ticks(low, high)
-
-
-def format_number(value: float) -> str:
-    if value == 0:
-        return "0"
-    if abs(value) < 1e-3:
-        mantissa, exponent = f"{value:e}".split("e")
-        return f"{float(mantissa):g}e{int(exponent)}"
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"

@@ -16,11 +16,12 @@ from typing import Any
 
 from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
+from glassgpt.figures.svg import Point
 from glassgpt.files import atomic_write
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
 from glassgpt.train.environment import ENVIRONMENT
-from glassgpt.train.report.chart import Chart, Curve, Point, smooth
+from glassgpt.train.report.chart import Chart, Curve, smooth
 from glassgpt.train.report.trackers import SAMPLES
 from glassgpt.train.settings import read_settings
 
