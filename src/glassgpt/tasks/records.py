@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
 from glassgpt.files import expand_user
-from glassgpt.files.text import COMPRESSIONS, read_bytes
+from glassgpt.files.text import TEXT_KINDS, parse_json_lines, read_bytes, split_suffix
 
 SHOWN = 20  # problems that are reported one by one; the others are only counted
 TABLES = {".tsv": "\t", ".csv": ","}
@@ -106,11 +105,11 @@ def read_records(file: str | Path) -> Iterator[Record]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FileFormatError(f"{path}, line {line} is not UTF-8. {iconv_advice(path)}") from None
-    kind = kind_of(path)
-    if kind in (".jsonl", ".ndjson"):
+    suffix, _ = split_suffix(path)
+    if TEXT_KINDS.get(suffix) == "jsonl":
         yield from read_json_lines(text)
-    elif kind in TABLES:
-        yield from read_table(text, TABLES[kind], path)
+    elif suffix in TABLES:
+        yield from read_table(text, TABLES[suffix], path)
     else:
         yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(split_lines(text), start=1))
 
@@ -122,29 +121,22 @@ def split_lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def kind_of(path: Path) -> str:
-    """The suffix that says what is in a file, in lower case, without that of a compression."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+def is_table(path: Path) -> bool:
+    """Whether the records of a file have named fields."""
+    suffix, _ = split_suffix(path)
+    return suffix in TABLES or TEXT_KINDS.get(suffix) == "jsonl"
 
 
 def read_json_lines(text: str) -> Iterator[Record]:
-    for number, line in enumerate(split_lines(text), start=1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+    for number, line, values in parse_json_lines(text):
+        if isinstance(values, Exception):
             yield Record(number, {}, (f"is not JSON: {short_repr(line)}", "not JSON"))
-            continue
-        if isinstance(values, str):
-            values = {TEXT_FIELD: values}
-        if not isinstance(values, dict):
+        elif isinstance(values, str):
+            yield Record(number, {TEXT_FIELD: values})
+        elif isinstance(values, dict):
+            yield Record(number, values)
+        else:
             yield Record(number, {}, (f"is {short_repr(values)}, not a JSON object", "not an object"))
-            continue
-        yield Record(number, values)
 
 
 def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:

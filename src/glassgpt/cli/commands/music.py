@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from glassgpt.cli import Command, terminal
+from glassgpt.cli import terminal
+from glassgpt.cli.commands import Command
 from glassgpt.cli.loading import Device, default_model, load
-from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes, Positional
 from glassgpt.errors import SettingError
 from glassgpt.music.settings import Sampling
 from glassgpt.ranges import check_number, check_whole
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
     from glassgpt.music.performance import Performance
 
 DEFAULT_MODEL = "music"
-MusicModel = Annotated[str, flag("a model of performances: a name, a folder or a file", "MODEL")]
-Midi = Annotated[Positional[str], flag("a MIDI file", "FILE", default="")]
-Out = Annotated[str, flag("the MIDI file to write; several samples are numbered", "FILE", short="-o")]
-Samples = Annotated[int, flag("how many to make, all at once", "N")]
-Seed = Annotated[int | None, flag("makes the music repeatable", default="drawn and reported")]
+MusicModel = Annotated[str, Flag("a model of performances: a name, a folder or a file", "MODEL")]
+Midi = Annotated[Positional[str], Flag("a MIDI file", "FILE")]
+Out = Annotated[str, Flag("the MIDI file to write; several samples are numbered", "FILE", short="-o")]
+Samples = Annotated[int, Flag("how many to make, all at once", "N")]
+Seed = Annotated[int | None, Flag("makes the music repeatable", default="drawn and reported")]
 Training = Annotated[
     str | None,
-    flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR", default=""),
+    Flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR"),
 ]
 Synthesizer = Annotated[
-    Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
+    Literal["auto", "fluidsynth", "builtin"], Flag("auto takes FluidSynth if it is there", "NAME")
 ]
-Soundfont = Annotated[str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
-Force = Annotated[bool, flag("replace an existing file", default="")]
-Json = Annotated[bool, flag("print a JSON object for each sample", default="")]
+Soundfont = Annotated[str | None, Flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
+Force = Annotated[bool, Flag("replace an existing file")]
+Json = Annotated[bool, Flag("print a JSON object for each sample")]
 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
 
@@ -50,7 +51,7 @@ def load_music(model: str, device: str | None, dtype: str | None = None, samples
 def command(
     action: Annotated[
         Positional[Action],
-        flag("sample, continue, accompany, render, play, roll, prepare or evaluate", "ACTION", default=""),
+        Flag("what to do; each action has options of its own", "ACTION"),
     ],
 ) -> int:
     """Make piano music and hear it: sample from nothing, continue a MIDI file, accompany a melody; render it
@@ -62,7 +63,7 @@ def command(
 def sample(
     *,
     out: Out,
-    seconds: Annotated[float, flag("length of the music, exactly", "X")] = 30.0,
+    seconds: Annotated[float, Flag("length of the music, exactly", "X")] = 30.0,
     samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008  (frozen)
@@ -88,8 +89,8 @@ def continue_(
     midi: Midi,
     *,
     out: Out,
-    cut: Annotated[float | None, flag("keep the first X seconds of FILE", "X", default="all of it")] = None,
-    seconds: Annotated[float, flag("length of what is added, exactly", "X")] = 30.0,
+    cut: Annotated[float | None, Flag("keep the first X seconds of FILE", "X", default="all of it")] = None,
+    seconds: Annotated[float, Flag("length of what is added, exactly", "X")] = 30.0,
     samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
@@ -122,9 +123,9 @@ def accompany(
     *,
     out: Out,
     track: Annotated[
-        str | None, flag("the track of FILE with the melody", "NAME", default="all tracks")
+        str | None, Flag("the track of FILE with the melody", "NAME", default="all tracks")
     ] = None,
-    without_melody: Annotated[bool, flag("write the accompaniment alone", default="")] = False,
+    without_melody: Annotated[bool, Flag("write the accompaniment alone")] = False,
     samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
@@ -151,7 +152,7 @@ def accompany(
 def render(
     midi: Midi,
     *,
-    out: Annotated[str, flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
+    out: Annotated[str, Flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
     synthesizer: Synthesizer = "auto",
     soundfont: Soundfont = None,
     force: Force = False,
@@ -191,16 +192,14 @@ def play(
 def roll(
     midi: Midi,
     *,
-    out: Annotated[str, flag("the picture to write: .svg or .png", "FILE", short="-o")],
-    seconds: Annotated[float | None, flag("draw the first X seconds", "X", default="all of it")] = None,
-    attention: Annotated[
-        bool, flag("draw what an event attends to: an arc per head and event", default="")
-    ] = False,
-    event: Annotated[int | None, flag("the event that attends; -1 is the last", "N", default="-1")] = None,
+    out: Annotated[str, Flag("the picture to write: .svg or .png", "FILE", short="-o")],
+    seconds: Annotated[float | None, Flag("draw the first X seconds", "X", default="all of it")] = None,
+    attention: Annotated[bool, Flag("draw what an event attends to: an arc per head and event")] = False,
+    event: Annotated[int | None, Flag("the event that attends; -1 is the last", "N", default="-1")] = None,
     layer: Annotated[
-        int | None, flag("the layer whose heads are drawn; -1 is the last", "N", default="-1")
+        int | None, Flag("the layer whose heads are drawn; -1 is the last", "N", default="-1")
     ] = None,
-    head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
+    head: Annotated[tuple[int, ...], Flag("draw these heads only", "N", default="all")] = (),
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     force: Force = False,
@@ -238,26 +237,23 @@ def roll(
 def prepare(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
+        Flag(
             "MIDI files or folders of them (one with MAESTRO's CSV is split by it); or a .json of chorales",
             "FILE...",
-            default="",
         ),
     ],
     *,
-    out: Annotated[str, flag("output folder", "DIR", short="-o")],
+    out: Annotated[str, Flag("output folder", "DIR", short="-o")],
     events: Annotated[
-        Literal["performance", "magenta"], flag("the events of the paper (388), or Magenta's (310)", "NAME")
+        Literal["performance", "magenta"], Flag("the events of the paper (388), or Magenta's (310)", "NAME")
     ] = "performance",
-    melody: Annotated[
-        str | None, flag("also teach to accompany: the track with the melody", "TRACK", default="")
-    ] = None,
-    tempi: Annotated[int, flag("train on each piece at N tempi, 0.95 to 1.05", "N")] = 1,
-    val_fraction: Annotated[float, flag("fraction of the files for the val split", "X")] = 0.1,
-    seed: Annotated[int, flag("seed of the train/val split", "N")] = 0,
-    workers: Annotated[int | None, flag("worker processes", default="one per core")] = None,
-    force: Annotated[bool, flag("replace an existing output folder", default="")] = False,
-    json: Annotated[bool, flag("print a summary as JSON", default="")] = False,
+    melody: Annotated[str | None, Flag("also teach to accompany: the track with the melody", "TRACK")] = None,
+    tempi: Annotated[int, Flag("train on each piece at N tempi, 0.95 to 1.05", "N")] = 1,
+    val_fraction: Annotated[float, Flag("fraction of the files for the val split", "X")] = 0.1,
+    seed: Annotated[int, Flag("seed of the train/val split", "N")] = 0,
+    workers: Annotated[int | None, Flag("worker processes", default="one per core")] = None,
+    force: Annotated[bool, Flag("replace an existing output folder")] = False,
+    json: Annotated[bool, Flag("print a summary as JSON")] = False,
 ) -> int:
     """Encode MIDI files as events and write them as shards for training. Files that cannot be read are left
     out and counted."""
@@ -265,8 +261,6 @@ def prepare(
     from glassgpt.music.chorales import prepare_chorales
     from glassgpt.music.prepare import prepare_midi
 
-    if not files:
-        raise SettingError("music prepare: FILE... is missing. See glassgpt music prepare --help")
     began = time.perf_counter()
     if len(files) == 1 and files[0].endswith((".json", ".json.xz")):
         index = prepare_chorales(files[0], out, force=force)
@@ -288,15 +282,15 @@ def prepare(
 
 
 def evaluate(
-    model: Annotated[Positional[str], flag("a model of music: a name, a folder or a file", "MODEL")],
+    model: Annotated[Positional[str], Flag("a model of music: a name, a folder or a file", "MODEL")],
     *,
-    data: Annotated[str, flag("folder written by music prepare", "DIR")],
-    split: Annotated[str, flag("the split to score: train, val or test", "NAME")] = "val",
+    data: Annotated[str, Flag("folder written by music prepare", "DIR")],
+    split: Annotated[str, Flag("the split to score: train, val or test", "NAME")] = "val",
     stride: Annotated[
-        int | None, flag("events between the beginnings of windows", default="the model's context")
+        int | None, Flag("events between the beginnings of windows", default="the model's context")
     ] = None,
     device: Device = None,
-    json: Annotated[bool, flag("print the result as JSON", default="")] = False,
+    json: Annotated[bool, Flag("print the result as JSON")] = False,
 ) -> int:
     """Score the pieces of a split: the negative log-likelihood per event, in nats, as papers report it."""
     from glassgpt.music.evaluate import evaluate, read_pieces

@@ -7,7 +7,6 @@ prompts are those of lm-evaluation-harness.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,8 @@ from glassgpt.evaluate.suites.eval_task import (
     PreparedTask,
     WindowBuilder,
     document_note,
-    split_lines,
 )
+from glassgpt.files.text import parse_json_lines
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,13 @@ class Choice:
         return prepare_questions(self.name, self.questions(text), builder, self.compute_metrics)
 
     def questions(self, text: str) -> list[Question]:
-        found = []
-        for number, line in enumerate(split_lines(text), start=1):
+        questions = []
+        for number, line, record in parse_json_lines(text):
             try:
-                found.append(self.read(json.loads(line)))
+                questions.append(self.read(record))
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
                 raise FileFormatError(f"line {number} is not a record of {self.name}: {line[:60]}") from None
-        return found
+        return questions
 
     def compute_metrics(
         self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
