@@ -7,6 +7,7 @@ import than all of this.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import shutil
@@ -145,6 +146,7 @@ def own_doc(kind: type | None) -> str:
     return "" if kind is not None and doc.startswith(f"{kind.__name__}(") else doc
 
 
+@functools.cache
 def field_comments(kind: type) -> dict[str, str]:
     """The comment beside each field of a dataclass and of the classes it inherits from, or that above it."""
     comments: dict[str, str] = {}
