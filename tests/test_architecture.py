@@ -59,14 +59,21 @@ def test_every_import_in_the_drawing_leads_up(script: ModuleType) -> None:
     assert not edges["cli", "explorer"], "imported inside functions: explore needs FastAPI"
 
 
-def test_there_are_five_walks() -> None:
-    assert re.findall(r"^## (\w+)", PAGE, re.M) == ["Generate", "Train", "Tune", "Explore", "Convert"]
+def test_there_are_six_walks() -> None:
+    assert re.findall(r"^## ([\w ]+)", PAGE, re.M) == [
+        "Generate", "Train", "Tune", "A served request", "Explore", "Convert",
+    ]  # fmt: skip
     assert len(HOPS) > 50
 
 
 def test_training_enters_the_command_line_once() -> None:
     walk = PAGE.partition("## Train")[2].partition("## ")[0]
     assert len(re.findall(r"`cli/", walk)) == 1
+
+
+def test_a_served_request_takes_at_most_22_hops() -> None:
+    walk = PAGE.partition("## A served request")[2].partition("## ")[0]
+    assert len(re.findall(r"^\d+\. ", walk, re.M)) <= 22
 
 
 @pytest.mark.parametrize(("file", "name"), HOPS, ids=lambda part: part or "whole file")

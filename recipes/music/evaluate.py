@@ -24,7 +24,7 @@ import glassgpt
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs
 from glassgpt.music.generate import accompany, continue_primer, sample
-from glassgpt.music.memorisation import join, longest_copy
+from glassgpt.music.memorization import join, longest_copy
 from glassgpt.music.midi import read_melody, read_midi, write_midi
 from glassgpt.music.prepare import split_files
 from glassgpt.music.roll import draw_roll

@@ -21,8 +21,8 @@ from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs
 from glassgpt.music.generate import sample
 from glassgpt.music.midi import write_midi
-from glassgpt.music.render import render
 from glassgpt.music.roll import draw_roll
+from glassgpt.music.sound.render import render
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

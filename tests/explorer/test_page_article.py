@@ -15,6 +15,7 @@ from glassgpt.gpt import GPT
 from glassgpt.music.midi import to_midi
 from tests.explorer.browser import Visit, served
 from tests.explorer.conftest import TEXT
+from tests.explorer.test_page_pending import Gate
 from tests.explorer.test_prompt import NOTES
 
 pytestmark = pytest.mark.slow
@@ -126,6 +127,18 @@ def test_arcs_lead_from_the_cursor_to_what_it_attends_to(
     )
     assert {token for token, _ in drawn} == set(np.flatnonzero(weights >= 0.015).tolist())
     assert max(drawn, key=lambda each: each[1])[0] == int(weights.argmax())
+    # A large weight is written down at the token where its arc ends.
+    shares = page.js(
+        "[...document.querySelectorAll('glass-strip svg.arcs text')].map((share) => {"
+        "const box = share.getBoundingClientRect();"
+        "const chip = document.querySelector(`.chip[data-token='${share.dataset.token}']`);"
+        "const { left, right } = chip.getBoundingClientRect();"
+        "const middle = (box.left + box.right) / 2;"
+        "return [Number(share.dataset.token), share.textContent, left < middle && middle < right]; })"
+    )
+    assert shares
+    assert all(share == f"{100 * weights[token]:.0f}%" for token, share, _ in shares)
+    assert all(inside for *_, inside in shares)
 
     def most(row: Any) -> str:
         """The word that is looked at most."""
@@ -155,6 +168,38 @@ def test_steering_takes_a_word_of_several_tokens(visit: Begin, gpt: GPT, address
     assert "2 tokens" in page.until(
         "[...document.querySelectorAll('glass-why [role=status]')].map((p) => p.textContent).join('')"
     )
+    # Without the edits the slider is back at 0; the word stays.
+    page.page.get_by_role("button", name="remove all").click()
+    page.until("document.querySelector('#strength').value === '0'")
+    assert float(page.texts("output[for=strength]")[0]) == 0
+    assert page.page.locator("#towards").input_value() == "robot"
+
+
+def test_the_shape_is_that_of_the_model_in_the_picker(visit: Begin, address: str) -> None:
+    page = visit(address).open(TEXT)
+    gate = Gate(page)
+    gate.shut = True
+    page.page.select_option("#model", label="music")
+    assert page.texts("#shape")[0].startswith("8 blocks × 5 heads, width 320")
+    gate.open()
+    page.until("store.info.models[store.trace.model].name === 'music' && store.status === 'ready'")
+    assert page.ready().texts("#shape")[0].startswith("8 blocks × 5 heads, width 320")
+
+
+def test_the_sizes_of_the_family_are_named_side_by_side_on_a_phone(visit: Begin, address: str) -> None:
+    page = visit(address, **PHONE).open(TEXT, view="family")
+    page.page.wait_for_selector("glass-family figure svg text")
+    overlap = page.js(
+        "(() => { const texts = [...document.querySelectorAll('glass-family figure > svg text')];"
+        "const own = (text) => text.closest('figure').parentElement.localName === 'glass-family';"
+        "const boxes = texts.filter(own)"
+        ".map((text) => [text.textContent, text.getBoundingClientRect()]);"
+        "const cross = (a, b) => a.left < b.right && b.left < a.right"
+        " && a.top + 2 < b.bottom && b.top + 2 < a.bottom;"
+        "return boxes.flatMap(([name, a], i) => boxes.slice(i + 1)"
+        ".filter(([, b]) => cross(a, b)).map(([other]) => [name, other])); })()"
+    )
+    assert overlap == []
 
 
 def test_the_lessons_of_the_family(visit: Begin, gpt: GPT, address: str) -> None:

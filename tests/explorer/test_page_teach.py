@@ -199,6 +199,16 @@ def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
     exact = 100 * trace.attention[where][-1].astype(float)
     assert len(told) >= 1
     assert all(np.abs(exact - share).min() <= (0.051 if share < 9.95 else 0.51) for share in told)
+    # The next drawing has the weights of the token that the page shows then, and none after it.
+    page.page.locator("glass-tour select").select_option("5")
+    page.until("store.get().play === 0")
+    asking = page.state()["token"]
+    assert asking == len(trace) - 3
+    drawn = page.js("[...document.querySelectorAll('.tour-words svg text')].map((t) => t.textContent)")
+    told = [float(word.rstrip("%")) for word in drawn if word.endswith("%")]
+    assert drawn.count("×") == 2
+    exact = 100 * trace.attention[where][asking, max(0, len(trace) - 9) : asking + 1].astype(float)
+    assert told == pytest.approx(exact, abs=0.51)
     # Closed, it gives everything back.
     page.press("1")
     page.press("Escape")
@@ -644,6 +654,27 @@ def test_the_exported_tower_has_labels_and_cursor(visit: Begin, gpt: GPT) -> Non
     assert drawn.rindex(">block 2</text>") > tall[-1].end()
     accent = page.js("getComputedStyle(document.querySelector('[aria-selected=true].cell')).outlineColor")
     assert f'stroke="{accent}"' in drawn
+
+
+def test_an_exported_view_has_all_that_is_written(visit: Begin, gpt: GPT) -> None:
+    page = visit(**LAPTOP).open("A robot must obey the orders given unconditionally to it", layer=2, head=1)
+    page.until("document.querySelectorAll('glass-strip svg.arcs text').length")
+    strip = page.js("document.querySelector('glass-strip').toSVG()")
+    shares = page.page.locator("glass-strip svg.arcs text").all_text_contents()
+    assert shares
+    for share in shares:  # drawn over its halo, not under it
+        assert re.search(rf'<text [^>]*paint-order="stroke[^>]*>{re.escape(share)}</text>', strip), share
+    block = page.js("document.querySelector('glass-block').toSVG()")
+    tokens = page.page.locator("glass-scores .line").first.locator("[role=cell]").all_text_contents()
+    assert len(tokens) > 8
+    assert all(f">{token}</text>" in block for token in tokens)
+
+
+def test_the_export_dialog_can_be_closed(visit: Begin) -> None:
+    page = visit().open(TEXT)
+    page.page.get_by_role("button", name="Export").click()
+    page.page.get_by_role("button", name="Close", exact=True).click()
+    page.until("document.querySelector('dialog.export') === null")
 
 
 def test_an_exported_page_teaches_too(visit: Begin, client: Client, gpt: GPT, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import glassgpt
 from glassgpt.explorer.app import make_app
-from glassgpt.music.codec import PerformanceTokenizer
+from glassgpt.music.event_codec import PerformanceTokenizer
 from glassgpt.music.midi import to_midi
 from glassgpt.music.performance import Performance
 from glassgpt.weights.registry import shipped_names

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glassgpt.errors import SettingError
 from glassgpt.music import Performance, PerformanceTokenizer
-from glassgpt.music.codec import Player
+from glassgpt.music.event_codec import Player
 
 STEP = 0.01
 # Velocity 80: C, half a second later E, then G; all end after another second. Then F at velocity 100.

@@ -14,7 +14,7 @@ from recipes.music.figures import (
 )
 
 from glassgpt.music import Performance
-from glassgpt.music.memorisation import longest_copy
+from glassgpt.music.memorization import longest_copy
 
 
 def random_piece(seed: int, notes: int = 200, velocity: int = 64) -> Performance:

@@ -17,17 +17,11 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2
 from glassgpt.music import Performance, PerformanceTokenizer
 from glassgpt.music.arcs import attention_arcs, place_events
-from glassgpt.music.codec import Player
-from glassgpt.music.generate import (
-    MAX_RESTS,
-    InterruptedTakes,
-    PlayRule,
-    accompany,
-    continue_primer,
-    cut_primer,
-    drop_rests,
-    sample,
-)
+from glassgpt.music.event_codec import Player
+from glassgpt.music.generate import InterruptedMusic, PlayRule, accompany, continue_primer, sample
+from glassgpt.music.generate.compose import drop_rests
+from glassgpt.music.generate.primer import cut_primer
+from glassgpt.music.generate.rule import MAX_RESTS
 from glassgpt.music.settings import Sampling
 from glassgpt.progress import Progress
 from glassgpt.tokenizer import ByteTokenizer, EventTokenizer
@@ -70,18 +64,18 @@ def test_music_begins_with_a_note_and_no_note_sounds_forever(gpt: GPT) -> None:
 
 
 def test_takes_differ_and_seeds_repeat(gpt: GPT) -> None:
-    one, two = sample(gpt, 0.5, takes=2, seed=1)
+    one, two = sample(gpt, 0.5, samples=2, seed=1)
     assert one.ids != two.ids
-    assert [take.ids for take in sample(gpt, 0.5, takes=2, seed=1)] == [one.ids, two.ids]
+    assert [take.ids for take in sample(gpt, 0.5, samples=2, seed=1)] == [one.ids, two.ids]
     assert sample(gpt, 0.5, seed=2)[0].ids != one.ids
 
 
 def test_ctrl_c_leaves_what_there_is(gpt: GPT) -> None:
-    whole = sample(gpt, 8, takes=2, seed=1)
-    with pytest.raises(InterruptedTakes) as caught:
-        sample(gpt, 8, takes=2, seed=1, progress=stop_after(60))
-    assert len(caught.value.takes) == 2
-    for part, take in zip(caught.value.takes, whole, strict=True):
+    whole = sample(gpt, 8, samples=2, seed=1)
+    with pytest.raises(InterruptedMusic) as caught:
+        sample(gpt, 8, samples=2, seed=1, progress=stop_after(60))
+    assert len(caught.value.samples) == 2
+    for part, take in zip(caught.value.samples, whole, strict=True):
         assert 10 < len(part.ids) < len(take.ids)
         assert part.ids == take.ids[: len(part.ids)]
         assert part.seconds < take.seconds
@@ -91,11 +85,11 @@ def test_ctrl_c_leaves_what_there_is(gpt: GPT) -> None:
 def test_ctrl_c_leaves_what_there_is_of_an_accompaniment() -> None:
     gpt, melody = make(n_positions=256), piece(4, 5, 2.0)
     events: list[int] = []
-    whole = accompany(gpt, melody, takes=2, seed=3, progress=stop_after(10**9, events))
+    whole = accompany(gpt, melody, samples=2, seed=3, progress=stop_after(10**9, events))
     for count, finished in ((len(events) * 3 // 4, 1), (len(events) // 4, 0)):
-        with pytest.raises(InterruptedTakes) as caught:
-            accompany(gpt, melody, takes=2, seed=3, progress=stop_after(count))
-        takes = caught.value.takes
+        with pytest.raises(InterruptedMusic) as caught:
+            accompany(gpt, melody, samples=2, seed=3, progress=stop_after(count))
+        takes = caught.value.samples
         assert len(takes) == finished + 1  # the last of them is cut short
         assert [take.ids for take in takes[:-1]] == [take.ids for take in whole[:finished]]
         assert not any(take.notes for take in takes[:-1])
@@ -157,8 +151,8 @@ def test_a_primer_stays_as_it_was_played(gpt: GPT, cut: float) -> None:
     over = given.end < cut - 0.005
     assert np.array_equal(kept.end[over], given.end[over])
     assert (kept.end[~over] >= cut - 0.011).all()  # what is held goes on
-    assert len(take.made)
-    assert (take.made.start >= round(cut * 100) / 100).all()
+    assert len(take.composed)
+    assert (take.composed.start >= round(cut * 100) / 100).all()
 
 
 def test_a_primer_is_cut_between_events() -> None:
@@ -212,7 +206,7 @@ def test_a_pause_beyond_the_end_ends_there() -> None:
 @pytest.mark.parametrize("n_positions", [256, pytest.param(2048, marks=pytest.mark.slow)])
 def test_an_accompaniment_is_as_long_as_its_melody(n_positions: int) -> None:
     melody = piece(4, 30, 18.0)
-    takes = accompany(make(n_positions=n_positions), melody, takes=2, seed=3)
+    takes = accompany(make(n_positions=n_positions), melody, samples=2, seed=3)
     assert takes[0].ids != takes[1].ids
     for take in takes:
         assert take.seconds == pytest.approx(melody.seconds, abs=0.011)
@@ -232,9 +226,9 @@ def test_models_and_values_that_do_not_fit() -> None:
     )
     with pytest.raises(UserError, match="not a model of piano performances"):
         sample(text, 1)
-    for seconds, takes, seed in ((0, 1, 1), (1e9, 1, 1), (1, 0, 1), (1, 1, -1)):
+    for seconds, samples, seed in ((0, 1, 1), (1e9, 1, 1), (1, 0, 1), (1, 1, -1)):
         with pytest.raises(SettingError):
-            sample(make(), seconds, takes=takes, seed=seed)
+            sample(make(), seconds, samples=samples, seed=seed)
     with pytest.raises(SettingError, match="top_p is 3"):
         Sampling(top_p=3)
 

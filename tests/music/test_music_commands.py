@@ -14,7 +14,7 @@ from glassgpt.cli import main
 from glassgpt.cli.commands import music
 from glassgpt.config import Config
 from glassgpt.model import GPT2
-from glassgpt.music.generate import InterruptedTakes, Take
+from glassgpt.music.generate import InterruptedMusic, MusicSample
 from glassgpt.music.midi import read_midi, write_midi
 from glassgpt.tokenizer import EventTokenizer
 from glassgpt.weights import Checkpoint, save_checkpoint
@@ -46,7 +46,7 @@ def test_takes_are_written_as_midi_that_others_read(
     (tmp_path / "training").mkdir()
     write_midi(piece(1), tmp_path / "training" / "a.mid")
     code, out, err = call(
-        capfd, "music", "sample", "-o", tmp_path / "a.mid", "--seconds", 2.5, "--takes", 2, "--seed", 1,
+        capfd, "music", "sample", "-o", tmp_path / "a.mid", "--seconds", 2.5, "--samples", 2, "--seed", 1,
         "--model", model, "--training", tmp_path / "training", "--json",
     )  # fmt: skip
     assert code == 0, err
@@ -131,13 +131,13 @@ def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(
 ) -> None:
     song = piece(2, 60)
     write_midi(song, tmp_path / "song.mid")
-    part = Take(piece(3).crop(0, 1), 1.0, [1], seed=7, notes=["interrupted after 1.0 of 9.0 s"])
+    part = MusicSample(piece(3).crop(0, 1), 1.0, [1], seed=7, notes=["interrupted after 1.0 of 9.0 s"])
 
     def interrupt(*args: object, **options: object) -> None:
-        raise InterruptedTakes([part])
+        raise InterruptedMusic([part])
 
     monkeypatch.setattr("glassgpt.music.generate.accompany", interrupt)
-    words = ("accompany", tmp_path / "song.mid", "-o", tmp_path / "a.mid", "--takes", 3, "--model", model)
+    words = ("accompany", tmp_path / "song.mid", "-o", tmp_path / "a.mid", "--samples", 3, "--model", model)
     code, _, err = call(capfd, "music", *words)
     assert code == 130
     assert mido.MidiFile(tmp_path / "a-1.mid").length == pytest.approx(1.0, abs=0.01)
@@ -146,7 +146,7 @@ def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(
     assert lines[0].startswith(f"{tmp_path / 'a-1.mid'}: 1.00 s")
     assert lines[1:3] == [
         "note: interrupted after 1.0 of 9.0 s",
-        "interrupted; 2 of 3 takes had not begun",
+        "interrupted; 2 of 3 samples had not begun",
     ]
 
 
@@ -182,8 +182,8 @@ def test_prepare_train_split_and_evaluate(
         (("render", "none.mid", "-o", "b.wav"), "none.mid does not exist"),
         (("continue", "song.mid", "-o", "./song.mid"), "would replace the input song.mid"),
         (("accompany", "song.mid", "-o", "song.mid"), "would replace the input song.mid"),
-        (("continue", "a-2.mid", "-o", "a.mid", "--takes", "2"), "would replace the input a-2.mid"),
-        (("continue", "song.mid", "-o", "a.mid", "--takes", "1000000000"), "from 1 to 64"),
+        (("continue", "a-2.mid", "-o", "a.mid", "--samples", "2"), "would replace the input a-2.mid"),
+        (("continue", "song.mid", "-o", "a.mid", "--samples", "1000000000"), "from 1 to 64"),
         (("continue", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
         (("accompany", "silent.mid", "-o", "a.mid"), "silent.mid has no notes"),
         (("render", "silent.mid", "-o", "b.wav"), "silent.mid has no notes"),
@@ -193,7 +193,7 @@ def test_prepare_train_split_and_evaluate(
         (("roll", "song.mid", "-o", "a.svg", "--head", "1"), "Add --attention"),
         (("accompany", "song.mid", "-o", "a.mid", "--track", "X"), "Its tracks have no names"),
         (("sample", "-o", "song.mid"), "song.mid exists. Choose another file, or add --force"),
-        (("sample", "-o", "a.mid", "--takes", "2"), "a-2.mid exists"),
+        (("sample", "-o", "a.mid", "--samples", "2"), "a-2.mid exists"),
         (("continue", "song.mid", "-o", "a-2.mid"), "a-2.mid exists"),
         (("accompany", "song.mid", "-o", "a-2.mid"), "a-2.mid exists"),
         (("render", "song.mid", "-o", "a.wav"), "a.wav exists"),

@@ -12,10 +12,10 @@ import pytest
 import glassgpt
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.music import Performance, PerformanceTokenizer
-from glassgpt.music.accompany import interleave, split_by_time
 from glassgpt.music.chorales import decode_chorale, prepare_chorales
-from glassgpt.music.codec import Player
 from glassgpt.music.evaluate import evaluate, read_pieces
+from glassgpt.music.event_codec import Player
+from glassgpt.music.interleave import interleave, split_by_time
 from glassgpt.music.midi import write_midi
 from glassgpt.music.prepare import prepare_midi, read_performances
 from glassgpt.tokenizer import EventTokenizer

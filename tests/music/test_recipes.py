@@ -22,6 +22,7 @@ Script = Callable[..., None]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Script:
     """`run("train.py", ...)` in this process: importing torch again takes longer."""
+    monkeypatch.syspath_prepend(RECIPES)  # as for a program that is started
 
     def call(name: str, *args: object) -> None:
         monkeypatch.setattr(sys, "argv", [name, *map(str, args)])

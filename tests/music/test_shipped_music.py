@@ -13,7 +13,7 @@ from recipes.music.figures import estimate_key, repetition, share_in_key, soundi
 import glassgpt
 from glassgpt.gpt import GPT
 from glassgpt.music import Performance
-from glassgpt.music.generate import Take, accompany, continue_primer, sample
+from glassgpt.music.generate import MusicSample, accompany, continue_primer, sample
 from glassgpt.music.midi import write_midi
 from glassgpt.tokenizer import EventTokenizer
 from glassgpt.weights import load_config, load_tokenizer
@@ -77,12 +77,12 @@ def gpt() -> GPT:
 
 
 @pytest.fixture(scope="module")
-def take(gpt: GPT) -> Take:
+def take(gpt: GPT) -> MusicSample:
     return sample(gpt, 30, seed=2)[0]
 
 
 @pytest.mark.slow
-def test_thirty_seconds_are_read_by_two_other_libraries(take: Take, tmp_path: Path) -> None:
+def test_thirty_seconds_are_read_by_two_other_libraries(take: MusicSample, tmp_path: Path) -> None:
     symusic = pytest.importorskip("symusic")
     write_midi(take.performance, tmp_path / "a.mid", take.seconds)
     file = mido.MidiFile(tmp_path / "a.mid")
@@ -94,7 +94,7 @@ def test_thirty_seconds_are_read_by_two_other_libraries(take: Take, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_its_figures_are_those_of_songs(gpt: GPT, take: Take) -> None:
+def test_its_figures_are_those_of_songs(gpt: GPT, take: MusicSample) -> None:
     takes = [take, *(sample(gpt, 15, seed=seed)[0] for seed in (3, 6, 7))]
     each = [describe(one.performance, one.seconds) for one in takes]
     found = {name: float(np.mean([figures[name] for figures in each])) for name in BOUNDS}
@@ -109,10 +109,10 @@ def test_seeds_repeat(gpt: GPT) -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_on_in_the_key_of_what_it_is_given(gpt: GPT, take: Take) -> None:
+def test_it_goes_on_in_the_key_of_what_it_is_given(gpt: GPT, take: MusicSample) -> None:
     opening = take.performance.crop(0, 8)
     key = estimate_key(opening)
     (longer,) = continue_primer(gpt, opening, 6, cut=8, seed=1)
-    assert share_in_key(longer.made, key) > 0.7
+    assert share_in_key(longer.composed, key) > 0.7
     (accompanied,) = accompany(gpt, opening, seed=1)
     assert share_in_key(accompanied.performance, key) > 0.7

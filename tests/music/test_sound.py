@@ -12,9 +12,9 @@ import pytest
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.music import Performance
-from glassgpt.music.render import find_soundfont, play, render
 from glassgpt.music.roll import AttentionArc, draw_roll
-from glassgpt.music.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
+from glassgpt.music.sound.render import find_soundfont, play, render
+from glassgpt.music.sound.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
 from tests.music.test_codec import ARTICLE
 
 SCALE = [48, 50, 52, 53, 55, 57, 59, 60, 72, 84, 96]

@@ -320,6 +320,8 @@ interface TourFacts {
   head: number;
   /** its attention at the last token */
   weights: number[];
+  /** its attention at the token of the step "Attention, in numbers" */
+  weightsInNumbers: number[];
   /** its whole pattern, (T, T) */
   pattern: number[][];
   examples: { name: string; words: string; pattern: number[][] }[];

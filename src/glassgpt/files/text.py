@@ -68,12 +68,16 @@ class Chunk:
 
 def detect_kind(path: Path) -> tuple[str, str]:
     """`("text", ".gz")` for a.txt.gz; `("", compression)` for an unknown suffix."""
+    suffix, compression = split_suffix(path)
+    kind = TEXT_KINDS.get(suffix, "")
+    return ("" if compression and kind == "parquet" else kind), compression
+
+
+def split_suffix(path: Path) -> tuple[str, str]:
+    """`(".txt", ".gz")` for a.txt.gz: the suffixes of the content and of its compression, in lower case."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
-    kind = TEXT_KINDS.get(suffixes[-1], "") if suffixes else ""
-    if compression and kind == "parquet":
-        return "", compression
-    return kind, compression
+    return suffixes[-1] if suffixes else "", compression
 
 
 def import_package(name: str, path: Path) -> Any:
@@ -225,6 +229,19 @@ def row_group_sizes(path: Path) -> list[int]:
     with open_parquet(path) as table:
         groups = table.metadata.num_row_groups
         return [table.metadata.row_group(i).total_byte_size for i in range(groups)]
+
+
+def parse_json_lines(text: str) -> Iterator[tuple[int, str, Any]]:
+    """The number, the text and the value of each line of a .jsonl that is not blank. The value of a line that
+    is not JSON is the error."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # no string of JSON has them
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, line, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, line, error
 
 
 # Bytes.

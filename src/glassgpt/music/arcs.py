@@ -12,7 +12,7 @@ import numpy as np
 
 from glassgpt.errors import SettingError
 from glassgpt.gpt import GPT
-from glassgpt.music.generate import tokenizer_of
+from glassgpt.music.generate.music_sample import tokenizer_of
 from glassgpt.music.roll import AttentionArc
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer.events import STEPS_PER_SECOND, EventVocabulary

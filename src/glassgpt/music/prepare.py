@@ -39,8 +39,8 @@ from glassgpt.files import (
     resolve_symlink,
     write_text_files,
 )
-from glassgpt.music.accompany import interleave
-from glassgpt.music.codec import PerformanceTokenizer
+from glassgpt.music.event_codec import PerformanceTokenizer
+from glassgpt.music.interleave import interleave
 from glassgpt.music.midi import read_melody, read_midi
 from glassgpt.music.performance import Performance
 from glassgpt.progress import Progress, no_progress

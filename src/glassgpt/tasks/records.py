@@ -1,16 +1,14 @@
 """Records of a task from files, and what is wrong with them.
 
-A .jsonl file has an object a line, a .tsv or .csv file a head line with the names of its columns, any other
-file a text a line. Compressed files (.gz, .xz, .zst) are read as well. A bad record is skipped and reported
-with its number, the rest goes on, and the count stands at the end: one bad line of a million should cost one
-line.
+A .jsonl file has one object per line, a .tsv or .csv file a head line with the names of its columns, any
+other file one text per line. Compressed files (.gz, .xz, .zst) are read as well. A bad record is skipped
+and reported with its number, and counted at the end: one bad line in a million should cost one line.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +17,9 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
 from glassgpt.files import expand_user
-from glassgpt.files.text import COMPRESSIONS, read_bytes
+from glassgpt.files.text import TEXT_KINDS, parse_json_lines, read_bytes, split_suffix
 
-SHOWN = 20  # problems that are reported one by one; the others are only counted
+SHOWN = 20  # problems reported one by one; the others are only counted
 TABLES = {".tsv": "\t", ".csv": ","}
 TEXT_FIELD = "text"
 
@@ -34,7 +32,7 @@ class Problems:
     skipped: int = 0
     last: str = ""  # why the last record was skipped
     noted: int = 0
-    file: str = ""  # that is being read, where there are several
+    file: str = ""  # the current one, where there are several
     kinds: Counter[str] = field(default_factory=Counter)
 
     def skip(self, number: int, problem: str, kind: str) -> None:
@@ -54,7 +52,7 @@ class Problems:
             self.report(f"{self.file}, {line}" if self.file else line)
 
     def summary(self, total: int) -> str | None:
-        """The line for the end; None if there was nothing."""
+        """The line for the end; None if there were no problems."""
         if not self.kinds:
             return None
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
@@ -65,7 +63,7 @@ class Problems:
 class Record:
     number: int  # from 1, as a person counts them
     values: dict[str, Any]
-    problem: tuple[str, str] | None = None  # of a line that could not be read: what is wrong, its kind
+    problem: tuple[str, str] | None = None  # what is wrong with a line that could not be read, and its kind
 
     def text(self, name: str, problems: Problems) -> str | None:
         """The text of a field; None, and a problem, if it is missing, empty or not a text."""
@@ -106,11 +104,11 @@ def read_records(file: str | Path) -> Iterator[Record]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FileFormatError(f"{path}, line {line} is not UTF-8. {iconv_advice(path)}") from None
-    kind = kind_of(path)
-    if kind in (".jsonl", ".ndjson"):
+    suffix, _ = split_suffix(path)
+    if TEXT_KINDS.get(suffix) == "jsonl":
         yield from read_json_lines(text)
-    elif kind in TABLES:
-        yield from read_table(text, TABLES[kind], path)
+    elif suffix in TABLES:
+        yield from read_table(text, TABLES[suffix], path)
     else:
         yield from (Record(i, {TEXT_FIELD: line}) for i, line in enumerate(split_lines(text), start=1))
 
@@ -122,33 +120,26 @@ def split_lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def kind_of(path: Path) -> str:
-    """The suffix that says what is in a file, in lower case, without that of a compression."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+def is_table(path: Path) -> bool:
+    """Whether the records of a file have named fields."""
+    suffix, _ = split_suffix(path)
+    return suffix in TABLES or TEXT_KINDS.get(suffix) == "jsonl"
 
 
 def read_json_lines(text: str) -> Iterator[Record]:
-    for number, line in enumerate(split_lines(text), start=1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+    for number, line, values in parse_json_lines(text):
+        if isinstance(values, Exception):
             yield Record(number, {}, (f"is not JSON: {short_repr(line)}", "not JSON"))
-            continue
-        if isinstance(values, str):
-            values = {TEXT_FIELD: values}
-        if not isinstance(values, dict):
+        elif isinstance(values, str):
+            yield Record(number, {TEXT_FIELD: values})
+        elif isinstance(values, dict):
+            yield Record(number, values)
+        else:
             yield Record(number, {}, (f"is {short_repr(values)}, not a JSON object", "not an object"))
-            continue
-        yield Record(number, values)
 
 
 def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:
-    """The rows below a head line. Empty lines are none."""
+    """The rows below a head line, without empty lines."""
     rows = read_rows(text, delimiter)
     names = next(rows, [])
     if isinstance(names, csv.Error) or len(set(names)) < len(names):
@@ -166,7 +157,8 @@ def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:
 
 
 def read_rows(text: str, delimiter: str) -> Iterator[list[str] | csv.Error]:
-    """The columns of each line, or what is wrong with it. In a .tsv a quotation mark is one."""
+    """The columns of each line, or what is wrong with it. In a .tsv a quotation mark is an
+    ordinary character."""
     if delimiter == "\t":
         yield from (line.split(delimiter) if line else [] for line in split_lines(text))
         return

@@ -141,7 +141,7 @@ class EventTokenizer(NamedTokenizer):
     """The events of a performance, then `<|endoftext|>`: 389 tokens.
 
     `events` is "performance" or "magenta". With `melody`, MELODY and ACCOMPANIMENT follow: they stand before
-    events of the one or the other (see `glassgpt.music.accompany`).
+    events of the one or the other (see `glassgpt.music.interleave`).
     """
 
     kind: ClassVar[str] = "performance"

@@ -4,53 +4,54 @@ from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from glassgpt.cli import Command, terminal
+from glassgpt.cli import terminal
+from glassgpt.cli.commands import Command
 from glassgpt.cli.loading import Device, default_model, load
-from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes, Positional
 from glassgpt.errors import SettingError
 from glassgpt.music.settings import Sampling
 from glassgpt.ranges import check_number, check_whole
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
-    from glassgpt.music.generate import Take
+    from glassgpt.music.generate import MusicSample
     from glassgpt.music.performance import Performance
 
 DEFAULT_MODEL = "music"
-MusicModel = Annotated[str, flag("a model of performances: a name, a folder or a file", "MODEL")]
-Midi = Annotated[Positional[str], flag("a MIDI file", "FILE", default="")]
-Out = Annotated[str, flag("the MIDI file to write; several takes are numbered", "FILE", short="-o")]
-Takes = Annotated[int, flag("how many to make, all at once", "N")]
-Seed = Annotated[int | None, flag("makes the music repeatable", default="drawn and reported")]
+MusicModel = Annotated[str, Flag("a model of performances: a name, a folder or a file", "MODEL")]
+Midi = Annotated[Positional[str], Flag("a MIDI file", "FILE")]
+Out = Annotated[str, Flag("the MIDI file to write; several samples are numbered", "FILE", short="-o")]
+Samples = Annotated[int, Flag("how many to make, all at once", "N")]
+Seed = Annotated[int | None, Flag("makes the music repeatable", default="drawn and reported")]
 Training = Annotated[
     str | None,
-    flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR", default=""),
+    Flag("report the longest run of notes copied from these MIDI files (a folder)", "DIR"),
 ]
 Synthesizer = Annotated[
-    Literal["auto", "fluidsynth", "builtin"], flag("auto takes FluidSynth if it is there", "NAME")
+    Literal["auto", "fluidsynth", "builtin"], Flag("auto takes FluidSynth if it is there", "NAME")
 ]
-Soundfont = Annotated[str | None, flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
-Force = Annotated[bool, flag("replace an existing file", default="")]
-Json = Annotated[bool, flag("print what was made as JSON, one object per take", default="")]
+Soundfont = Annotated[str | None, Flag("an .sf2 or .sf3 file for FluidSynth", "FILE", default="the system's")]
+Force = Annotated[bool, Flag("replace an existing file")]
+Json = Annotated[bool, Flag("print a JSON object for each sample")]
 
 Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "prepare", "evaluate"]
 
 
-def load_music(model: str, device: str | None, dtype: str | None = None, takes: int = 1) -> GPT:
+def load_music(model: str, device: str | None, dtype: str | None = None, samples: int = 1) -> GPT:
     if model == DEFAULT_MODEL and not Path(model).exists():
         default_model(DEFAULT_MODEL, "recipes/music")
-    return load(model, device, dtype, takes)
+    return load(model, device, dtype, samples)
 
 
 def command(
     action: Annotated[
         Positional[Action],
-        flag("sample, continue, accompany, render, play, roll, prepare or evaluate", "ACTION", default=""),
+        Flag("what to do; each action has options of its own", "ACTION"),
     ],
 ) -> int:
     """Make piano music and hear it: sample from nothing, continue a MIDI file, accompany a melody; render it
@@ -62,8 +63,8 @@ def command(
 def sample(
     *,
     out: Out,
-    seconds: Annotated[float, flag("length of the music, exactly", "X")] = 30.0,
-    takes: Takes = 1,
+    seconds: Annotated[float, Flag("length of the music, exactly", "X")] = 30.0,
+    samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008  (frozen)
     model: MusicModel = DEFAULT_MODEL,
@@ -75,21 +76,22 @@ def sample(
     """Compose from nothing and write a MIDI file."""
     from glassgpt.music import generate
 
-    check_midi_name(out, None, takes, force)
-    gpt = load_music(model, device, None, takes)
-    make = partial(
-        generate.sample, gpt, seconds, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
-    )
-    return make_takes(make, takes, out, training, json)
+    check_midi_name(out, None, samples, force)
+    gpt = load_music(model, device, None, samples)
+    with composing(out, samples, json):
+        music = generate.sample(
+            gpt, seconds, samples=samples, seed=seed, sampling=sampling, progress=terminal.progress
+        )
+    return write_music(music, number_files(out, samples), training, json)
 
 
 def continue_(
     midi: Midi,
     *,
     out: Out,
-    cut: Annotated[float | None, flag("keep the first X seconds of FILE", "X", default="all of it")] = None,
-    seconds: Annotated[float, flag("length of what is added, exactly", "X")] = 30.0,
-    takes: Takes = 1,
+    cut: Annotated[float | None, Flag("keep the first X seconds of FILE", "X", default="all of it")] = None,
+    seconds: Annotated[float, Flag("length of what is added, exactly", "X")] = 30.0,
+    samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
     model: MusicModel = DEFAULT_MODEL,
@@ -102,17 +104,18 @@ def continue_(
     the model ends them."""
     from glassgpt.music import generate
 
-    check_midi_name(out, midi, takes, force)
+    check_midi_name(out, midi, samples, force)
     primer = read_performance(midi)
     if cut is not None and cut - primer.seconds >= 1:
         end = f"the last note of {midi} ends at {primer.seconds:.2f} s"
         terminal.note(f"note: {end}; silence follows until --cut {cut:g}")
-    gpt = load_music(model, device, None, takes)
-    make = partial(
-        generate.continue_primer, gpt, primer, seconds, cut=cut, takes=takes, seed=seed, sampling=sampling,
-        progress=terminal.progress,
-    )  # fmt: skip
-    return make_takes(make, takes, out, training, json)
+    gpt = load_music(model, device, None, samples)
+    with composing(out, samples, json):
+        music = generate.continue_primer(
+            gpt, primer, seconds, cut=cut, samples=samples, seed=seed, sampling=sampling,
+            progress=terminal.progress,
+        )  # fmt: skip
+    return write_music(music, number_files(out, samples), training, json)
 
 
 def accompany(
@@ -120,10 +123,10 @@ def accompany(
     *,
     out: Out,
     track: Annotated[
-        str | None, flag("the track of FILE with the melody", "NAME", default="all tracks")
+        str | None, Flag("the track of FILE with the melody", "NAME", default="all tracks")
     ] = None,
-    without_melody: Annotated[bool, flag("write the accompaniment alone", default="")] = False,
-    takes: Takes = 1,
+    without_melody: Annotated[bool, Flag("write the accompaniment alone")] = False,
+    samples: Samples = 1,
     seed: Seed = None,
     sampling: OmitArgPrefixes[Sampling] = Sampling(),  # noqa: B008
     model: MusicModel = DEFAULT_MODEL,
@@ -135,25 +138,27 @@ def accompany(
     """Accompany the melody in a MIDI file; melody and accompaniment are written together."""
     from glassgpt.music import generate
 
-    check_midi_name(out, midi, takes, force)
+    check_midi_name(out, midi, samples, force)
     melody = read_performance(midi, track)
     gpt = load_music(model, device, None)
-    make = partial(
-        generate.accompany, gpt, melody, takes=takes, seed=seed, sampling=sampling, progress=terminal.progress
-    )
-    return make_takes(make, takes, out, training, json, None if without_melody else melody)
+    added = None if without_melody else melody
+    with composing(out, samples, json, added):
+        music = generate.accompany(
+            gpt, melody, samples=samples, seed=seed, sampling=sampling, progress=terminal.progress
+        )
+    return write_music(music, number_files(out, samples), training, json, added)
 
 
 def render(
     midi: Midi,
     *,
-    out: Annotated[str, flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
+    out: Annotated[str, Flag("the file to write: .wav, .ogg or .mp3", "FILE", short="-o")],
     synthesizer: Synthesizer = "auto",
     soundfont: Soundfont = None,
     force: Force = False,
 ) -> int:
     """Write the sound of a MIDI file. FluidSynth plays it if it is installed, else a small built-in piano."""
-    from glassgpt.music.render import render
+    from glassgpt.music.sound.render import render
 
     check_output(Path(out), midi, force)
     performance = read_performance(midi)
@@ -172,7 +177,7 @@ def play(
     """Play a MIDI file aloud, with the first player that this machine has."""
     import tempfile
 
-    from glassgpt.music.render import find_player, play, render
+    from glassgpt.music.sound.render import find_player, play, render
 
     performance = read_performance(midi)
     find_player()  # before the work of rendering
@@ -187,16 +192,14 @@ def play(
 def roll(
     midi: Midi,
     *,
-    out: Annotated[str, flag("the picture to write: .svg or .png", "FILE", short="-o")],
-    seconds: Annotated[float | None, flag("draw the first X seconds", "X", default="all of it")] = None,
-    attention: Annotated[
-        bool, flag("draw what an event attends to: an arc per head and event", default="")
-    ] = False,
-    event: Annotated[int | None, flag("the event that attends; -1 is the last", "N", default="-1")] = None,
+    out: Annotated[str, Flag("the picture to write: .svg or .png", "FILE", short="-o")],
+    seconds: Annotated[float | None, Flag("draw the first X seconds", "X", default="all of it")] = None,
+    attention: Annotated[bool, Flag("draw what an event attends to: an arc per head and event")] = False,
+    event: Annotated[int | None, Flag("the event that attends; -1 is the last", "N", default="-1")] = None,
     layer: Annotated[
-        int | None, flag("the layer whose heads are drawn; -1 is the last", "N", default="-1")
+        int | None, Flag("the layer whose heads are drawn; -1 is the last", "N", default="-1")
     ] = None,
-    head: Annotated[tuple[int, ...], flag("draw these heads only", "N", default="all")] = (),
+    head: Annotated[tuple[int, ...], Flag("draw these heads only", "N", default="all")] = (),
     model: MusicModel = DEFAULT_MODEL,
     device: Device = None,
     force: Force = False,
@@ -205,8 +208,8 @@ def roll(
     --attention, arcs lead from one event to those that a model's heads look at."""
     from glassgpt.figures.figure import check_picture
     from glassgpt.music.arcs import attention_arcs
-    from glassgpt.music.codec import PerformanceTokenizer
-    from glassgpt.music.generate import MAX_SECONDS, tokenizer_of
+    from glassgpt.music.event_codec import PerformanceTokenizer
+    from glassgpt.music.generate.music_sample import MAX_SECONDS, tokenizer_of
     from glassgpt.music.roll import draw_roll
 
     given = {"--event": event is not None, "--layer": layer is not None, "--head": bool(head)}
@@ -234,26 +237,23 @@ def roll(
 def prepare(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
+        Flag(
             "MIDI files or folders of them (one with MAESTRO's CSV is split by it); or a .json of chorales",
             "FILE...",
-            default="",
         ),
     ],
     *,
-    out: Annotated[str, flag("output folder", "DIR", short="-o")],
+    out: Annotated[str, Flag("output folder", "DIR", short="-o")],
     events: Annotated[
-        Literal["performance", "magenta"], flag("the events of the paper (388), or Magenta's (310)", "NAME")
+        Literal["performance", "magenta"], Flag("the events of the paper (388), or Magenta's (310)", "NAME")
     ] = "performance",
-    melody: Annotated[
-        str | None, flag("also teach to accompany: the track with the melody", "TRACK", default="")
-    ] = None,
-    tempi: Annotated[int, flag("train on each piece at N tempi, 0.95 to 1.05", "N")] = 1,
-    val_fraction: Annotated[float, flag("fraction of the files for the val split", "X")] = 0.1,
-    seed: Annotated[int, flag("seed of the train/val split", "N")] = 0,
-    workers: Annotated[int | None, flag("worker processes", default="one per core")] = None,
-    force: Annotated[bool, flag("replace an existing output folder", default="")] = False,
-    json: Annotated[bool, flag("print a summary as JSON", default="")] = False,
+    melody: Annotated[str | None, Flag("also teach to accompany: the track with the melody", "TRACK")] = None,
+    tempi: Annotated[int, Flag("train on each piece at N tempi, 0.95 to 1.05", "N")] = 1,
+    val_fraction: Annotated[float, Flag("fraction of the files for the val split", "X")] = 0.1,
+    seed: Annotated[int, Flag("seed of the train/val split", "N")] = 0,
+    workers: Annotated[int | None, Flag("worker processes", default="one per core")] = None,
+    force: Annotated[bool, Flag("replace an existing output folder")] = False,
+    json: Annotated[bool, Flag("print a summary as JSON")] = False,
 ) -> int:
     """Encode MIDI files as events and write them as shards for training. Files that cannot be read are left
     out and counted."""
@@ -261,8 +261,6 @@ def prepare(
     from glassgpt.music.chorales import prepare_chorales
     from glassgpt.music.prepare import prepare_midi
 
-    if not files:
-        raise SettingError("music prepare: FILE... is missing. See glassgpt music prepare --help")
     began = time.perf_counter()
     if len(files) == 1 and files[0].endswith((".json", ".json.xz")):
         index = prepare_chorales(files[0], out, force=force)
@@ -284,15 +282,15 @@ def prepare(
 
 
 def evaluate(
-    model: Annotated[Positional[str], flag("a model of music: a name, a folder or a file", "MODEL")],
+    model: Annotated[Positional[str], Flag("a model of music: a name, a folder or a file", "MODEL")],
     *,
-    data: Annotated[str, flag("folder written by music prepare", "DIR")],
-    split: Annotated[str, flag("the split to score: train, val or test", "NAME")] = "val",
+    data: Annotated[str, Flag("folder written by music prepare", "DIR")],
+    split: Annotated[str, Flag("the split to score: train, val or test", "NAME")] = "val",
     stride: Annotated[
-        int | None, flag("events between the beginnings of windows", default="the model's context")
+        int | None, Flag("events between the beginnings of windows", default="the model's context")
     ] = None,
     device: Device = None,
-    json: Annotated[bool, flag("print the result as JSON", default="")] = False,
+    json: Annotated[bool, Flag("print the result as JSON")] = False,
 ) -> int:
     """Score the pieces of a split: the negative log-likelihood per event, in nats, as papers report it."""
     from glassgpt.music.evaluate import evaluate, read_pieces
@@ -319,16 +317,16 @@ def read_performance(midi: str, track: str | None = None) -> Performance:
     return performance
 
 
-def check_midi_name(out: str, midi: str | None, takes: int, force: bool) -> None:
-    """`out` can be a MIDI file, and no take replaces the file that is read, nor any other without --force."""
-    from glassgpt.music.generate import MAX_TAKES
+def check_midi_name(out: str, midi: str | None, samples: int, force: bool) -> None:
+    """`out` can be a MIDI file, and no sample replaces the input, nor any other file without --force."""
+    from glassgpt.music.generate.music_sample import MAX_SAMPLES
 
     if Path(out).suffix.lower() not in (".mid", ".midi"):
         raise SettingError(f"--out {out} must end in .mid. For sound: glassgpt music render FILE -o a.wav")
-    check_whole("takes", takes, 1, MAX_TAKES)
+    check_whole("samples", samples, 1, MAX_SAMPLES)
     if midi is not None and is_same(Path(out), midi):
         raise SettingError(f"--out {out} would replace the input {midi}. Name another file.")
-    for path in number_takes(out, takes):
+    for path in number_files(out, samples):
         check_output(path, midi, force)
 
 
@@ -345,61 +343,57 @@ def is_same(path: Path, other: str) -> bool:
     return path.exists() and Path(other).exists() and path.samefile(other)
 
 
-def number_takes(out: str, takes: int) -> list[Path]:
-    """The file of each take."""
+def number_files(out: str, samples: int) -> list[Path]:
+    """The file of each sample."""
     path = Path(out)
-    if takes == 1:
+    if samples == 1:
         return [path]
-    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, takes + 1)]
+    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, samples + 1)]
 
 
-def make_takes(
-    make: Callable[[], list[Take]],
-    takes: int,
-    out: str,
+@contextmanager
+def composing(out: str, samples: int, json: bool, added: Performance | None = None) -> Iterator[None]:
+    """Say how long it took; after Ctrl-C, write the music so far."""
+    from glassgpt.music.generate import InterruptedMusic
+
+    began = time.perf_counter()
+    try:
+        yield
+    except InterruptedMusic as interrupt:
+        write_music(interrupt.samples, number_files(out, samples), None, json, added)
+        missing = samples - len(interrupt.samples)
+        terminal.note("interrupted" + (f"; {missing} of {samples} samples had not begun" if missing else ""))
+        raise
+    terminal.note(f"composed in {time.perf_counter() - began:.1f} s")
+
+
+def write_music(
+    samples: list[MusicSample],
+    paths: list[Path],
     training: str | None,
     json: bool,
     added: Performance | None = None,
 ) -> int:
-    """Make takes and write them; after Ctrl-C, what there is of them."""
-    from glassgpt.music.generate import InterruptedTakes
-
-    began = time.perf_counter()
-    try:
-        made = make()
-    except InterruptedTakes as interrupt:
-        write_takes(interrupt.takes, number_takes(out, takes), added, None, json)
-        missing = takes - len(interrupt.takes)
-        terminal.note("interrupted" + (f"; {missing} of {takes} takes had not begun" if missing else ""))
-        raise
-    elapsed = time.perf_counter() - began
-    write_takes(made, number_takes(out, takes), added, training, json)
-    terminal.note(f"composed in {elapsed:.1f} s")
-    return 0
-
-
-def write_takes(
-    takes: list[Take], paths: list[Path], added: Performance | None, training: str | None, json: bool
-) -> None:
-    """Write each take, with what is added to it, as a MIDI file, and say what it is."""
+    """Write each sample, with what is added to it, as a MIDI file, and say what it is."""
     from glassgpt.music.midi import write_midi
 
     others = [] if training is None else read_training(training)
-    for take, path in zip(takes, paths, strict=False):  # after Ctrl-C there may be fewer takes
-        performance = take.performance
+    for sample, path in zip(samples, paths, strict=False):  # after Ctrl-C there may be fewer samples
+        performance = sample.performance
         if added is not None:
-            performance = performance.merge(added.crop(0, take.seconds))
-        write_midi(performance, path, take.seconds)
+            performance = performance.merge(added.crop(0, sample.seconds))
+        write_midi(performance, path, sample.seconds)
         facts = {
-            "file": str(path), "seconds": take.seconds, "notes": len(performance), "events": len(take.ids),
-            "seed": take.seed, **copied(take.made, others),
+            "file": str(path), "seconds": sample.seconds, "notes": len(performance),
+            "events": len(sample.ids), "seed": sample.seed, **copied(sample.composed, others),
         }  # fmt: skip
         if json:
             print(jsonlib.dumps(facts))
         else:
             terminal.note(describe(facts))
-        for remark in take.notes:
+        for remark in sample.notes:
             terminal.note(f"note: {remark}")
+    return 0
 
 
 def read_training(folder: str) -> list[Performance]:
@@ -409,8 +403,8 @@ def read_training(folder: str) -> list[Performance]:
 
 
 def copied(performance: Performance, others: list[Performance]) -> dict[str, Any]:
-    """The memorisation report of one take."""
-    from glassgpt.music.memorisation import longest_copy
+    """The memorization report of one sample."""
+    from glassgpt.music.memorization import longest_copy
 
     if not others:
         return {}
@@ -440,7 +434,7 @@ SUBCOMMANDS: dict[str, tuple[Callable[..., int], Command]] = {
             "compose from nothing",
             (
                 "glassgpt music sample -o a.mid",
-                "glassgpt music sample -o a.mid --seconds 60 --takes 4 --seed 1 --temperature 0.95",
+                "glassgpt music sample -o a.mid --seconds 60 --samples 4 --seed 1 --temperature 0.95",
             ),
         ),
     ),
@@ -450,7 +444,7 @@ SUBCOMMANDS: dict[str, tuple[Callable[..., int], Command]] = {
             "continue a MIDI file",
             (
                 "glassgpt music continue opening.mid -o out.mid",
-                "glassgpt music continue song.mid -o out.mid --cut 12.5 --seconds 20 --takes 3",
+                "glassgpt music continue song.mid -o out.mid --cut 12.5 --seconds 20 --samples 3",
             ),
         ),
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.text import encode_prompt, format_token, read_prompt
 from glassgpt.ranges import check_whole
 
@@ -28,12 +28,12 @@ BAR = 30  # characters
 def command(
     text: Annotated[
         Positional[str | None],
-        flag("the text so far; - reads stdin; omit it to start a new document", "[TEXT]", default=""),
+        Flag("the text so far; - reads stdin; omit it to start a new document", "[TEXT]"),
     ] = None,
     *,
     k: Annotated[
         int | None,
-        flag(
+        Flag(
             "print this many candidates and exit; without it, pick interactively on a terminal",
             "N",
             default="10",
@@ -43,11 +43,9 @@ def command(
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
-    allow_special: Annotated[
-        bool, flag("treat <|endoftext|> in the text as the special token", default="")
-    ] = False,
-    ids: Annotated[bool, flag("TEXT is token ids; no tokenizer needed", default="")] = False,
-    json: Annotated[bool, flag("print a JSON object", default="")] = False,
+    allow_special: Annotated[bool, Flag("treat <|endoftext|> in the text as the special token")] = False,
+    ids: Annotated[bool, Flag("TEXT is token ids; no tokenizer needed")] = False,
+    json: Annotated[bool, Flag("print a JSON object")] = False,
 ) -> int:
     """Show the most likely next tokens. On a terminal, press a number to pick one and continue, as on a
     phone's keyboard; q quits and prints the text."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
     Beams,
     Json,
@@ -22,7 +22,7 @@ from glassgpt.cli.task_records import (
 from glassgpt.errors import SettingError, UserError, short_repr
 from glassgpt.ranges import check_whole
 from glassgpt.tasks.extract import MAX_SENTENCES, SENTENCES
-from glassgpt.tasks.records import TABLES, TEXT_FIELD, Problems, kind_of, read_records, source_of
+from glassgpt.tasks.records import TEXT_FIELD, Problems, is_table, read_records, source_of
 from glassgpt.weights import shipped_names
 
 SHIPPED = "summarize"
@@ -38,35 +38,31 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
-            "text files, each of them one text; .jsonl, .tsv or .csv files of records; - for stdin",
-            "FILE...",
-            default="",
+        Flag(
+            "text files, each of them one text; .jsonl, .tsv or .csv files of records; - for stdin", "FILE..."
         ),
     ],
     *,
-    sentences: Annotated[int | None, flag("quote this many sentences of the text", "N", default="3")] = None,
+    sentences: Annotated[int | None, Flag("quote this many sentences of the text", "N", default="3")] = None,
     abstract: Annotated[
-        bool,
-        flag("let a small model write its own summary: it invents names, dates and facts", default=""),
+        bool, Flag("let a small model write its own summary: it invents names, dates and facts")
     ] = False,
     model: Annotated[
         str | None,
-        flag(
+        Flag(
             "the model that compares sentences; one tuned for summaries writes them",
             "MODEL",
             default="default; with --abstract summarize",
         ),
     ] = None,
     zero_shot: Annotated[
-        bool,
-        flag("write the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences", default=""),
+        bool, Flag("write the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences")
     ] = False,
     beams: Beams = None,
     max_new_tokens: Annotated[
-        int | None, flag("end what is written after this many tokens", "N", default="as the task says")
+        int | None, Flag("end what is written after this many tokens", "N", default="as the task says")
     ] = None,
-    seed: Annotated[int | None, flag("seed, for zero-shot summaries", "N", default="random")] = None,
+    seed: Annotated[int | None, Flag("seed, for zero-shot summaries", "N", default="random")] = None,
     device: Device = None,
     dtype: Dtype = None,
     json: Json = False,
@@ -77,8 +73,6 @@ def command(
     can read, a note says which part was summarized."""
     from glassgpt.tasks.summarize import check_summarizes, summary_task
 
-    if not files:
-        raise SettingError("summarize: FILE... is missing. See glassgpt summarize --help")
     for name in files:
         if len(name.split()) > 2 and not Path(name).exists():  # a text, not a path
             raise UserError(
@@ -103,7 +97,7 @@ def command(
             )
         if abstract or zero_shot or model == SHIPPED:
             terminal.note(WARNING)
-    single = len(files) == 1 and not is_table(files[0])
+    single = len(files) == 1 and not is_table(Path(files[0]))
     count = 0
     for name, number, text in read_texts(files, task, problems):
         count += 1
@@ -133,16 +127,12 @@ def check_needs_a_writer(decoding: dict[str, Any], writes: bool) -> None:
         raise SettingError(f"{name} is for summaries that a model writes. Add --abstract, or leave it out.")
 
 
-def is_table(name: str) -> bool:
-    return kind_of(Path(name)) in (*TABLES, ".jsonl", ".ndjson")
-
-
 def read_texts(
     files: tuple[str, ...], task: Task | None, problems: Problems
 ) -> Iterator[tuple[str, int, str | None]]:
     """Every text with the name of its file and its number there."""
     for name in files:
-        if not is_table(name):
+        if not is_table(Path(name)):
             text = read_whole(name)
             if not text.strip():
                 problem = f"{'stdin' if name == '-' else name} is empty"

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.options import Positional, flag
-from glassgpt.errors import SettingError
+from glassgpt.cli.parser.options import Flag, Positional
 
 if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
@@ -24,43 +23,35 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
+        Flag(
             "text files, folders or patterns, of all kinds that prepare reads; with --task, .jsonl, .tsv or "
             ".csv",
             "FILE...",
-            default="",
         ),
     ],
     *,
-    model: Annotated[str, flag("model to start from", "MODEL")] = "default",
-    out: Annotated[str | None, flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
+    model: Annotated[str, Flag("model to start from", "MODEL")] = "default",
+    out: Annotated[str | None, Flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
     task: Annotated[
-        str | None, flag("learn a task from pairs: the name of one, or a TOML file", "TASK", default="")
+        str | None, Flag("learn a task from pairs: the name of one, or a TOML file", "TASK")
     ] = None,
-    lora: Annotated[
-        bool, flag("train low-rank adapters, at most 2% of the parameters: less memory", default="")
-    ] = False,
-    adapter: Annotated[
-        bool, flag("with --lora: write only the adapter, a few megabytes", default="")
-    ] = False,
-    minutes: Annotated[float | None, flag("time limit for everything", "N", default="10")] = None,
+    lora: Annotated[bool, Flag("train low-rank adapters, at most 2% of the parameters: less memory")] = False,
+    adapter: Annotated[bool, Flag("with --lora: write only the adapter, a few megabytes")] = False,
+    minutes: Annotated[float | None, Flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
-        str | None, flag("prompt for the samples", "TEXT", default="start of the val split")
+        str | None, Flag("prompt for the samples", "TEXT", default="start of the val split")
     ] = None,
-    seed: Annotated[int, flag("seed of the data order", "N")] = 0,
+    seed: Annotated[int, Flag("seed of the data order", "N")] = 0,
     device: Device = None,
-    resume: Annotated[bool, flag("resume an interrupted run, exactly", default="")] = False,
-    force: Annotated[bool, flag("replace an existing model", default="")] = False,
-    dry_run: Annotated[bool, flag("show the plan and exit", default="")] = False,
-    json: Annotated[bool, flag("print the results as one line of JSON", default="")] = False,
+    resume: Annotated[bool, Flag("resume an interrupted run, exactly")] = False,
+    force: Annotated[bool, Flag("replace an existing model")] = False,
+    dry_run: Annotated[bool, Flag("show the plan and exit")] = False,
+    json: Annotated[bool, Flag("print the results as one line of JSON")] = False,
 ) -> int:
     """Fine-tune a model on your own text. The end of the text is the validation split: it decides when to
     stop and shows how much was gained. All settings are chosen for you. Ctrl-C keeps the best model so far;
     --resume continues after it, or after a kill. With --task the records of FILE are pairs (translation,
     summaries) or labelled texts, and the loss is on the target only: docs/tasks.md."""
-    if not files:
-        raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-
     from glassgpt.train.preflight import check_tune_inputs
 
     started = time.monotonic()

@@ -7,7 +7,6 @@ prompts are those of lm-evaluation-harness.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,8 @@ from glassgpt.evaluate.suites.eval_task import (
     PreparedTask,
     WindowBuilder,
     document_note,
-    split_lines,
 )
+from glassgpt.files.text import parse_json_lines
 
 
 @dataclass(frozen=True)
@@ -49,28 +48,30 @@ class Choice:
         return prepare_questions(self.name, self.questions(text), builder, self.compute_metrics)
 
     def questions(self, text: str) -> list[Question]:
-        found = []
-        for number, line in enumerate(split_lines(text), start=1):
+        questions = []
+        for number, line, record in parse_json_lines(text):
             try:
-                found.append(self.read(json.loads(line)))
+                questions.append(self.read(record))
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
                 raise FileFormatError(f"line {number} is not a record of {self.name}: {line[:60]}") from None
-        return found
+        return questions
 
     def compute_metrics(
         self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
     ) -> list[MetricResult]:
         right, right_normalized = [], []
-        for question, found in zip(questions, scores, strict=True):
-            totals = np.array([one.total for one in found])
+        for question, choices in zip(questions, scores, strict=True):
+            totals = np.array([choice.total for choice in choices])
             right.append(float(totals.argmax() == question.gold))
             if self.normalized:
                 per_character = totals / np.array(question.lengths)
                 right_normalized.append(float(per_character.argmax() == question.gold))
         ones = np.ones(len(right))
-        made = [MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)]
+        results = [
+            MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)
+        ]
         if self.normalized:
-            made.append(
+            results.append(
                 MetricResult(
                     f"{self.name}.acc_norm",
                     "highest per character",
@@ -79,7 +80,7 @@ class Choice:
                     ones,
                 )
             )
-        return made
+        return results
 
 
 def prepare_questions(
@@ -95,12 +96,12 @@ def prepare_questions(
     odd, cut = [], []
     for number, question in enumerate(questions[: builder.limit], start=1):
         try:
-            found = [builder.continuation(*pair) for pair in question.pairs]
+            continuations = [builder.continuation(*pair) for pair in question.pairs]
         except NotScorable:
             odd.append(number)
             continue
-        choices = [windows for windows, _ in found]
-        if any(truncated for _, truncated in found):
+        choices = [windows for windows, _ in continuations]
+        if any(truncated for _, truncated in continuations):
             cut.append(number)
         kept.append(question)
         groups.append([window for windows in choices for window in windows])
@@ -110,8 +111,8 @@ def prepare_questions(
 
     def by_choice(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         joined = []
-        for found, counts in zip(scores, sizes, strict=True):
-            rest = iter(found)
+        for question_scores, counts in zip(scores, sizes, strict=True):
+            rest = iter(question_scores)
             joined.append([_join([next(rest) for _ in range(count)]) for count in counts])
         return compute_metrics(kept, joined)
 

@@ -6,7 +6,6 @@ allowed (any, or only those that can end a sentence). One pass over the data giv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,8 +21,8 @@ from glassgpt.evaluate.suites.eval_task import (
     PreparedTask,
     WindowBuilder,
     document_note,
-    split_lines,
 )
+from glassgpt.files.text import parse_json_lines
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
@@ -46,18 +45,18 @@ STOP_WORDS = frozenset(
 
 def stop_tokens(tokenizer: Tokenizer) -> list[int]:
     """The tokens that are a whole stop word, in any case, with or without a leading space."""
-    found = []
+    tokens = []
     for token in range(tokenizer.text_size):
         if token != tokenizer.eot_id and tokenizer.decode([token]).strip().lower() in STOP_WORDS:
-            found.append(token)
-    return found
+            tokens.append(token)
+    return tokens
 
 
 def read_passages(text: str) -> Iterable[str]:
-    for number, line in enumerate(split_lines(text), start=1):
+    for number, _, record in parse_json_lines(text):
         try:
-            passage = json.loads(line)["text"]
-        except (json.JSONDecodeError, KeyError, TypeError):
+            passage = record["text"]
+        except (KeyError, TypeError):
             raise FileFormatError(f'line {number} is not like {{"text": "..."}}') from None
         if not isinstance(passage, str):
             raise FileFormatError(f"line {number}: its text is {type(passage).__name__}, not a string")
@@ -94,8 +93,8 @@ class Lambada:
 
     def compute_metrics(self, scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         words = [
-            (one[0].greedy_allowed[0], TokenScores(*map(np.concatenate, zip(*one, strict=True))))
-            for one in scores
+            (parts[0].greedy_allowed[0], TokenScores(*map(np.concatenate, zip(*parts, strict=True))))
+            for parts in scores
         ]
         ones = np.ones(len(words))
 

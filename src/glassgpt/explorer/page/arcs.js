@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { attentionRow, patternPath, PATTERN_TOKENS, wordsAttended } from "./attention-row.js";
-import { brief, el, exchange, percent, put, svg, visible } from "./draw.js";
+import { el, exchange, put, svg, visible, wholePercent } from "./draw.js";
 import { hovered, onHover } from "./hover.js";
 import { eventLabel } from "./music-events.js";
 import { store } from "./store.js";
@@ -11,6 +11,7 @@ import { afterRender } from "./view.js";
 const LEAST = 0.015; // weights below this are not drawn
 const MOST = 40; // arcs
 const LABELLED = 0.08; // weights from here on are written down
+const HALF = 12; // half the width of a label, in pixels
 const HOWS = /** @type {const} */ (["head", "mean", "off"]);
 
 /** @typedef {{x: number, top: number, bottom: number}} Place of a chip, in pixels of the box */
@@ -78,8 +79,8 @@ export class Arcs {
     const found = wordsAttended(trace, weights, 3);
     const name = (/** @type {string} */ text) => eventLabel(text) ?? visible(text).replace(/^␣/, "");
     const from = name(trace.tokens[token].text);
-    put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) => [i ? ", " : "", el("b", {}, name(text)), ` ${percent(share)}`])]);
-    this.picture.setAttribute("aria-label", found.length > 0 ? `Arcs from “${from}” to what it attends to: ${found.map(({ text, share }) => `“${name(text)}” ${percent(share)}`).join(", ")}` : "No arcs");
+    put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) => [i ? ", " : "", el("b", {}, name(text)), ` ${wholePercent(share)}`])]);
+    this.picture.setAttribute("aria-label", found.length > 0 ? `Arcs from “${from}” to what it attends to: ${found.map(({ text, share }) => `“${name(text)}” ${wholePercent(share)}`).join(", ")}` : "No arcs");
   }
 
   /** Where the chips stand; reading it lays out the page, so it is done once for each text and size. */
@@ -108,20 +109,18 @@ export class Arcs {
 }
 
 /**
- * The largest weights beside the ends of their arcs, where there is room. @param {{weight: number, key: number}[]} strongest
+ * The largest weights, each at the end of its arc, where there is room. @param {{weight: number, key: number}[]} strongest
  * @param {Place[]} places @param {Place} from
  */
 function labels(strongest, places, from) {
   /** @type {{x: number, y: number}[]} */ const taken = [];
   return strongest.map(({ weight, key }) => {
     const to = places[key];
-    const left = to.x > 34; // else the number would be cut off
-    const x = to.x + (left ? -1 : 1) * (5 + 2 * weight);
+    const x = Math.max(HALF, to.x); // the number is not cut off at the edge
     const y = to.top === from.top ? to.top - 4 : to.bottom + 10;
-    const middle = x + (left ? -12 : 12);
-    if (weight < LABELLED || taken.some((other) => other.y === y && Math.abs(other.x - middle) < 27)) return null;
-    taken.push({ x: middle, y });
-    return svg("text", { x, y, "text-anchor": left ? "end" : "start" }, brief(weight));
+    if (weight < LABELLED || taken.some((other) => other.y === y && Math.abs(other.x - x) < 2 * HALF)) return null;
+    taken.push({ x, y });
+    return svg("text", { x, y, "text-anchor": "middle", "data-token": key }, wholePercent(weight));
   });
 }
 

@@ -184,6 +184,12 @@ export function brief(p) {
   return value < 9.95 ? `${value.toFixed(1)}%` : `${Math.round(value)}%`;
 }
 
+/** A share in whole percents: for weights that are known as bytes only. @param {number} share */
+export function wholePercent(share) {
+  const value = Math.round(100 * share);
+  return value === 100 && share < 1 ? ">99%" : `${value}%`;
+}
+
 /** A token with visible white space; an event of music by its name. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";

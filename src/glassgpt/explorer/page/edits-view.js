@@ -15,9 +15,10 @@ class GlassEdits extends GlassView {
 
   #chips = el("div");
   #effect = el("div", { "aria-live": "polite" });
+  #which = el("p", { class: "small quiet" }, "Tower and Next token show the run with these edits; the other views show it without them.");
 
   build() {
-    this.append(this.#chips, this.#effect);
+    this.append(this.#chips, this.#effect, this.#which);
     bind(["Delete"], "remove all edits", () => store.set({ edits: [] }));
   }
 

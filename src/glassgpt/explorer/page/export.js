@@ -69,7 +69,7 @@ export function openExport(views, entries) {
     page,
     el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text, to send to a friend: it opens from disk, without a server or network. The address of this page works on this machine only."),
     message,
-    el("form", { method: "dialog" }, el("button", {}, "Close")),
+    el("form", { method: "dialog" }, el("button", { type: "submit" }, "Close")),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

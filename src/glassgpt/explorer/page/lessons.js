@@ -5,7 +5,7 @@ import { el, put } from "./draw.js";
 import { openModel } from "./examples.js";
 import { flow } from "./flow.js";
 import { batchTable, masks, openedBlocks, splitHeads, storage } from "./lesson-figures.js";
-import { count, current } from "./panel.js";
+import { count, current, scroll } from "./panel.js";
 import { store } from "./store.js";
 import { tourFacts } from "./tour-facts.js";
 
@@ -30,8 +30,8 @@ const says = (...paragraphs) => paragraphs.map((words) => el("p", { class: "says
 
 /** Drawn when its numbers come. */
 function wholeWay() {
-  const box = el("div", { class: "flow" });
-  tourFacts().then((facts) => put(box, flow(facts)), (error) => !isAbort(error) && put(box, el("p", { class: "problem" }, messageOf(error))));
+  const box = el("div", {});
+  tourFacts().then((facts) => put(box, scroll("The whole way", flow(facts))), (error) => !isAbort(error) && put(box, el("p", { class: "problem" }, messageOf(error))));
   return box;
 }
 
@@ -89,7 +89,7 @@ const LESSONS = [
     name: "blocks",
     title: "The blocks, opened: encoder, decoder, cross-attention",
     make: () => [
-      openedBlocks(),
+      scroll("Three blocks, opened", openedBlocks()),
       ...says("The decoder of 2017 has a layer in the middle that GPT-2 lacks. Its queries come from what is being written, its keys and values from the encoder: so a French word finds its English one. GPT-2 needs no such layer, because both languages stand in the same text. (All of these have LayerNorms and residual sums, which are not drawn.)"),
     ],
   },
@@ -97,7 +97,7 @@ const LESSONS = [
     name: "masks",
     title: "BERT, XLNet: what is gained, what is given up",
     make: () => [
-      masks(),
+      scroll("Three masks", masks()),
       ...says("GPT-2 writes a token, adds it to the text, and reads on from there: it is auto-regressive, and pays by seeing one side only. BERT sees both sides of every word, which helps to understand a sentence, and gives up writing: it can fill in a blank, but has no next word.", "XLNet wants both. It guesses the words of a sentence one after the other, but in a shuffled order, another one each time: a word learns from its left and its right, and every guess is made from the ones before."),
     ],
   },
@@ -117,7 +117,7 @@ const LESSONS = [
       const { layer, head, token } = store.cursor;
       const known = layer >= 0 ? api.peek(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${token}`) : undefined;
       return [
-        splitHeads(config, known?.["attn.q"] ?? null),
+        scroll("How q is split into heads", splitHeads(config, known?.["attn.q"] ?? null)),
         ...says(`A block has no separate matrices for its heads. One matrix, c_attn, makes q, k and v of all heads at once; then each is cut and laid out again, ${config.n_head} rows of ${config.d_head}. Nothing is computed by that: the same ${count(config.n_embd)} numbers are only read in another shape. After attention the heads’ results are laid side by side again, and c_proj mixes them.${known ? " The colored row is the q of the cursor’s token." : ""}`),
       ];
     },

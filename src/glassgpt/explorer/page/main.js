@@ -143,13 +143,17 @@ function toggleWide() {
 function showModel() {
   const models = store.info?.models ?? [];
   const number = models[store.get().model] ? store.get().model : 0;
-  const model = models[number];
-  if (!model) return;
+  if (!models[number]) return;
   const picker = /** @type {HTMLSelectElement} */ (at("model"));
   const names = models.map(({ name }, i) => el("option", { value: i }, name));
   if (picker.options.length !== names.length) put(picker, names);
   picker.value = String(number);
   picker.disabled = models.length < 2 || api.offline;
+  showShape(models[number]);
+}
+
+/** @param {ModelInfo["models"][number]} model */
+function showShape(model) {
   const { n_layer, n_head, n_embd } = model.config;
   const millions = (model.parameters / 1e6).toFixed(model.parameters < 1e8 ? 1 : 0);
   put(at("shape"), `${n_layer} blocks × ${n_head} heads, width ${n_embd}, ${millions} M parameters`);
@@ -157,7 +161,10 @@ function showModel() {
 
 /** Another model reads the same text, if it can; its tokens may be others. */
 function pickModel() {
-  void openModel(Number(/** @type {HTMLSelectElement} */ (at("model")).value));
+  const number = Number(/** @type {HTMLSelectElement} */ (at("model")).value);
+  const model = store.info?.models[number];
+  if (model) showShape(model); // at once, like its name
+  void openModel(number);
 }
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */

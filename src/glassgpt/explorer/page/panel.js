@@ -26,8 +26,8 @@ export const line = (name, cells, kind = "") => el("tr", { class: kind }, el("th
 /** A table head. @param {string[]} names */
 export const head = (names) => el("thead", {}, el("tr", {}, names.map((name) => (name ? el("th", { scope: "col" }, name) : el("td")))));
 
-/** A box that scrolls if its table is too wide. @param {string} name @param {HTMLTableElement} table */
-export const scroll = (name, table) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table);
+/** A box that scrolls if its table or figure is too wide. @param {string} name @param {Element} content */
+export const scroll = (name, content) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, content);
 
 /** A slider with a label and its value as text. @param {string} id @param {string} name @param {Record<string, unknown>} attributes @param {(value: number) => void} run */
 export function slider(id, name, attributes, run) {

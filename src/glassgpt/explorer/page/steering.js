@@ -49,8 +49,12 @@ export class Steering {
   /** What the edits say about steering, in the fields, unless they are being used. @param {Edit[]} edits */
   show(edits) {
     const steers = edits.filter((edit) => edit.kind === "steer_token");
-    if (steers.length === 0 || this.words.length === 0 || this.element.contains(document.activeElement)) return;
-    for (const [input, sign] of /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]])) {
+    if (this.words.length === 0 || this.element.contains(document.activeElement)) return;
+    if (steers.length === 0 && Number(this.#strength.value) !== 0) {
+      this.#strength.value = "0"; // the edits were removed; the words stay
+      put(this.#says);
+    }
+    for (const [input, sign] of /** @type {[HTMLInputElement, number][]} */ (steers.length > 0 ? [[this.#towards, 1], [this.#away, -1]] : [])) {
       const own = steers.filter(({ strength = 1 }) => Math.sign(strength) === sign);
       input.value = own.map(({ token = -1 }) => this.words[token] ?? "").join("").trim();
       if (own.length > 0) this.#strength.value = String(Math.abs(own.reduce((sum, { strength = 1 }) => sum + strength, 0)).toFixed(1));

@@ -7,6 +7,9 @@ import { store } from "./store.js";
 
 const KINDS = /** @type {[string, string][]} */ ([["previous", "one before"], ["first", "the first"], ["self", "itself"]]);
 
+/** The token at which step 6 shows how weights come about: not the last, where the mask has nothing to strike out. @param {Trace} trace */
+export const tokenInNumbers = ({ tokens }) => Math.max(0, tokens.length - 3);
+
 /** @type {{id: string, facts: Promise<TourFacts>} | null} */
 let known = null;
 
@@ -34,9 +37,11 @@ async function find(trace) {
   ]);
   const { layer, head } = telling.best ?? { layer: Math.min(1, config.n_layer - 1), head: 0 };
   const kinds = KINDS.filter(([kind]) => telling.kinds[kind]).map(([kind, words]) => ({ words, ...telling.kinds[kind] }));
-  const [mlp, steps, pattern, ...patterns] = await Promise.all([
+  const weightsAt = async (/** @type {number} */ position) => (await api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${position}`))["attn.weights"];
+  const [mlp, weights, weightsInNumbers, pattern, ...patterns] = await Promise.all([
     api.get(`/trace/${trace.id}/mlp?layer=${layer}&position=${last}`),
-    api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${last}`),
+    weightsAt(last),
+    weightsAt(tokenInNumbers(trace)),
     patternOf(trace, layer, head),
     ...kinds.map((kind) => patternOf(trace, kind.layer, kind.head)),
   ]);
@@ -45,7 +50,7 @@ async function find(trace) {
     trace, config, telling, layer, head, embedding, mlp, tally, pattern,
     gradients: store.info?.methods?.includes("input_x_gradient") ?? true,
     parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
-    weights: steps["attn.weights"], // a pattern's are bytes: good enough for colours only
+    weights, weightsInNumbers, // a pattern's are bytes: good enough for colours only
     examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })), { name: `${layer}.${head}`, words: "far back", pattern }],
     next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) => ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
   };

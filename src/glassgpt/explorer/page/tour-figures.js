@@ -1,6 +1,7 @@
 // The figures of the tour, on a canvas of 320 x 120, drawn from the loaded model's own numbers. Colours come from the theme.
 
 import { brief, diverging, format, PARTS, shade, short, svg } from "./draw.js";
+import { tokenInNumbers } from "./tour-facts.js";
 
 /** @typedef {SVGElement | (SVGElement | SVGElement[])[]} Drawing */
 
@@ -79,12 +80,18 @@ export const FIGURES = {
       ...shown.flatMap((_, i) => (weights[first + i] > 0.01 ? [curve(at(shown.length - 1), at(i), 78, 78 - 14 - 9 * (shown.length - 1 - i), 1 + 8 * weights[first + i])] : [])),
       ...shown.flatMap((_, i) => (weights[first + i] > 0.05 ? [text(at(i), 115, brief(weights[first + i]), "middle")] : []))];
   },
-  numbers: ({ config, weights, trace }) => {
+  numbers: ({ config, weightsInNumbers: weights, trace }) => {
+    const asking = tokenInNumbers(trace);
     const best = weights.indexOf(Math.max(...weights.slice(1), 0));
     return [...card(6, 8, 60, 24, "q · k", "hot"), arrow(68, 20, 84, 20), ...card(86, 8, 60, 24, `÷ √${config.d_head}`), arrow(148, 20, 164, 20), ...card(166, 8, 60, 24, "mask"), arrow(228, 20, 244, 20), ...card(246, 8, 68, 24, "softmax", "hot"),
       ...trace.tokens.slice(-9).flatMap(({ text: word }, i, all) => {
         const place = trace.tokens.length - all.length + i;
-        return [box(9 + i * 34, 96 - 52 * weights[place], 28, 52 * weights[place], place === best ? "hot" : "plain"), text(23 + i * 34, 110, short(word, 4), "middle"), text(23 + i * 34, 92 - 52 * weights[place], brief(weights[place]), "middle")];
+        const x = 23 + i * 34;
+        const label = text(x, 110, short(word, 4), "middle");
+        if (place > asking) return [label, text(x, 92, "×", "middle")]; // the mask
+        const high = 52 * weights[place];
+        const underline = place === asking ? [svg("line", { x1: x - 14, y1: 115, x2: x + 14, y2: 115, class: "line", "stroke-width": 2 })] : [];
+        return [box(x - 14, 96 - high, 28, high, place === best ? "hot" : "plain"), label, text(x, 92 - high, brief(weights[place]), "middle"), ...underline];
       })];
   },
   mask: ({ pattern }) => [matrix(20, 10, pattern, 100, 9), svg("path", { d: "M24 8H122V106Z", class: "struck" }), text(96, 40, "not yet", "middle"), text(96, 52, "written", "middle"),

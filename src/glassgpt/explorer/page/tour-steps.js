@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { percent } from "./draw.js";
-import { lookedAt } from "./tour-facts.js";
+import { lookedAt, tokenInNumbers } from "./tour-facts.js";
 
 /** What every step begins with, so that steps can be visited in any order. @type {Partial<State>} */
 export const PLAIN = { token: -1, edits: [], play: null, part: "", mask: true, game: false, overlay: [], skipFirst: false, filter: "", sort: false, pattern: "matrix", step: null, temperature: 1, topK: 0, topP: 1, minP: 0, target: null, method: "input_x_gradient", pin: null };
@@ -90,7 +90,7 @@ export const STEPS = [
       "Step five: add up the values, each times its weight. That sum, z, is what was heard. It goes back through one more matrix and is added to the stream.",
     ],
     go: () => "Press Play, or the key p, and watch the table fill in. The buttons beside it go one step at a time.",
-    state: (facts) => ({ view: "block", part: "attention", play: 0, token: Math.max(0, facts.trace.tokens.length - 3), ...here(facts) }), // not the last: there the mask has nothing to strike out
+    state: (facts) => ({ view: "block", part: "attention", play: 0, token: tokenInNumbers(facts.trace), ...here(facts) }),
     look: "block",
     at: ".player",
     figure: "numbers",
@@ -225,7 +225,7 @@ export const FIGURE_WORDS = {
   embedding: "A row of the token table plus a row of the position table give the vector that enters the first block.",
   tower: "The last token’s stream rises past the blocks; the guess grows clearer.",
   attention: "Lines from the last token to earlier ones, as thick as their weights.",
-  numbers: "Query times key, divided, masked, through the softmax; bars are the weights of the last token.",
+  numbers: "Query times key, divided, masked, through the softmax; bars are the weights of the underlined token; those after it are struck out.",
   mask: "A square of weights; the upper right triangle is struck out.",
   heads: "The patterns of four heads of this model.",
   mlp: "A narrow list widens fourfold, is bent, and narrows again before it is added to the stream.",

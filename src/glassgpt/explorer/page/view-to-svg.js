@@ -88,29 +88,39 @@ function copyOf(element, box, place) {
   const copy = /** @type {SVGElement} */ (element.cloneNode(true));
   const shapes = copy.querySelectorAll("*");
   element.querySelectorAll("*").forEach((shape, i) => {
-    const { fill, stroke, fontSize, fontFamily } = getComputedStyle(shape);
-    for (const [name, value] of Object.entries({ fill, stroke, "font-size": fontSize, "font-family": fontFamily })) shapes[i].setAttribute(name, value);
+    const { fill, stroke, strokeWidth, paintOrder, fontSize, fontFamily } = getComputedStyle(shape);
+    for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "paint-order": paintOrder, "font-size": fontSize, "font-family": fontFamily })) shapes[i].setAttribute(name, value);
   });
   for (const [name, value] of Object.entries({ x: box.left, y: box.top, width: box.width, height: box.height })) copy.setAttribute(name, String(value));
-  return svg("svg", { ...place, viewBox: `${place.x} ${place.y} ${place.width} ${place.height}` }, copy);
+  return svg("svg", clip({ left: place.x, top: place.y, right: place.x + place.width, bottom: place.y + place.height }), copy);
+}
+
+/** The attributes of an SVG that shows a part of the view where it is. @param {Box} part */
+function clip({ left, top, right, bottom }) {
+  const place = { x: left, y: top, width: right - left, height: bottom - top };
+  return { ...place, viewBox: `${left} ${top} ${place.width} ${place.height}` };
 }
 
 /** Add a text, line by line as it wraps. @param {Root} root @param {Text} text @param {CSSStyleDeclaration} style @param {Box} seen */
 function write(root, text, style, seen) {
   const range = document.createRange();
-  /** @type {{box: DOMRect, words: string}[]} */
+  /** @type {(Box & {words: string})[]} */
   const lines = [];
   for (let i = 0; i < text.data.length; i++) {
     range.setStart(text, i);
     range.setEnd(text, i + 1);
-    const box = range.getBoundingClientRect();
+    const { left, top, right, bottom, width } = range.getBoundingClientRect();
     const last = lines.at(-1);
-    if (last && Math.abs(last.box.top - box.top) < 2) last.words += text.data[i];
-    else if (box.width > 0) lines.push({ box, words: text.data[i] });
+    if (last && Math.abs(last.top - top) < 2) {
+      last.words += text.data[i];
+      last.right = Math.max(last.right, right);
+    } else if (width > 0) lines.push({ left, top, right, bottom, words: text.data[i] });
   }
-  for (const { box, words } of lines) {
-    if (box.left < seen.left - 1 || box.top < seen.top - 1 || box.left > seen.right || box.bottom > seen.bottom + 4) continue;
+  for (const { left, top, right, bottom, words } of lines) {
+    if (right < seen.left || bottom < seen.top || left > seen.right || top > seen.bottom) continue;
     const look = { fill: style.color, "font-size": style.fontSize, "font-family": style.fontFamily, "font-weight": style.fontWeight, "font-style": style.fontStyle };
-    root.append(svg("text", { x: box.left, y: box.top + box.height * 0.78, "xml:space": "preserve", ...look }, words));
+    const line = svg("text", { x: left, y: top + (bottom - top) * 0.78, "xml:space": "preserve", ...look }, words);
+    const inside = left >= seen.left - 1 && top >= seen.top - 1 && right <= seen.right + 1 && bottom <= seen.bottom + 4;
+    root.append(inside ? line : svg("svg", clip(seen), line));
   }
 }

@@ -46,7 +46,7 @@ async def read_midi(request: Request, explorer: ExplorerDep, model: Index = 0) -
 
 
 def midi_json(model: Model, data: bytes) -> dict[str, Any]:
-    from glassgpt.music.codec import PerformanceTokenizer
+    from glassgpt.music.event_codec import PerformanceTokenizer
     from glassgpt.music.midi import parse_midi
 
     tokenizer = model.tokenizer

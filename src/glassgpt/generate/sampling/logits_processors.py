@@ -56,7 +56,7 @@ class LogitsProcessor:
     ) -> None:
         self._settings = settings
         self.constraint = constraint
-        self._rule = rule
+        self.rule = rule
         # Those that end a text must not come before `min_new_tokens` others have.
         self._too_early = [token for token in stop_tokens if token < vocab_size]
         self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
@@ -102,8 +102,8 @@ class LogitsProcessor:
             self.constraint.push(token)
         if not self.any:
             return
-        if self._rule is not None:
-            self._rule.push(token)
+        if self.rule is not None:
+            self.rule.push(token)
         self._text.append(token)
         self._seen.add(token)
         self._generated[token] += 1
@@ -138,8 +138,8 @@ class LogitsProcessor:
         changes: dict[int, Change] = {token: (1.0, value) for token, value in shift.items()}
         if scale != 1.0:
             changes.update({token: (scale, shift.get(token, 0.0)) for token in self._seen})
-        if self._rule is not None:
-            changes = join_changes(changes, self._rule.changes())
+        if self.rule is not None:
+            changes = join_changes(changes, self.rule.changes())
         return changes
 
     def _ends_with(self, ids: tuple[int, ...]) -> bool:

@@ -66,16 +66,21 @@ function drawing({ name, stacks, here }) {
   return figure(width, height, `${name}: ${stacks.map(([kind]) => kind).join(" and ")}`, drawn);
 }
 
+/** The labels of a size, in pixels; a small size is narrower than they are. */
+const NARROWEST = 54;
+
 /** @param {Size[]} all @param {number} width @param {number} own */
 function sizes(all, width, own) {
   const gap = 14;
-  const scale = (width - gap * (all.length - 1)) / all.reduce((sum, [, , , wide]) => sum + wide, 0);
+  const room = (/** @type {number} */ wide, /** @type {number} */ scale) => Math.max(wide * scale, NARROWEST) + gap;
+  let scale = width / 1000;
+  while (all.reduce((sum, [, , , wide]) => sum + room(wide, scale), -gap) > width && scale > 0.01) scale *= 0.99;
   const tall = 48 * 4;
   let x = 0;
   const drawn = all.flatMap(([name, paper, layers, wide, parameters]) => {
     const at = x;
     const size = wide * scale;
-    x += size + gap;
+    x += room(wide, scale);
     const mine = parameters === own;
     return [
       ...Array.from({ length: layers }, (_, i) => svg("rect", { x: at, y: tall - (i + 1) * 4, width: size, height: 3, fill: colour(mine ? "accent" : "p-1") })),

@@ -6,6 +6,7 @@ import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, vi
 import { lensNow, showColumns } from "../edits.js";
 import { light } from "../hover.js";
 import { LensCard } from "../lens-card.js";
+import { eventLabel } from "../music-events.js";
 import { store } from "../store.js";
 import { term } from "../terms.js";
 import { afterRender, GlassView } from "../view.js";
@@ -257,7 +258,8 @@ class GlassTower extends GlassView {
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
     const norm = kind === "lens" ? [" Norm of the ", term("residual stream", "stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
-    put(this.#readout, el("b", {}, visible(trace.tokens[token].text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
+    const { text } = trace.tokens[token];
+    put(this.#readout, el("b", {}, eventLabel(text) ?? visible(text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
 }
 

@@ -19,7 +19,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write, expand_user
 from glassgpt.music.midi import write_midi
 from glassgpt.music.performance import Performance
-from glassgpt.music.synth import SAMPLE_RATE, Samples, synthesize
+from glassgpt.music.sound.synth import SAMPLE_RATE, Samples, synthesize
 
 SYNTHESIZERS = ("auto", "fluidsynth", "builtin")
 SOUNDFONT_FOLDERS = (

@@ -5,8 +5,8 @@ model's context, so here the two alternate, eight seconds at a time:
 
     MELODY events of seconds 0 to 8, ACCOMPANIMENT events of seconds 0 to 8, MELODY events of 8 to 16, ...
 
-Before it writes a stretch of accompaniment the model has seen that stretch of the melody and all that came
-before. A note that is held over the border begins in one stretch and ends in another.
+Before it writes a segment of accompaniment the model has seen that segment of the melody and all that came
+before. A note that is held over the border begins in one segment and ends in another.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.music.codec import PerformanceTokenizer
+from glassgpt.music.event_codec import PerformanceTokenizer
 from glassgpt.music.performance import Performance
 from glassgpt.tokenizer.events import ACCOMPANIMENT, MAX_SHIFT, MELODY, EventTokenizer, EventVocabulary
 
-STRETCH = 800  # steps of 10 ms
+SEGMENT = 800  # steps of 10 ms
 
 
 def interleave(
     melody: Performance, accompaniment: Performance, tokenizer: EventTokenizer
 ) -> npt.NDArray[np.int64]:
-    """The ids of a song for training: stretches of melody and accompaniment in turn."""
+    """The ids of a song for training: segments of melody and accompaniment in turn."""
     codec = PerformanceTokenizer(tokenizer.events.name)
     parts = [split_by_time(codec.encode(part).tolist(), tokenizer.events) for part in (melody, accompaniment)]
     before, after = tokenizer.encode(f"{MELODY} {ACCOMPANIMENT}")
@@ -37,21 +37,21 @@ def interleave(
     return np.array(ids, np.int64)
 
 
-def split_by_time(ids: Iterable[int], events: EventVocabulary, length: int = STRETCH) -> list[list[int]]:
-    """The events of each stretch of `length` steps. Time is counted from where the stretch begins; what
+def split_by_time(ids: Iterable[int], events: EventVocabulary, length: int = SEGMENT) -> list[list[int]]:
+    """The events of each segment of `length` steps. Time is counted from where the segment begins; what
     remains until its end is not written."""
-    stretches: list[list[int]] = []
+    segments: list[list[int]] = []
     now = written = 0  # steps, of the event and of the shifts written before it
     for id in ids:
         if events.time_shift <= id < events.velocity:
             now += id - events.time_shift + 1
             continue
-        while len(stretches) <= now // length:
-            written = len(stretches) * length
-            stretches.append([])
-        stretches[-1] += [*shifts(now - written, events), id]
+        while len(segments) <= now // length:
+            written = len(segments) * length
+            segments.append([])
+        segments[-1] += [*shifts(now - written, events), id]
         written = now
-    return stretches
+    return segments
 
 
 def shifts(steps: int, events: EventVocabulary) -> Sequence[int]:
