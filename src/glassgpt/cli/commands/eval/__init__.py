@@ -59,7 +59,7 @@ def command(
     """Evaluate a model on a suite of tasks. Every metric is printed with its standard error, its protocol and
     the published results. A task whose data is missing is reported and skipped. Run the same command again to
     resume an interrupted evaluation. The exit code is 1 if a data file is not the published one."""
-    from glassgpt.cli import eval_output
+    from glassgpt.cli.commands.eval import output
     from glassgpt.evaluate.compare import compare
     from glassgpt.evaluate.evaluate import EvalSettings, Evaluation, all_metrics, select
     from glassgpt.evaluate.suites.suites import FILE_SUITES
@@ -82,9 +82,9 @@ def command(
         if json:
             print(jsonlib.dumps({result.name: result._asdict() for result in results}))
         elif markdown:
-            print(eval_output.markdown_row(models[0], map(eval_output.harness_cell, results)))
+            print(output.markdown_row(models[0], map(output.harness_cell, results)))
         else:
-            terminal.show(*eval_output.harness_table(results))
+            terminal.show(*output.harness_table(results))
         return 0
     selected = select("smoke" if suite is None else suite, settings, terminal.note)
     if len(models) > 2:
@@ -102,16 +102,16 @@ def command(
         if json:
             print(jsonlib.dumps({"models": models, **comparison.to_json()}))
         else:
-            terminal.show(*eval_output.comparison_table(comparison, *models))
+            terminal.show(*output.comparison_table(comparison, *models))
         return exit_code([*comparison.a, *comparison.b])
     task_results = evaluations[0].run()
     metrics = all_metrics(task_results)
     if json:
         print(jsonlib.dumps({metric.metric: metric.to_json() for metric in metrics}))
     elif markdown:
-        print(eval_output.markdown_row(models[0], map(eval_output.metric_cell, metrics)))
+        print(output.markdown_row(models[0], map(output.metric_cell, metrics)))
     else:
-        terminal.show(*eval_output.metric_table(task_results))
+        terminal.show(*output.metric_table(task_results))
     return exit_code(task_results)
 
 
