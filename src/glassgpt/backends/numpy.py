@@ -79,7 +79,7 @@ class NumpyBackend(HostArrays):
         return None if logits == "none" else np.concatenate(found).astype(np.float32, copy=False)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
-        return self.extend(rows, np.asarray(ids).reshape(-1, 1), positions)
+        return self.extend(rows, list(np.asarray(ids).reshape(-1, 1)), positions)
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
         everyone = [source, *rows]
