@@ -21,7 +21,7 @@ import glassgpt
 from glassgpt.backends import native
 from glassgpt.cli import COMMANDS, main
 from glassgpt.cli.commands.music import SUBCOMMANDS as MUSIC
-from glassgpt.cli.parse import parse
+from glassgpt.cli.parser.parse import parse
 from glassgpt.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]

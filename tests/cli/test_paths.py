@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from glassgpt.cli import COMMANDS
-from glassgpt.cli.parse import load_command
-from glassgpt.cli.paths import PATH_METAVARS
+from glassgpt.cli.parser.parse import load_command
+from glassgpt.cli.parser.paths import PATH_METAVARS
 from glassgpt.files import atomic_write
 from tests.conftest import SHIPPED
 

@@ -83,10 +83,10 @@ class TestBalance:
         speculator.settle(15, 2)
         assert speculator.length(100) == Cost().fewest
 
-    def test_neighbours_and_a_draft_model_make_it_dearer(self):
+    def test_neighbors_and_a_draft_model_make_it_dearer(self):
         speculator = Speculator(Cost(), [])
         assert speculator.length(100)
-        assert not speculator.length(100, neighbours=15)
+        assert not speculator.length(100, neighbors=15)
         assert not speculator.length(100, by_model=True) or Cost().draft < 0.2
         assert not speculator.length(Cost().fewest - 1)  # no room
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from glassgpt.cli import COMMANDS, main
-from glassgpt.cli.parse import parse
+from glassgpt.cli.parser.parse import parse
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from glassgpt.backends.protocol import (
     HostArrays,
     ScoredBatch,
     ScoreRequest,
+    StoredModel,
     TokenScores,
     WantedLogits,
     check_ids,
@@ -25,9 +25,6 @@ from glassgpt.backends.protocol import (
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
-
-if TYPE_CHECKING:
-    from glassgpt.weights.checkpoint import Checkpoint
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 MANY_TOKENS = 32  # for whose products several threads are worth their while
@@ -47,7 +44,7 @@ class NumpyBackend(HostArrays):
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+        cls, checkpoint: StoredModel, *, device: str | None = None, dtype: str | None = None
     ) -> NumpyBackend:
         """A backend from a file's contents, in float32 unless `dtype` says otherwise."""
         if device not in (None, "cpu"):
@@ -124,7 +121,7 @@ class NumpyBackend(HostArrays):
         return hasher.hexdigest()[:32]
 
 
-def load_numpy_model(checkpoint: Checkpoint, dtype: str = "float32") -> NumpyGPT2:
+def load_numpy_model(checkpoint: StoredModel, dtype: str = "float32") -> NumpyGPT2:
     """The numpy model with a checkpoint's weights. What a file holds in this dtype is mapped, not copied."""
     config, tensors = checkpoint.config, checkpoint.tensors
     cls = numpy_class(config)  # before the weights are read: it may not be computable

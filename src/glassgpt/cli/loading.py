@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import glassgpt
 from glassgpt.cli import terminal
-from glassgpt.cli.options import flag
+from glassgpt.cli.parser.options import Flag
 from glassgpt.errors import UserError
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
 # The options of every command that runs a model.
-Model = Annotated[str, flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "MODEL")]
-Device = Annotated[str | None, flag("cpu, cuda, cuda:1, mps", "NAME", default="the best available")]
+Model = Annotated[str, Flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "MODEL")]
+Device = Annotated[str | None, Flag("cpu, cuda, cuda:1, mps", "NAME", default="the best available")]
 Dtype = Annotated[
     str | None,
-    flag("float32, bfloat16, float16; on a CPU also int8, int4", "NAME", default="depends on the device"),
+    Flag("float32, bfloat16, float16; on a CPU also int8, int4", "NAME", default="depends on the device"),
 ]
 
 # Multiply-adds per step below which a second CPU thread costs more in synchronization than it saves, and

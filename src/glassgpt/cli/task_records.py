@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from glassgpt.cli import terminal
-from glassgpt.cli.options import flag
+from glassgpt.cli.parser.options import Flag
 from glassgpt.cli.text import read_stdin
 from glassgpt.errors import UserError, iconv_advice
 from glassgpt.files.text import MAX_BYTES
@@ -20,11 +20,10 @@ from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
 BATCH = 32  # records that are computed together
 
 File = Annotated[
-    str | None,
-    flag("a .jsonl, .tsv or .csv file of records, or a text file, one text per line", "FILE", default=""),
+    str | None, Flag("a .jsonl, .tsv or .csv file of records, or a text file, one text per line", "FILE")
 ]
-Beams = Annotated[int | None, flag("beam search of this width", "N", default="as the task says")]
-Json = Annotated[bool, flag("print a JSON object for each text, one per line", default="")]
+Beams = Annotated[int | None, Flag("beam search of this width", "N", default="as the task says")]
+Json = Annotated[bool, Flag("print a JSON object for each text, one per line")]
 
 Item = TypeVar("Item")
 

@@ -42,6 +42,8 @@ STYLES = {
     "pick": "bold yellow",
 }
 
+ANSI = {"title": (1, 22), "quiet": (2, 22), "accent": (36, 39)}  # the codes that begin and end a style
+
 # Black on pastel is legible on dark and light terminals. Adjacent tokens get different colours.
 TOKEN_STYLES = tuple(f"black on color({n})" for n in (153, 223, 151, 183, 229))
 
@@ -129,13 +131,19 @@ def supports_color(stream: TextIO) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def styled(text: str, style: str) -> str:
+    """Text for stdout in one of STYLES, without rich: for text that it must not reflow, or not wait for."""
+    on, off = ANSI[style]
+    return f"\x1b[{on}m{text}\x1b[{off}m" if supports_color(sys.stdout) else text
+
+
 def bold(text: str) -> str:
-    """The prompt, to tell it from the model's text. For text that rich must not reflow."""
-    return f"\x1b[1m{sanitize(text)}\x1b[22m" if supports_color(sys.stdout) else sanitize(text)
+    """The prompt, to tell it from the model's text."""
+    return styled(sanitize(text), "title")
 
 
 def dim(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[22m" if supports_color(sys.stdout) else text
+    return styled(text, "quiet")
 
 
 def make_wrapper() -> WordWrap | NoWrap:

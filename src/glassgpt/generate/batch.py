@@ -1,4 +1,4 @@
-"""The texts of a batch of prompts: sampled by an engine, all side by side, or found by beam search."""
+"""The texts of a batch of prompts: sampled together by an engine, or found by beam search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glassgpt.generate.sampling.params import SamplingParams
 def generate_batch(
     engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: MakeRule | None = None
 ) -> list[list[Generation]]:
-    """For each prompt its texts in order, best first where they are ranked. Ctrl-C raises `Interrupted`."""
+    """The texts of each prompt in order: best first if they are ranked. Ctrl-C raises `Interrupted`."""
     if settings.beams is None:
         return _sample(engines, prompts, settings, rule)
     if rule is not None:
@@ -25,42 +25,42 @@ def generate_batch(
 def _search(
     engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, beams: int
 ) -> list[list[Generation]]:
-    found: list[list[Generation]] = []
+    searched: list[list[Generation]] = []
     engine = engines.acquire_all(beams)
     try:
         for ids in prompts:
             with engines.lock.hold():
-                found.append(beam_search(engine.backend, ids, settings, engines.tokenizer))
+                searched.append(beam_search(engine.backend, ids, settings, engines.tokenizer))
     except Interrupted as interrupt:
-        raise Interrupted(found + interrupt.generations) from None
+        raise Interrupted(searched + interrupt.generations) from None
     finally:
         engines.release(engine)
-    return found
+    return searched
 
 
 def _sample(
     engines: EnginePool, prompts: list[list[int]], settings: SamplingParams, rule: MakeRule | None
 ) -> list[list[Generation]]:
-    found: list[list[Generation]] = [[] for _ in prompts]
-    source = engines.open(prompts, settings, rule)
+    samples: list[list[Generation]] = [[] for _ in prompts]
+    handle = engines.open(prompts, settings, rule)
 
     def keep(events: list[PromptEvent]) -> int:
-        """How many texts are finished by these events."""
+        """Keep the texts that these events finish; return their number."""
         finished = [(prompt, event.generation) for prompt, event in events if event.generation is not None]
         for prompt, generation in finished:
-            found[prompt].append(generation)
+            samples[prompt].append(generation)
         return len(finished)
 
     def in_order() -> list[list[Generation]]:
-        return [order_samples(generations, settings) for generations in found]
+        return [order_samples(generations, settings) for generations in samples]
 
     try:
-        left = len(prompts) * settings.candidates
-        while left:
-            left -= keep(source.read())
+        unfinished = len(prompts) * settings.candidates
+        while unfinished:
+            unfinished -= keep(handle.read())
     except KeyboardInterrupt:
-        keep(source.stop())
+        keep(handle.stop())
         raise Interrupted(in_order()) from None
     finally:
-        source.close()
+        handle.close()
     return in_order()

@@ -1,8 +1,8 @@
 """Beam search: the texts with the highest joint probability that a beam of a given width finds.
 
-A hypothesis is ranked by log-probability / length ** length_penalty, the length being that of what was
-generated, with the end-of-text that finished it. Bias, bans and penalties act on the logits, while the
-normaliser stays the model's own: for tokens that no setting touches, a score is the model's probability.
+A hypothesis is ranked by log-probability / length ** length_penalty, where the length counts the generated
+tokens, including a final end-of-text. Bias, bans and penalties act on the logits, but the normalizer stays
+the model's own: for tokens that no setting touches, a score is the model's probability.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Hypothesis:
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    row: int = 0  # of the cache; while candidates are compared, the row of the parent
-    ended: bool = False  # by a stop token, which is its last
+    row: int = 0  # of the cache; the parent's row until `_place` assigns one
+    ended: bool = False  # by a stop token, which is its last token
 
     @property
     def joint(self) -> float:
@@ -89,7 +89,7 @@ class _Search:
         self.stop_tokens = stop_tokens(settings, backend, tokenizer)
         self.word_biases = WordBiases(settings, tokenizer)
         self.finished: list[Finished] = []
-        self.alternatives: dict[tuple[int, ...], Alternatives] = {}  # by the tokens before
+        self.alternatives: dict[tuple[int, ...], Alternatives] = {}  # by the tokens before them
         self.notes: list[str] = []
 
     def run(self) -> list[Generation]:
@@ -134,7 +134,7 @@ class _Search:
                 self._finish(hypothesis, "length")
 
     def _extend(self, beams: list[Hypothesis], logits: Array) -> list[Hypothesis]:
-        """The best one-token continuations of all hypotheses; those that end are taken out."""
+        """The best one-token continuations of all hypotheses, without those that end."""
         logits = logits[:, : self.vocab_size]
         width = min(self.beams + len(self.stop_tokens), self.vocab_size)
         displayed = min(max(width, self.settings.logprobs or 0), self.vocab_size)
@@ -174,28 +174,28 @@ class _Search:
         return extended
 
     def _is_settled(self, beams: list[Hypothesis]) -> bool:
-        """Whether nothing that still runs can get among the best."""
+        """Whether no running hypothesis can still become one of the best."""
         if len(self.finished) < self.settings.samples:
             return False
         if not beams:
             return True
         penalty = self.settings.length_penalty
         worst = self.finished[self.settings.samples - 1].score
-        # A joint probability only falls. With a positive penalty the longest text has the mildest divisor.
+        # A joint probability only falls. With a positive penalty the longest text has the largest divisor.
         now, longest = len(beams[0].tokens), self.settings.max_new_tokens
         divisor = longest**penalty if penalty > 0 else (now + (now < longest)) ** penalty
         return bool(max(h.joint for h in beams) / divisor <= worst)
 
     def _place(self, beams: list[Hypothesis], length: int) -> None:
-        """Give each hypothesis a row: its first child keeps a parent's row, the others get rows that died."""
+        """Give each hypothesis a row: a parent's first child keeps its row, the others get free rows."""
         kept: set[int] = set()
-        later: list[int] = []
+        moved: list[int] = []
         for i, hypothesis in enumerate(beams):
             if hypothesis.row in kept:
-                later.append(i)
+                moved.append(i)
             kept.add(hypothesis.row)
         free = [row for row in range(self.beams) if row not in kept]
-        for i, row in zip(later, free, strict=False):
+        for i, row in zip(moved, free, strict=False):
             self.backend.copy(beams[i].row, [row], length)
             beams[i] = Hypothesis(beams[i].tokens, beams[i].logprobs, row)
 
@@ -237,15 +237,15 @@ class _Search:
         kept = len(tokens) - finished.hypothesis.ended
         if finished.reason == "stop" and not finished.hypothesis.ended and self.tokenizer is not None:
             kept = tokens_covering(finished.text, tokens, self.tokenizer)
-        wanted = self.settings.logprobs
+        n_alternatives = self.settings.logprobs
         return Generation(
             text=finished.text,
             tokens=list(tokens[:kept]),
             finish_reason=finished.reason,
             prompt=self.prompt,
             prompt_tokens=len(self.prompt),
-            logprobs=None if wanted is None else list(finished.hypothesis.logprobs[:kept]),
-            alternatives=[self.alternatives[tokens[:i]] for i in range(kept)] if wanted else None,
+            logprobs=None if n_alternatives is None else list(finished.hypothesis.logprobs[:kept]),
+            alternatives=[self.alternatives[tokens[:i]] for i in range(kept)] if n_alternatives else None,
             sample=index,
             score=finished.score,
             notes=self.notes,

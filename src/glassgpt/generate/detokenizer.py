@@ -1,4 +1,4 @@
-"""Tokens to text as they come: never half a character, never a part of a stop string."""
+"""Tokens to text, one at a time: never half a character, never a part of a stop string."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class IdStream:
 
 
 class Detokenizer:
-    """The text of one sequence. What could be the beginning of a stop string waits until that is decided."""
+    """The text of one sequence. A possible beginning of a stop string is held back until it is decided."""
 
     def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str], min_tokens: int = 0) -> None:
         self._stream: DecodeStream | IdStream = IdStream() if tokenizer is None else tokenizer.stream()
         self._stops = stops
-        self._unstoppable = min_tokens  # so many more tokens must come before a stop string counts
+        self._unstoppable = min_tokens  # tokens still to come before a stop string counts
         self._held = ""
         self._pieces: list[str] = []
 
     @property
     def text(self) -> str:
-        """All that was given out."""
+        """All text returned so far."""
         return "".join(self._pieces)
 
     def push(self, token: int) -> tuple[str, bool]:
-        """The text that is certain now, and whether a stop string was completed."""
+        """Append a token; return the text that became certain, and whether a stop string was completed."""
         piece = self._stream.push(token)
         if self._unstoppable:
             self._unstoppable -= 1
@@ -44,23 +44,23 @@ class Detokenizer:
         return self._scan(piece)
 
     def finish(self) -> str:
-        """The rest, when no more tokens come."""
+        """The text held back, when no more tokens come."""
         piece, stopped = self._scan(self._stream.finish())
         return piece if stopped else piece + self._give(len(self._held))
 
     def _scan(self, piece: str) -> tuple[str, bool]:
         self._held += piece
-        # The stop string that is complete first wins, so that the cut never depends on how the text was
+        # The stop string that is complete first wins, so that the cut does not depend on how the text is
         # divided into tokens.
-        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
-            given = self._give(min(found)[1])
+        matches = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if matches:
+            text = self._give(min(matches)[1])
             self._held = ""
-            return given, True
+            return text, True
         return self._give(len(self._held) - self._undecided()), False
 
     def _undecided(self) -> int:
-        """The length of the longest end of the text that a stop string begins with."""
+        """The length of the longest suffix of the held text that could begin a stop string."""
         longest = min(len(self._held), max((len(stop) for stop in self._stops), default=1) - 1)
         return next((n for n in range(longest, 0, -1) if self._begins_stop(self._held[-n:])), 0)
 
@@ -68,14 +68,14 @@ class Detokenizer:
         return any(stop.startswith(end) for stop in self._stops)
 
     def _give(self, length: int) -> str:
-        given, self._held = self._held[:length], self._held[length:]
-        if given:
-            self._pieces.append(given)
-        return given
+        text, self._held = self._held[:length], self._held[length:]
+        if text:
+            self._pieces.append(text)
+        return text
 
 
 def tokens_covering(text: str, tokens: Sequence[int], tokenizer: Tokenizer) -> int:
-    """How many of the tokens it takes to write a text that was cut at a stop string."""
+    """The number of tokens needed to write a text that was cut at a stop string."""
     kept = len(tokens)
     while kept and len(tokenizer.decode(tokens[: kept - 1])) >= len(text):
         kept -= 1

@@ -1,8 +1,8 @@
-"""`gpt.fill("The ___ sat on the mat.")`: the likeliest tokens for the blanks of a text.
+"""`gpt.fill("The ___ sat on the mat.")`: the most likely tokens for the blanks of a text.
 
 A bidirectional model reads the whole text with its mask token in the blanks, and fills all of them at once.
-A causal model guesses from what stands before a blank, from left to right, and rates its likeliest guesses by
-what follows: the one after which that is likeliest wins ("rescored" in recipes/attention/bidirectional.py).
+A causal model fills them from left to right. It guesses from the text before a blank and reranks its most
+likely guesses by the probability of the text after it ("rescored" in recipes/attention/bidirectional.py).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
 GUESSES = 64  # of a causal model; with 20, "A robot must ___ the orders" has no "obey" among them
-FOLLOWING = 32  # tokens after a blank that rate them
+FOLLOWING = 32  # tokens after a blank that rerank the guesses
 BLANK = re.compile("(?:___)+")  # three underscores for each token
 
 
 @dataclass(frozen=True)
 class Blank:
-    position: int  # among the tokens
-    candidates: list[tuple[str, float]]  # as text, with their probabilities, likeliest first
-    tokens: list[int]  # their ids: part of a character has no text of its own
+    position: int  # index among the tokens
+    candidates: list[tuple[str, float]]  # as text, with their probabilities, most likely first
+    tokens: list[int]  # their ids, since a part of a character has no text
 
 
 @dataclass(frozen=True)
 class Filled:
-    text: str  # with the likeliest candidate in each blank
+    text: str  # with the most likely candidate in each blank
     tokens: list[int]
     blanks: list[Blank]
 
@@ -70,9 +70,9 @@ def fill(gpt: LanguageModel, text: str, k: int = 5) -> Filled:
         row = gpt.logits([filled[:place]])[0, -1] if mask is None else logits[number]
         row = row[: usable_vocab_size(gpt.backend, gpt.tokenizer)]
         if mask is None and (after := until_blank(ids[place + 1 :])):
-            candidates = rescore(gpt, filled[:place], likeliest(row, max(k, GUESSES)), after)[:k]
+            candidates = rescore(gpt, filled[:place], most_likely(row, max(k, GUESSES)), after)[:k]
         else:
-            candidates = likeliest(row, k)
+            candidates = most_likely(row, k)
         filled[place] = candidates[0][0]
         texts = [(tokenizer.decode([token]), p) for token, p in candidates]
         blanks.append(Blank(place, texts, [token for token, _ in candidates]))
@@ -82,23 +82,23 @@ def fill(gpt: LanguageModel, text: str, k: int = 5) -> Filled:
 def encode_blanks(tokenizer: Tokenizer, text: str) -> list[int | None]:
     """The ids of a text; None for each blank.
 
-    Where tokens begin with the space before a word, as GPT-2's do, a blank does so, too.
+    Where tokens begin with the space before a word, as GPT-2's do, so does a blank.
     """
     joins = isinstance(tokenizer, NamedTokenizer) or (
         len(tokenizer.encode(" a")) < len(tokenizer.encode(" ")) + len(tokenizer.encode("a"))
     )
     ids: list[int | None] = []
     end = 0
-    for found in BLANK.finditer(text):
-        before = text[end : found.start()]
+    for blank in BLANK.finditer(text):
+        before = text[end : blank.start()]
         ids += tokenizer.encode(before.removesuffix(" ") if joins else before)
-        ids += [None] * (len(found.group()) // 3)
-        end = found.end()
+        ids += [None] * (len(blank.group()) // 3)
+        end = blank.end()
     return ids + tokenizer.encode(text[end:])
 
 
 def until_blank(ids: Sequence[int | None]) -> list[int]:
-    """The tokens up to the next blank, or so many as rate a guess."""
+    """The tokens up to the next blank, at most FOLLOWING."""
     end = ids.index(None) if None in ids else len(ids)
     return [token for token in ids[: min(end, FOLLOWING)] if token is not None]
 
@@ -106,18 +106,18 @@ def until_blank(ids: Sequence[int | None]) -> list[int]:
 def rescore(
     gpt: LanguageModel, before: list[int], guesses: Sequence[tuple[int, float]], after: list[int]
 ) -> Sequence[tuple[int, float]]:
-    """The guesses by how likely each is together with what follows; probabilities are among the guesses."""
+    """Rank guesses by the probability of each with the text after it, relative to the other guesses."""
     texts = [np.array([*before, token, *after], np.int64) for token, _ in guesses]
     scores = np.zeros(len(guesses))
     requests = [ScoreRequest(ids, len(before)) for ids in texts]
     with gpt.lock.hold(), closing(gpt.backend.score([requests])) as batches:
-        for places, found in batches:
-            for (_, place), one in zip(places, found, strict=True):
-                scores[place] = one.logprobs.sum()
-    return [(guesses[place][0], p) for place, p in likeliest(scores, len(guesses))]
+        for places, token_scores in batches:
+            for (_, place), scored in zip(places, token_scores, strict=True):
+                scores[place] = scored.logprobs.sum()
+    return [(guesses[place][0], p) for place, p in most_likely(scores, len(guesses))]
 
 
-def likeliest(logits: np.ndarray, k: int) -> Sequence[tuple[int, float]]:
+def most_likely(logits: np.ndarray, k: int) -> Sequence[tuple[int, float]]:
     p = np.exp(logits - logits.max(), dtype=np.float64)
     p /= p.sum()
     best = np.argsort(-p, kind="stable")[:k]

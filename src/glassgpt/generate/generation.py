@@ -1,4 +1,4 @@
-"""What comes out: a finished generation, and the events from which it grows."""
+"""The results: a finished generation, and the events of each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Alternatives = list[tuple[int, float]]  # (token id, log-probability), most prob
 
 
 class PromptLogprobs(NamedTuple):
-    """What the model says about a prompt's tokens; None where nothing stands before one that it could see."""
+    """The log-probabilities of a prompt's tokens; None for a token without a visible predecessor."""
 
     logprobs: list[float | None]
     alternatives: list[Alternatives | None]
@@ -27,24 +27,24 @@ class Generation:
     """One continuation of a prompt. `str()` of it is the text."""
 
     text: str  # the continuation alone, up to a stop string
-    tokens: list[int]  # its ids; end-of-text and what only belonged to a stop string are left out
+    tokens: list[int]  # its ids, without end-of-text and tokens that belong only to a stop string
     finish_reason: str  # "length", "stop" or "cancelled"
     prompt: str | list[int] = ""  # as it was given
-    prompt_tokens: int = 0  # how many the prompt had
-    logprobs: list[float] | None = None  # of each token, as the model said it before any setting
-    alternatives: list[Alternatives] | None = None  # of each token, where asked for
-    prompt_logprobs: list[float | None] | None = None  # of each token of the prompt, where asked for
+    prompt_tokens: int = 0  # the length of the prompt
+    logprobs: list[float] | None = None  # of each token, from the model itself, before any setting
+    alternatives: list[Alternatives] | None = None  # of each token, if requested
+    prompt_logprobs: list[float | None] | None = None  # of each token of the prompt, if requested
     prompt_alternatives: list[Alternatives | None] | None = None  # likewise
-    seed: int | None = None  # repeats this text; None where nothing was drawn
+    seed: int | None = None  # repeats this text; None if nothing was drawn at random
     sample: int = 0  # the number of this sample: its random numbers follow from seed and number
-    score: float | None = None  # by which best_of or a beam search ranked it
-    notes: list[str] = field(default_factory=list)  # for the user, such as that a context window slid
-    rule: TokenRule | None = field(default=None, compare=False, repr=False)  # the one made for this text
-    seconds: float = 0.0  # from the first token's computation on
-    cached_tokens: int = field(default=0, compare=False)  # of the prompt: copied, not read again
-    queue_s: float = field(default=0.0, compare=False)  # until there was a row for it
-    first_token_s: float | None = field(default=None, compare=False)  # until the first token, queue included
-    samples: list[Generation] = field(default_factory=list, repr=False)  # all of this prompt, best first
+    score: float | None = None  # that best_of or a beam search ranked it by
+    notes: list[str] = field(default_factory=list)  # for the user, for example that a context window slid
+    rule: TokenRule | None = field(default=None, compare=False, repr=False)  # made for this text
+    seconds: float = 0.0  # since computing the first token began
+    cached_tokens: int = field(default=0, compare=False)  # of the prompt, copied from the prefix cache
+    queue_s: float = field(default=0.0, compare=False)  # seconds until it had a row
+    first_token_s: float | None = field(default=None, compare=False)  # seconds, queue included
+    samples: list[Generation] = field(default_factory=list, repr=False)  # of this prompt, in order
 
     @property
     def tokens_per_s(self) -> float:
@@ -68,18 +68,18 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Event(NamedTuple):
-    """What a step of the engine did for one sequence."""
+    """The result of a step of the engine for one sequence."""
 
     request: int
     sample: int
-    text: str = ""  # new text; may be empty while a character or a stop string is undecided
+    text: str = ""  # new text; empty while a character or a stop string is incomplete
     token: int | None = None
     logprob: float | None = None
     alternatives: Alternatives | None = None
     note: str | None = None
-    generation: Generation | None = None  # the whole, with the last event of a sequence
-    prompt: PromptLogprobs | None = None  # where asked for: once for a request, before its first token
-    error: UserError | None = None  # why the sequence ended early, likewise
+    generation: Generation | None = None  # the whole text, in the last event of a sequence
+    prompt: PromptLogprobs | None = None  # if requested: once per request, before its first token
+    error: UserError | None = None  # why the sequence ended early, in its last event
 
 
 def order_samples(candidates: Sequence[Generation], settings: SamplingParams) -> list[Generation]:

@@ -1,4 +1,4 @@
-"""What the rooms below `gpt` need of a `GPT`: tasks, traces and blanks are given one as an argument."""
+"""The part of `GPT` that rooms below `gpt` use, which take one as an argument: tasks, traces, `fill`."""
 
 from __future__ import annotations
 

@@ -20,15 +20,15 @@ Prompt = str | Sequence[int]
 
 
 def is_batch(prompt: Prompt | Sequence[Prompt] | None) -> bool:
-    """A list of texts or of lists; an empty list is a batch of none."""
+    """Whether a prompt is a list of texts or of lists. An empty list is an empty batch."""
     if prompt is None or isinstance(prompt, str):
         return False
-    some = as_list(prompt)
-    return not some or isinstance(some[0], str) or hasattr(some[0], "__len__")
+    prompts = as_list(prompt)
+    return not prompts or isinstance(prompts[0], str) or hasattr(prompts[0], "__len__")
 
 
 def as_list(values: Any) -> list[Any]:
-    """A list of what was given as a list, a tuple, a range, or an array of numpy or torch."""
+    """A list, tuple, range, or numpy or torch array as a list."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if not isinstance(values, list | tuple | range):
@@ -53,7 +53,7 @@ def original_prompt(prompt: Prompt | None) -> str | list[int]:
 
 
 def fit_length(length: int, remaining: int, context: int) -> int:
-    """How many of the last tokens to read, so that `remaining` more can be drawn, at best without sliding."""
+    """How many of the last tokens to read so that `remaining` can follow, if possible without sliding."""
     if length <= context and length + remaining - 1 <= context:
         return length
     least = context - context // 4
@@ -90,7 +90,7 @@ def find_unknown_id(ids: Sequence[int], vocab_size: int) -> int | None:
 
 
 def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer | None) -> list[int]:
-    """The ids to start from; none at all means the beginning of a document."""
+    """The ids to start from; an empty prompt means the beginning of a document."""
     vocab_size = backend.config.vocab_size
     ids = [int(token) for token in prompt]
     unknown = find_unknown_id(ids, vocab_size)
@@ -109,10 +109,10 @@ def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer |
 
 
 def usable_vocab_size(backend: Backend, tokenizer: Tokenizer | None) -> int:
-    """How many of the logits stand for tokens.
+    """The number of logits that are tokens.
 
-    A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). What lies beyond the
-    tokenizer's ids cannot be written, so it is never drawn, listed or counted as probability.
+    A vocabulary is often padded to a round number (nanoGPT's 50,304 for 50,257 tokens). Ids beyond the
+    tokenizer's have no text, so they are never drawn, listed or counted as probability.
     """
     size = backend.config.vocab_size
     return size if tokenizer is None else min(size, tokenizer.vocab_size)
@@ -120,15 +120,15 @@ def usable_vocab_size(backend: Backend, tokenizer: Tokenizer | None) -> int:
 
 def end_of_text(backend: Backend, tokenizer: Tokenizer | None) -> int | None:
     eot = None if tokenizer is None else tokenizer.eot_id
-    # One that was added to the tokenizer alone lies above the embeddings: the model never learned it.
+    # One added to the tokenizer alone has no embedding: the model never learned it.
     return backend.config.eos_token_id if eot is None or eot >= backend.config.vocab_size else eot
 
 
 def stop_tokens(settings: SamplingParams, backend: Backend, tokenizer: Tokenizer | None) -> frozenset[int]:
-    """The tokens that end a text: those asked for, end-of-text, and every other one that the config names."""
+    """The tokens that end a text: those of the settings, end-of-text, and others that the config names."""
     for token in settings.stop_tokens:
         check_whole("a token id in stop_tokens", token, 0, backend.config.vocab_size - 1, "the vocabulary")
-    if settings.ignore_eot and settings.constraint is None:  # what follows a grammar ends with it
+    if settings.ignore_eot and settings.constraint is None:  # a grammar ends with end-of-text
         return frozenset(settings.stop_tokens)
     eot = end_of_text(backend, tokenizer)
     return frozenset((*settings.stop_tokens, *backend.config.eos_token_ids, *(() if eot is None else (eot,))))

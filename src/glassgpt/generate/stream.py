@@ -1,4 +1,4 @@
-"""One text, as it is generated: an iterator of its pieces."""
+"""An iterator over the pieces of a text while it is generated."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from glassgpt.generate.sampling.params import SamplingParams
 
 
 class TextStream(Iterator[str]):
-    """Pieces of text as they come. Closing it, or dropping it, ends the generation."""
+    """Yields pieces of text as they are generated. Closing or deleting it ends the generation."""
 
     def __init__(
         self, engines: EnginePool, ids: list[int], settings: SamplingParams, prompt: str | list[int] = ""
     ) -> None:
-        self._source: RequestHandle | None = None  # until the text is finished
+        self._handle: RequestHandle | None = None  # until the text is finished
         self._lock = engines.lock
-        self._prompt = prompt  # as it was given
+        self._prompt = prompt  # as the caller gave it
         self._events: deque[Event] = deque()
         self.notes: list[str] = []
         self.generation: Generation | None = None
-        self._source = engines.open([ids], settings)
+        self._handle = engines.open([ids], settings)
 
     def __next__(self) -> str:
         text: str | None = ""
@@ -35,15 +35,15 @@ class TextStream(Iterator[str]):
 
     def _read(self) -> str | None:
         """The text of the next event; None after the last."""
-        source = self._source
-        if source is None:
+        handle = self._handle
+        if handle is None:
             return None
         try:
             if not self._events:
-                self._events.extend(event for _, event in source.read())
+                self._events.extend(event for _, event in handle.read())
             try:
                 event = self._events.popleft()
-            except IndexError:  # a device is a step ahead, or another thread has closed the stream
+            except IndexError:  # no token yet, or another thread has closed the stream
                 return ""
             if event.note is not None:
                 self.notes.append(event.note)
@@ -51,7 +51,7 @@ class TextStream(Iterator[str]):
                 self._finish(event.generation)
             return event.text
         except KeyboardInterrupt:
-            self._finish_early(source.stop())
+            self._finish_early(handle.stop())
             raise
         except BaseException:
             self._end()
@@ -69,14 +69,14 @@ class TextStream(Iterator[str]):
         self._end()
 
     def _end(self) -> None:
-        source, self._source = self._source, None
+        handle, self._handle = self._handle, None
         self._events.clear()
-        if source is not None:
-            source.close()
+        if handle is not None:
+            handle.close()
 
     def close(self) -> None:
         with self._lock.hold():  # another thread may be reading
             self._end()
 
     def __del__(self) -> None:
-        self._end()  # without waiting: nobody else has it, and this thread may be in a step of another stream
+        self._end()  # no lock: no other thread has this stream, and this one may be in a step of another

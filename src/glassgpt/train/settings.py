@@ -115,14 +115,15 @@ class RunOptions:
     None: not given. A run that is resumed keeps what it started with, so what is given must agree with it.
     """
 
-    shape: str | None = None  # layers x width x heads, or a published size such as gpt2; 6x384x6 if none
-    dropout: float | None = None  # dropout of embeddings, attention and residuals; 0.1 if none
-    attention_dropout: float | None = None  # dropout of attention, if different; 0 is faster
-    attention: str | None = None  # kind of attention (docs/attention.md); causal, GPT-2's, if none
-    prompt: str | None = None  # prompt of the samples; none: a new document
-    device: str | None = None  # cpu, cuda, cuda:1, mps; none: the best available
+    shape: str | None = None  # layers x width x heads, or a published size such as gpt2 (default: 6x384x6)
+    dropout: float | None = None  # dropout of embeddings, attention and residuals (default: 0.1)
+    # dropout of attention, if different; 0 is faster (default: that of --dropout)
+    attention_dropout: float | None = None
+    attention: str | None = None  # kind of attention, see docs/attention.md (default: causal, GPT-2's)
+    prompt: str | None = None  # prompt of the samples (default: a new document)
+    device: str | None = None  # cpu, cuda, cuda:1, mps (default: the best available)
     parallel: str = "ddp"  # parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)
-    tensor_parallel_size: int | None = None  # processes that share a layer with --parallel tp; none: all
+    tensor_parallel_size: int | None = None  # processes that share a layer with --parallel tp (default: all)
     tensorboard: bool = False  # log to TensorBoard, in RUN/tensorboard
     tracker: tuple[str, ...] = ()  # log to an experiment tracker: wandb, trackio
     resume: bool = False  # resume the run in RUN from its last checkpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        Positional[str], flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
+        Positional[str], Flag("a name (default, tiny, gpt2, owner/name), a folder or a file", "[MODEL]")
     ] = "default",
     *,
     device: Device = None,
     dtype: Dtype = None,
     transformers: Annotated[
-        bool, flag("also measure transformers with the same weights in float32, alternately", default="")
+        bool, Flag("also measure transformers with the same weights in float32, alternately")
     ] = False,
     llama_cpp: Annotated[
-        bool, flag("also measure llama.cpp with the same weights in Q8_0, alternately", default="")
+        bool, Flag("also measure llama.cpp with the same weights in Q8_0, alternately")
     ] = False,
-    json: Annotated[bool, flag("print a JSON object", default="")] = False,
+    json: Annotated[bool, Flag("print a JSON object")] = False,
 ) -> int:
     """Measure tokens per second: one text, 16 texts at once, a prompt as long as the context. On a CPU the
     first is limited by memory, because each token reads every weight, the others by arithmetic; the table

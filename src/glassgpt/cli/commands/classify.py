@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
     BATCH,
     File,
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
 def command(
     text: Annotated[
-        Positional[str | None],
-        flag("the text to classify; - reads stdin, one text per line", "[TEXT]", default=""),
+        Positional[str | None], Flag("the text to classify; - reads stdin, one text per line", "[TEXT]")
     ] = None,
     *,
     file: File = None,
     model: Annotated[
-        str, flag("a model that was tuned to classify; any model with --labels", "MODEL")
+        str, Flag("a model that was tuned to classify; any model with --labels", "MODEL")
     ] = "default",
     labels: Annotated[
-        str | None, flag("zero-shot: the labels to choose from, comma-separated", "A,B,...", default="")
+        str | None, Flag("zero-shot: the labels to choose from, comma-separated", "A,B,...")
     ] = None,
     format: Annotated[
         str | None,
-        flag(
+        Flag(
             "zero-shot: how text and label are put together, with {source} and {target}",
             "TEXT",
             default=r'"{source}\nThis is {target}"',

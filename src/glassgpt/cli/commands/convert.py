@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import waiting_for
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 def command(
-    src: Annotated[Positional[str], flag("the model: a name, a folder or a file", "SRC")],
+    src: Annotated[Positional[str], Flag("the model: a name, a folder or a file", "SRC")],
     dst: Annotated[
-        Positional[str], flag("a folder (hf), or a file whose suffix determines the format", "DST")
+        Positional[str], Flag("a folder (hf), or a file whose suffix determines the format", "DST")
     ],
     *,
     format: Annotated[
         Literal["auto", "hf", "gguf", "openai", "nanogpt", "llmc", "packed"],
-        flag("format to write; auto: by the suffix of DST, else packed for int8 and int4, hf otherwise"),
+        Flag("format to write; auto: by the suffix of DST, else packed for int8 and int4, hf otherwise"),
     ] = "auto",
     dtype: Annotated[
         str | None,
-        flag(
+        Flag(
             "float32, float16, bfloat16; int8 or int4 (packed, gguf); q8_0, q4_0 or q4_k (gguf)",
             "NAME",
             default="that of SRC",
         ),
     ] = None,
-    force: Annotated[bool, flag("replace DST if it exists", default="")] = False,
-    json: Annotated[bool, flag("print one JSON object with all tensors", default="")] = False,
+    force: Annotated[bool, Flag("replace DST if it exists")] = False,
+    json: Annotated[bool, Flag("print one JSON object with all tensors")] = False,
 ) -> int:
     """Convert a model between formats. The written file is read back and compared, tensor by tensor. DST
     is written atomically: it appears only when it is complete."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.text import read_prompt
 
 if TYPE_CHECKING:
@@ -21,21 +21,21 @@ PORT = 8124
 
 def command(
     text: Annotated[
-        Positional[str | None], flag("the text to explore; - reads stdin", "[TEXT]", default="an example")
+        Positional[str | None], Flag("the text to explore; - reads stdin", "[TEXT]", default="an example")
     ] = None,
     *,
     model: Model = "default",
     compare: Annotated[
-        str | None, flag("a second model to compare on the same text", "MODEL", default="none")
+        str | None, Flag("a second model to compare on the same text", "MODEL", default="none")
     ] = None,
     host: Annotated[
-        str, flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
+        str, Flag("address to listen on; 0.0.0.0 is open to the network", "ADDRESS")
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        flag("port to listen on; 0 for any free one", "N", default=f"{PORT}, or the next free one"),
+        Flag("port to listen on; 0 for any free one", "N", default=f"{PORT}, or the next free one"),
     ] = None,
-    no_browser: Annotated[bool, flag("print the URL without opening a browser", default="")] = False,
+    no_browser: Annotated[bool, Flag("print the URL without opening a browser")] = False,
     device: Device = None,
     dtype: Dtype = None,
 ) -> int:

@@ -8,24 +8,23 @@ import sys
 from typing import Annotated
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.next import token_bytes
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.options import Positional, flag
-from glassgpt.cli.text import format_token, read_stdin, strip_final_newline
+from glassgpt.cli.parser.options import Flag, Positional
+from glassgpt.cli.text import format_token, read_stdin, strip_final_newline, token_bytes
 from glassgpt.errors import UserError
 
 
 def command(
     text: Annotated[
         Positional[str],
-        flag("text with ___ (three underscores) for each token to fill in; - reads stdin", "TEXT"),
+        Flag("text with ___ (three underscores) for each token to fill in; - reads stdin", "TEXT"),
     ],
     *,
-    k: Annotated[int, flag("candidates for each blank", "N", short="-k")] = 5,
+    k: Annotated[int, Flag("candidates for each blank", "N", short="-k")] = 5,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
-    json: Annotated[bool, flag("print a JSON object", default="")] = False,
+    json: Annotated[bool, Flag("print a JSON object")] = False,
 ) -> int:
     """Fill the blanks of a text. A model with attention 'bidirectional' sees what stands on both sides of a
     blank; any other guesses from what stands before it, and rates its guesses by what follows."""

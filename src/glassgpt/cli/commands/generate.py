@@ -6,13 +6,12 @@ import dataclasses
 import json as jsonlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
-from glassgpt.cli.options import OmitArgPrefixes, Positional, flag
-from glassgpt.cli.parse import parse_known
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes, Positional
 from glassgpt.cli.text import encode_prompt, read_prompt
 from glassgpt.files import read_text
 from glassgpt.generate.generation import Interrupted
@@ -35,43 +34,30 @@ MAX_GRAMMAR_BYTES = 2**24
 NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": None}
 
 
-def defaults(args: Sequence[str]) -> dict[str, Any]:
+def defaults(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Beam search does not sample, so sampling has no defaults there: typing such an option is an error."""
-    if not any(arg.startswith("--beams") for arg in args):  # parsing takes time
-        return {}
-    options = parse_known(BeamOptions, args)
-    return {} if options is None or options.beams is None else {"settings": Options(**NO_SAMPLING)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamOptions:
-    """The options that decide the defaults of the others."""
-
-    beams: int | None = None
+    return {} if typed.get("beams") is None else {"settings": Options(**NO_SAMPLING)}
 
 
 def command(
     prompt: Annotated[
         Positional[str | None],
-        flag("the text to continue; - reads stdin; omit it to start a new document", "[PROMPT]", default=""),
+        Flag("the text to continue; - reads stdin; omit it to start a new document", "[PROMPT]"),
     ] = None,
     *,
     settings: OmitArgPrefixes[Options],
     json_schema: Annotated[
-        str | None, flag("write JSON that the JSON schema in this file describes", "FILE", default="")
+        str | None, Flag("write JSON that the JSON schema in this file describes", "FILE")
     ] = None,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
     draft_model: Annotated[
-        str | None,
-        flag("a small model of the same vocabulary that guesses ahead", "MODEL", default=""),
+        str | None, Flag("a small model of the same vocabulary that guesses ahead", "MODEL")
     ] = None,
-    allow_special: Annotated[
-        bool, flag("treat <|endoftext|> in the prompt as the special token", default="")
-    ] = False,
-    ids: Annotated[bool, flag("PROMPT and output are token ids; no tokenizer needed", default="")] = False,
-    json: Annotated[bool, flag("print each sample as a JSON object, one per line", default="")] = False,
+    allow_special: Annotated[bool, Flag("treat <|endoftext|> in the prompt as the special token")] = False,
+    ids: Annotated[bool, Flag("PROMPT and output are token ids; no tokenizer needed")] = False,
+    json: Annotated[bool, Flag("print each sample as a JSON object, one per line")] = False,
 ) -> int:
     """Generate text that continues a prompt. Prompt and text are streamed to stdout; the seed and the speed
     go to stderr."""

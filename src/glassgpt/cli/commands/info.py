@@ -13,7 +13,7 @@ from rich.text import Text
 
 from glassgpt.cli import terminal
 from glassgpt.cli.commands.convert import size_on_disk
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.config import SIZES, Config
 from glassgpt.errors import UserError
 from glassgpt.files import read_text
@@ -33,18 +33,16 @@ class ModelInfo:
 def command(
     model: Annotated[
         Positional[str | None],
-        flag(
+        Flag(
             "a name (default, tiny, gpt2, owner/name), a folder or a file",
             "[MODEL]",
             default="a list of the models",
         ),
     ] = None,
     *,
-    every_block: Annotated[bool, flag("list the tensors of every block instead of one", default="")] = False,
-    illustrated: Annotated[
-        bool, flag("compare with the table in The Illustrated GPT-2 (gpt2 only)", default="")
-    ] = False,
-    json: Annotated[bool, flag("print one JSON object with every tensor", default="")] = False,
+    every_block: Annotated[bool, Flag("list the tensors of every block instead of one")] = False,
+    illustrated: Annotated[bool, Flag("compare with the table in The Illustrated GPT-2 (gpt2 only)")] = False,
+    json: Annotated[bool, Flag("print one JSON object with every tensor")] = False,
 ) -> int:
     """Show a model's parameters, tensor by tensor, the memory they take, and its model card. No weights are
     downloaded."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -18,39 +18,35 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
-            "files, folders or patterns: .txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, .bin",
-            "FILE...",
-            default="",
+        Flag(
+            "files, folders or patterns: .txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, .bin", "FILE..."
         ),
     ],
     *,
-    out: Annotated[str, flag("output folder", "DIR", short="-o")],
+    out: Annotated[str, Flag("output folder", "DIR", short="-o")],
     tokenizer: Annotated[
         str,
-        flag(
+        Flag(
             "a model, a tokenizer file or folder, or chars, bytes, bpe to build one from these texts",
             "TOKENIZER",
         ),
     ] = "default",
     vocab_size: Annotated[
-        int | None, flag("vocabulary size for --tokenizer bpe", "N", default="4096")
+        int | None, Flag("vocabulary size for --tokenizer bpe", "N", default="4096")
     ] = None,
-    val_fraction: Annotated[float, flag("fraction of the documents for the val split", "X")] = 0.01,
-    seed: Annotated[int, flag("seed of the train/val split", "N")] = 0,
+    val_fraction: Annotated[float, Flag("fraction of the documents for the val split", "X")] = 0.01,
+    seed: Annotated[int, Flag("seed of the train/val split", "N")] = 0,
     workers: Annotated[
-        int | None, flag("worker processes", default="one per 64 MiB of text, at most one per core")
+        int | None, Flag("worker processes", default="one per 64 MiB of text, at most one per core")
     ] = None,
-    force: Annotated[bool, flag("replace an existing output folder", default="")] = False,
-    json: Annotated[bool, flag("print a summary as JSON", default="")] = False,
+    force: Annotated[bool, Flag("replace an existing output folder")] = False,
+    json: Annotated[bool, Flag("print a summary as JSON")] = False,
 ) -> int:
     """Tokenize texts and write them as shards for training. After Ctrl-C or a kill, the same command resumes,
     with the same result."""
     from glassgpt.files import check_target
     from glassgpt.train.data.prepare import prepare
 
-    if not files:
-        raise SettingError("prepare: FILE... is missing. See glassgpt prepare --help")
     check_target(Path(out))  # before a vocabulary is learned for it
     began = time.perf_counter()
     chosen = choose_tokenizer(tokenizer, vocab_size, files, out)

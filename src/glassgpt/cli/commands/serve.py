@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from glassgpt.cli import terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import OmitArgPrefixes, flag
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
 from glassgpt.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def command(
     *,
     model: Annotated[
         tuple[str, ...],
-        flag(
+        Flag(
             "a model, or NAME=MODEL to give it a name; repeat it for several, the first is the default",
             "MODEL",
             default="default",
         ),
     ] = (),
     settings: OmitArgPrefixes[ServerSettings] = ServerSettings(),  # noqa: B008  (frozen)
-    port: Annotated[int, flag("port to listen on; 0 for any free one", "N")] = PORT,
+    port: Annotated[int, Flag("port to listen on; 0 for any free one", "N")] = PORT,
     device: Device = None,
     dtype: Dtype = None,
 ) -> int:

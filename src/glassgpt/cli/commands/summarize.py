@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
     Beams,
     Json,
@@ -38,35 +38,31 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
-            "text files, each of them one text; .jsonl, .tsv or .csv files of records; - for stdin",
-            "FILE...",
-            default="",
+        Flag(
+            "text files, each of them one text; .jsonl, .tsv or .csv files of records; - for stdin", "FILE..."
         ),
     ],
     *,
-    sentences: Annotated[int | None, flag("quote this many sentences of the text", "N", default="3")] = None,
+    sentences: Annotated[int | None, Flag("quote this many sentences of the text", "N", default="3")] = None,
     abstract: Annotated[
-        bool,
-        flag("let a small model write its own summary: it invents names, dates and facts", default=""),
+        bool, Flag("let a small model write its own summary: it invents names, dates and facts")
     ] = False,
     model: Annotated[
         str | None,
-        flag(
+        Flag(
             "the model that compares sentences; one tuned for summaries writes them",
             "MODEL",
             default="default; with --abstract summarize",
         ),
     ] = None,
     zero_shot: Annotated[
-        bool,
-        flag("write the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences", default=""),
+        bool, Flag("write the GPT-2 paper's way: TL;DR: after the text, top-k 2, three sentences")
     ] = False,
     beams: Beams = None,
     max_new_tokens: Annotated[
-        int | None, flag("end what is written after this many tokens", "N", default="as the task says")
+        int | None, Flag("end what is written after this many tokens", "N", default="as the task says")
     ] = None,
-    seed: Annotated[int | None, flag("seed, for zero-shot summaries", "N", default="random")] = None,
+    seed: Annotated[int | None, Flag("seed, for zero-shot summaries", "N", default="random")] = None,
     device: Device = None,
     dtype: Dtype = None,
     json: Json = False,
@@ -77,8 +73,6 @@ def command(
     can read, a note says which part was summarized."""
     from glassgpt.tasks.summarize import check_summarizes, summary_task
 
-    if not files:
-        raise SettingError("summarize: FILE... is missing. See glassgpt summarize --help")
     for name in files:
         if len(name.split()) > 2 and not Path(name).exists():  # a text, not a path
             raise UserError(

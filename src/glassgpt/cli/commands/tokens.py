@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.text import format_token, read_text
 
 if TYPE_CHECKING:
@@ -20,15 +20,13 @@ FEW = 2000  # tokens that are coloured at most: it takes time
 
 
 def command(
-    text: Annotated[Positional[str | None], flag("the text; - reads stdin", "[TEXT]", default="")] = None,
+    text: Annotated[Positional[str | None], Flag("the text; - reads stdin", "[TEXT]")] = None,
     *,
-    model: Annotated[str, flag("a model, or a tokenizer file or folder", "MODEL")] = "default",
-    merges: Annotated[bool, flag("show every merge of every word", default="")] = False,
-    ids: Annotated[bool, flag("print only the ids, on one line", default="")] = False,
-    allow_special: Annotated[
-        bool, flag("encode <|endoftext|> in the text as the special token", default="")
-    ] = False,
-    json: Annotated[bool, flag("print one JSON object", default="")] = False,
+    model: Annotated[str, Flag("a model, or a tokenizer file or folder", "MODEL")] = "default",
+    merges: Annotated[bool, Flag("show every merge of every word")] = False,
+    ids: Annotated[bool, Flag("print only the ids, on one line")] = False,
+    allow_special: Annotated[bool, Flag("encode <|endoftext|> in the text as the special token")] = False,
+    json: Annotated[bool, Flag("print one JSON object")] = False,
 ) -> int:
     """Tokenize a text: print the ids and bytes of its tokens, and the merges that made them."""
     text = read_text(text, "tokens")

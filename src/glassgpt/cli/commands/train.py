@@ -3,87 +3,52 @@ library."""
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
-from glassgpt.cli.options import OmitArgPrefixes, flag
-from glassgpt.cli.parse import parse_known
-from glassgpt.cli.paths import resolve_path
+from glassgpt.cli.dashboard import show_estimate
+from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
+from glassgpt.cli.reporter import TerminalReporter, stop_and_say_so
 from glassgpt.config.variants import VariantOptions
-from glassgpt.progress import Advance
-from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
 
 if TYPE_CHECKING:
-    from glassgpt.train.estimate import Estimate
-    from glassgpt.train.interrupt import StopRequested
     from glassgpt.train.run import Run
     from glassgpt.train.trainer import Trainer
 
 
-NOT_REQUIRED = ("--steps",)  # though it has no default: --resume takes that of the run
-
-
-def defaults(words: Sequence[str]) -> dict[str, Any]:
+def defaults(typed: Mapping[str, Any]) -> dict[str, Any]:
     """When a run is resumed or a recipe named, their settings replace the defaults of the signature."""
-    given = parse_known(DefaultsFrom, words)
-    if given is None:
-        return {}
-    run = None if given.out is None else Path(resolve_path("--out", given.out))
-    resumed = False
-    if run is not None and (given.resume or (run / "checkpoints").exists()):
+    recipe = typed.get("recipe")
+    if "out" in typed:
         from glassgpt.train.preflight import check_resume
 
-        resumed = check_resume(run, given.resume)
-    if run is not None and resumed:
-        settings = read_settings(run)[0]
-    elif given.recipe is None or given.steps is None:  # that --steps is missing comes first
+        run, resume = Path(typed["out"]), typed.get("resume", False)
+        if (resume or (run / "checkpoints").exists()) and check_resume(run, resume):
+            return {"settings": with_recipe(read_settings(run)[0], recipe)}
+    if recipe is None or "steps" not in typed:  # that --steps is missing comes first
         return {}
-    else:
-        settings = TrainSettings(steps=1)
-    return {"settings": with_recipe(settings, given.recipe)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DefaultsFrom:
-    """The flags that decide the defaults of all others."""
-
-    out: str | None = None
-    steps: str | None = None
-    recipe: str | None = None
-    resume: bool = False
+    return {"settings": with_recipe(TrainSettings(steps=1), recipe)}
 
 
 def command(
     *,
     data: Annotated[
         str | None,
-        flag(
-            "folder written by prepare, or .bin files of nanoGPT or llm.c; not needed with --resume",
-            "DIR",
-            default="",
-        ),
+        Flag("folder written by prepare, or .bin files of nanoGPT or llm.c; not needed with --resume", "DIR"),
     ] = None,
-    out: Annotated[str, flag("folder of the run, which is also the model", "RUN")],
+    out: Annotated[str, Flag("folder of the run, which is also the model", "RUN")],
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
     variant: OmitArgPrefixes[VariantOptions],
-    no_absolute_positions: Annotated[
-        bool, flag("relative: omit GPT-2's position embeddings", default="")
-    ] = False,
-    init_from: Annotated[
-        str | None, flag("initialize from this model's weights", "MODEL", default="")
-    ] = None,
+    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
+    init_from: Annotated[str | None, Flag("initialize from this model's weights", "MODEL")] = None,
     recipe: Annotated[
-        str | None, flag("published settings, gpt1 or gpt2; other flags override them", "NAME", default="")
+        str | None, Flag("published settings, gpt1 or gpt2; other flags override them", "NAME")
     ] = None,
-    dry_run: Annotated[bool, flag("show the estimate and exit", default="")] = False,
+    dry_run: Annotated[bool, Flag("show the estimate and exit")] = False,
 ) -> int:
     """Train a GPT-2. Ctrl-C saves a checkpoint and stops; --resume continues exactly where it stopped."""
     from glassgpt.train.preflight import check_train_inputs
@@ -98,7 +63,7 @@ def command(
         **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
         absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
-    trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
+    trained = run_training(config, TrainReporter(), stop_and_say_so, dry_run)
     is_distributed = torch.distributed.is_initialized()
     if trained is not None and not (is_distributed and torch.distributed.get_rank()):
         terminal.note(describe_end(trained))
@@ -107,48 +72,15 @@ def command(
     return 0
 
 
-def stop_on_signals(alone: bool) -> AbstractContextManager[StopRequested]:
-    from glassgpt.train import interrupt
-
-    return interrupt.stop_on_signals(on_request=note_stopping, alone=alone)
-
-
-class TerminalReporter(Reporter):
-    show: Callable[[Mapping[str, Any]], None]
-
-    def progress(
-        self, description: str, total: int | None = None, *, unit: str = ""
-    ) -> AbstractContextManager[Advance]:
-        return terminal.progress(description, total, unit=unit)
-
-    def estimating(self) -> AbstractContextManager[object]:
-        return terminal.spinner("trying a few steps")
-
-    def show_estimate(self, estimate: Estimate | None, trainer: Trainer) -> None:
-        if estimate is not None:
-            show_estimate(estimate, trainer.settings, trainer.tokens, trainer.device.type, trainer.steps_left)
+class TrainReporter(TerminalReporter):
+    def show_plan(self, run: Trainer) -> None:
+        if run.estimate is not None:
+            show_estimate(run.estimate, run.settings, run.tokens, run.device.type, run.steps_left)
         else:
             self.info(
-                f"{trainer.world_size} processes on {trainer.device.type} ({trainer.config.parallel}), "
-                f"batch size {trainer.settings.batch_size}"
+                f"{run.world_size} processes on {run.device.type} ({run.config.parallel}), "
+                f"batch size {run.settings.batch_size}"
             )
-
-    @contextmanager
-    def training(self, steps: int) -> Iterator[None]:
-        with live_metrics("training", steps) as self.show:
-            yield
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        self.show(record)
-
-    def show_sample(self, text: str) -> None:
-        terminal.note(f"    {terminal.sanitize(' '.join(text.split()), sys.stderr)}")
-
-    def info(self, message: str) -> None:
-        terminal.note(message)
-
-    def warn(self, message: str) -> None:
-        terminal.note(message)
 
 
 def describe_end(run: Run) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
 from glassgpt.cli.loading import Device, Dtype, default_model, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
     BATCH,
     Beams,
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 def command(
     text: Annotated[
-        Positional[str | None],
-        flag("the text to translate; - reads stdin, one text per line", "[TEXT]", default=""),
+        Positional[str | None], Flag("the text to translate; - reads stdin, one text per line", "[TEXT]")
     ] = None,
     *,
-    to: Annotated[str, flag("the language to translate into: fr or en", "LANGUAGE")],
+    to: Annotated[str, Flag("the language to translate into: fr or en", "LANGUAGE")],
     file: File = None,
     model: Annotated[
-        str | None, flag("a model made for translation", "MODEL", default="en-fr, if it is installed")
+        str | None, Flag("a model made for translation", "MODEL", default="en-fr, if it is installed")
     ] = None,
     beams: Beams = None,
     whole_lines: Annotated[
-        bool, flag("do not cut lines into sentences: the model learned single sentences", default="")
+        bool, Flag("do not cut lines into sentences: the model learned single sentences")
     ] = False,
     device: Device = None,
     dtype: Dtype = None,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
+from glassgpt.cli.dashboard import duration, show_estimate
 from glassgpt.cli.loading import Device
-from glassgpt.cli.options import Positional, flag
-from glassgpt.errors import SettingError
+from glassgpt.cli.parser.options import Flag, Positional
+from glassgpt.cli.reporter import TerminalReporter, stop_and_say_so
+from glassgpt.train.interrupt import StopRecord
 
 if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
@@ -24,43 +23,35 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
-        flag(
+        Flag(
             "text files, folders or patterns, of all kinds that prepare reads; with --task, .jsonl, .tsv or "
             ".csv",
             "FILE...",
-            default="",
         ),
     ],
     *,
-    model: Annotated[str, flag("model to start from", "MODEL")] = "default",
-    out: Annotated[str | None, flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
+    model: Annotated[str, Flag("model to start from", "MODEL")] = "default",
+    out: Annotated[str | None, Flag("output folder", "DIR", short="-o", default="FILE-tuned")] = None,
     task: Annotated[
-        str | None, flag("learn a task from pairs: the name of one, or a TOML file", "TASK", default="")
+        str | None, Flag("learn a task from pairs: the name of one, or a TOML file", "TASK")
     ] = None,
-    lora: Annotated[
-        bool, flag("train low-rank adapters, at most 2% of the parameters: less memory", default="")
-    ] = False,
-    adapter: Annotated[
-        bool, flag("with --lora: write only the adapter, a few megabytes", default="")
-    ] = False,
-    minutes: Annotated[float | None, flag("time limit for everything", "N", default="10")] = None,
+    lora: Annotated[bool, Flag("train low-rank adapters, at most 2% of the parameters: less memory")] = False,
+    adapter: Annotated[bool, Flag("with --lora: write only the adapter, a few megabytes")] = False,
+    minutes: Annotated[float | None, Flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
-        str | None, flag("prompt for the samples", "TEXT", default="start of the val split")
+        str | None, Flag("prompt for the samples", "TEXT", default="start of the val split")
     ] = None,
-    seed: Annotated[int, flag("seed of the data order", "N")] = 0,
+    seed: Annotated[int, Flag("seed of the data order", "N")] = 0,
     device: Device = None,
-    resume: Annotated[bool, flag("resume an interrupted run, exactly", default="")] = False,
-    force: Annotated[bool, flag("replace an existing model", default="")] = False,
-    dry_run: Annotated[bool, flag("show the plan and exit", default="")] = False,
-    json: Annotated[bool, flag("print the results as one line of JSON", default="")] = False,
+    resume: Annotated[bool, Flag("resume an interrupted run, exactly")] = False,
+    force: Annotated[bool, Flag("replace an existing model")] = False,
+    dry_run: Annotated[bool, Flag("show the plan and exit")] = False,
+    json: Annotated[bool, Flag("print the results as one line of JSON")] = False,
 ) -> int:
     """Fine-tune a model on your own text. The end of the text is the validation split: it decides when to
     stop and shows how much was gained. All settings are chosen for you. Ctrl-C keeps the best model so far;
     --resume continues after it, or after a kill. With --task the records of FILE are pairs (translation,
     summaries) or labelled texts, and the loss is on the target only: docs/tasks.md."""
-    if not files:
-        raise SettingError("tune: FILE... is missing. See glassgpt tune --help")
-
     from glassgpt.train.preflight import check_tune_inputs
 
     started = time.monotonic()
@@ -71,12 +62,12 @@ def command(
     check_tune_inputs(files, **asked)
     from glassgpt.train.finetune.tune import plan_tune, run_tune
 
-    displayed = Display()
-    run, target = plan_tune(files, **asked, device=device, callback=displayed, started=started)
+    reporter, stopping = TuneReporter(), StopRecord(stop_and_say_so)
+    run, target = plan_tune(files, **asked, device=device, reporter=reporter, started=started)
     if dry_run:
         return 0
-    result = run_tune(run, target, prompt=prompt, callback=displayed, started=started)
-    if displayed.should_stop():
+    result = run_tune(run, target, prompt=prompt, reporter=reporter, stopping=stopping, started=started)
+    if stopping.requested():
         kept = f"; the best model so far is in {target}" if result.improved else ""
         terminal.note(f"stopped after {result.steps} steps{kept}")
         if not result.finished:
@@ -86,56 +77,29 @@ def command(
             "the validation loss did not improve, so nothing was written. Use more text or more --minutes."
         )
         return 1
-    show_result(result, json, None if run.data is None else run.data.task)
+    show_result(result, json, run.data.task)
     return 0
 
 
-class Display:
-    """Shows a run on the terminal, and stops it after Ctrl-C: a `TuneCallback`."""
+class TuneReporter(TerminalReporter):
+    title = "tuning"
 
-    def __init__(self) -> None:
-        self.should_stop: Callable[[], bool] = lambda: False
-
-    def stage(self, description: str) -> AbstractContextManager[object]:
-        return terminal.spinner(description)
-
-    def on_problem(self, line: str) -> None:
-        terminal.note(f"note: {line}")
-
-    def on_plan(self, run: FinetuneRun) -> None:
+    def show_plan(self, run: FinetuneRun) -> None:
         from glassgpt.train.micro_batch import micro_batch_size
 
-        settings = run.settings
-        if run.data is not None:
-            summary = run.data.problems.summary(run.data.records)
-            if summary is not None:
-                terminal.note(f"note: {summary}")
-        show_estimate(run.plan, settings, run.train_tokens, run.model.wte.weight.device.type)
+        settings, data = run.settings, run.data
+        show_estimate(run.plan, settings, run.batches.tokens_per_epoch, run.model.wte.weight.device.type)
         trained, total = run.trained_parameters, run.checkpoint.config.n_parameters
-        held_out = (
-            f"of {len(run.val_split):,} validation tokens" if run.data is None
-            else f"tokens of {len(run.val_split):,} validation examples"
-        )  # fmt: skip
-        kind = "tokens" if run.data is None else "examples"
-        terminal.note(
+        eval_tokens = f"{run.eval_tokens:,}" if data.unit == "tokens" else f"{run.eval_tokens:,} tokens"
+        self.info(
             f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
-            f"{len(run.train_split):,} {kind}: batch size {settings.batch_size} "
+            f"{len(data.train):,} {data.unit}: batch size {settings.batch_size} "
             f"(micro-batch {micro_batch_size(settings)}), {describe_lr(settings)}; "
-            f"evaluating {run.eval_tokens:,} {held_out} "
+            f"evaluating {eval_tokens} of {len(data.valid):,} validation {data.unit} "
             f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
         if run.exceeds_memory:
-            terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
-
-    @contextmanager
-    def training(self, run: FinetuneRun) -> Iterator[Callable[[Record], None]]:
-        from glassgpt.train.interrupt import stop_on_signals
-
-        with (
-            stop_on_signals(on_request=note_stopping) as self.should_stop,
-            live_metrics("tuning", run.settings.steps) as show,
-        ):
-            yield show
+            self.info("note: that is more memory than is free. Try --lora, or a smaller --model.")
 
 
 def describe_lr(settings: TrainSettings) -> str:

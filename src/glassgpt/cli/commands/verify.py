@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from glassgpt.cli import terminal
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 def command(
     model: Annotated[
         Positional[str],
-        flag(
+        Flag(
             "a name (default, tiny, gpt2, owner/name), a folder or a file; or a folder of prepared data",
             "[MODEL]",
         ),
     ] = "default",
     *,
     device: Annotated[
-        tuple[str, ...], flag("check only this device; may be repeated", "NAME", default="all available")
+        tuple[str, ...], Flag("check only this device; may be repeated", "NAME", default="all available")
     ] = (),
     dtype: Annotated[
         tuple[Literal["float32", "bfloat16", "float16", "int8", "int4"], ...],
-        flag("check only this dtype; may be repeated; int8 and int4 are the native engine's", default="all"),
+        Flag("check only this dtype; may be repeated; int8 and int4 are the native engine's", default="all"),
     ] = (),
     backend: Annotated[
-        tuple[str, ...], flag("check only this backend; may be repeated", "NAME", default="all installed")
+        tuple[str, ...], Flag("check only this backend; may be repeated", "NAME", default="all installed")
     ] = (),
-    json: Annotated[bool, flag("print a JSON object", default="")] = False,
+    json: Annotated[bool, Flag("print a JSON object")] = False,
 ) -> int:
     """Run a model in every configuration this machine offers (each backend, device and dtype, with and
     without the KV cache, padded, batched, through the engine) and compare every layer with a plain float32

@@ -5,18 +5,17 @@
     while engine.busy:
         for event in engine.step(): ...
 
-A step computes one of two things: a token for every running sequence (`_decode`), or a few chunks of the
-prompts that came in (`_read_prompts`). Where there is both to do they alternate: a long prompt does not make
-the others wait, nor they a short one. Then come the events that the host has learned of (`_collect`).
+A step computes either a token for every running sequence (`_decode`) or a few chunks of the new prompts
+(`_read_prompts`). When both have work, they alternate: a long prompt does not hold up running sequences, nor
+do they hold up a short prompt. The step then reports the events that the host knows of (`_collect`).
 
-What a request gets does not depend on its neighbours: its prompt is read by itself, in chunks that depend on
+A request's text does not depend on the other requests: its prompt is read by itself, in chunks that depend on
 the prompt alone, its random numbers follow from its own seed, and the sampler treats sequences separately.
 
 On a GPU the loop is a pipeline (pipeline.py). A step is queued on the device with the tokens of the previous
 step still there; only then does the host read those tokens, while the device computes. A sequence that turns
-out to have ended has computed one token in vain. Where the draw needs the host to have read the text
-(penalties, n-grams), it waits for the previous step; where the computation itself does (a context window that
-must slide), that waits.
+out to have ended has computed one token in vain. A draw that depends on the text so far (penalties, n-grams)
+waits for the previous step; so does the whole step if a context window slides.
 """
 
 from __future__ import annotations
@@ -65,29 +64,29 @@ from glassgpt.ranges import check_whole
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
-CHUNK = 64  # tokens of a prompt that are read together, unless the backend says `prefill_chunk`
+CHUNK = 64  # prompt tokens read together, unless the backend has its own `prefill_chunk`
 CHUNKS_PER_STEP = 4
-MASK_GRACE = 0.005  # seconds that a step waits for masks that are not ready: most take less than one
-MASK_WAIT = 0.05  # that it waits where there is nothing else to do
+MASK_GRACE = 0.005  # seconds a step waits for masks that are not ready: most need less than 0.001
+MASK_WAIT = 0.05  # seconds it waits if there is nothing else to do
 
 
 @dataclass
 class Stats:
-    """What an engine has done so far; the numbers only grow."""
+    """What an engine has done so far. The counts never decrease."""
 
     requests: int = 0
-    prompt_tokens: int = 0  # of the prompts that were read
+    prompt_tokens: int = 0  # in the prompts read so far
     cached_tokens: int = 0  # of these, found in the prefix cache
-    read_tokens: int = 0  # that were computed, also where a context window slid
+    read_tokens: int = 0  # prompt tokens computed, including those read again after a context window slid
     generated_tokens: int = 0
-    drafted_tokens: int = 0  # that were guessed ahead
+    drafted_tokens: int = 0  # guessed ahead by speculation
     accepted_tokens: int = 0  # of these, guessed right
 
 
 class Engine:
     """Use it from one thread at a time.
 
-    `step_tokens` bounds the tokens of prompts that are read in one step, to the next whole chunk. Without
+    `step_tokens` bounds the prompt tokens read in one step, rounded up to a whole chunk. Without
     `prefix_cache` every prompt is read from its beginning. `draft` is a smaller model with the same
     vocabulary, for requests that speculate with one.
     """
@@ -104,7 +103,7 @@ class Engine:
         self.backend = backend
         self.tokenizer = tokenizer
         self.vocab_size = usable_vocab_size(backend, tokenizer)
-        # In a cache for one sequence nobody waits and nothing can be shared: its prompt is read at once.
+        # With one row, no other sequence waits and none can share: read the prompt in one piece.
         chunk = backend.context if backend.rows == 1 else getattr(backend, "prefill_chunk", CHUNK)
         if step_tokens is not None:
             check_whole("step_tokens", step_tokens, 1)
@@ -114,7 +113,7 @@ class Engine:
         self._on_host = isinstance(backend.array(np.zeros(1)), np.ndarray)
         ends = stop_tokens(SamplingParams(), backend, tokenizer)
         self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
-        # In a cache for one sequence nobody waits for a slow mask but the one who asked for it.
+        # With one row, a slow mask delays only the request that asked for it.
         self._mask_workers = None if backend.rows == 1 else MaskWorkers()
         self.stats = Stats()
         self._last_request = 0
@@ -135,27 +134,27 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """How many sequences have a row, for generating or for reading their prompt."""
+        """The number of sequences that have a row, generating or reading their prompt."""
         return len(self._samples_with_rows())
 
     @property
     def waiting(self) -> int:
-        """How many sequences wait for a row."""
+        """The number of sequences waiting for a row."""
         return len(self._waiting)
 
     @property
     def waiting_tokens(self) -> int:
-        """How many tokens the prompts have for which no row was free yet."""
+        """The number of tokens in prompts that have no row yet."""
         return sum(len(request.prompt) for request in {sample.request for sample in self._waiting})
 
     @property
     def tokens_left(self) -> list[int]:
-        """How many tokens each sequence may still draw."""
+        """The number of tokens that each sequence may still draw."""
         return [sample.limit - sample.drawn for sample in [*self._samples_with_rows(), *self._waiting]]
 
     @property
     def unread_tokens(self) -> int:
-        """How many tokens of prompts are not read yet."""
+        """The number of prompt tokens not read yet."""
         return self._reader.unread_tokens + self.waiting_tokens
 
     def add(
@@ -169,11 +168,11 @@ class Engine:
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
-        An empty prompt starts from end-of-text, as the beginning of a document did in training. `rule()`
-        makes what decides, beside the settings, what may follow in one of the texts. The samples are numbered
-        from `first_sample` on, and their random numbers follow from their numbers: a request may be added in
-        parts. `constraint` is what `compile` made of the settings; by default it is made here. Requests with
-        the same `cache_scope` share the beginnings of their prompts in the prefix cache.
+        An empty prompt starts from end-of-text, as documents did in training. `rule()` makes the `TokenRule`
+        of one text, which applies in addition to the settings. Samples are numbered from `first_sample` on,
+        and their random numbers follow from these numbers: a request may be added in parts. `constraint` is
+        the result of `compile(settings)`, which is called here if it is None. Requests with the same
+        `cache_scope` share the beginnings of their prompts in the prefix cache.
         """
         settings = SamplingParams() if settings is None else settings
         if settings.beams is not None:
@@ -208,34 +207,35 @@ class Engine:
         return request.number
 
     def compile(self, settings: SamplingParams) -> Constraint | None:
-        """What the texts must follow; None if the settings say nothing. Any thread may ask; it takes time."""
+        """Compile the grammar of the settings, if there is one. Slow; any thread may call it."""
         return self._grammars.compile(settings)
 
     def is_compiled(self, settings: SamplingParams) -> bool:
-        """Whether `compile` takes no time for these settings."""
+        """Whether `compile` returns immediately for these settings."""
         return self._grammars.is_known(settings)
 
     def _speculator(self, sample: Sample) -> Speculator | None:
-        """Guess ahead where a request says so; if it does not say, for a text by itself on a CPU.
+        """The speculator of a sample; None without speculation.
 
-        There it wins, and a batch, which is computed another way, would depend on who is in it by rounding.
+        With `speculate` "auto", only a single text on a CPU is speculated on. There it is faster; in a batch,
+        rounding would make a text depend on the others.
         """
         wanted = sample.request.settings.speculate
         if wanted == "draft" and self._draft is None:
             raise SettingError("speculate draft needs a draft model. Load one with it, or write lookup.")
-        by_itself = self._on_host and self.backend.rows == 1
-        if wanted == "off" or (wanted == "auto" and not by_itself):
+        is_alone = self._on_host and self.backend.rows == 1
+        if wanted == "off" or (wanted == "auto" and not is_alone):
             return None
         return Speculator(Cost(*getattr(self.backend, "verify_cost", ())), sample.request.prompt)
 
     def cancel(self, number: int) -> None:
-        """End a request; its texts so far come with the next step's events."""
+        """End a request. The next step reports its texts so far."""
         for sample in [*self._samples_with_rows(), *self._waiting]:
             if sample.request.number == number:
                 self._finish(sample, "cancelled")
 
     def clear(self) -> None:
-        """Drop every request, all pending events and what the prefix cache holds."""
+        """Drop all requests and pending events, and empty the prefix cache."""
         self._waiting.clear()
         self._reader.clear()
         self._running.clear()
@@ -247,10 +247,10 @@ class Engine:
         return [*self._running, *self._reader.samples]
 
     def step(self) -> list[Event]:
-        """A token for every running sequence, or more of the prompts; what the host has learned by then."""
+        """Compute a token for every running sequence, or read more of the prompts; return the events."""
         try:
             self._advance()
-        except BaseException:  # also Ctrl-C: what was half done is dropped, and the rows are freed
+        except BaseException:  # also Ctrl-C: drop unfinished work and free the rows
             self._pipeline.clear()
             for sample in [*self._samples_with_rows(), *self._waiting]:
                 self._finish(sample, "cancelled")
@@ -267,7 +267,7 @@ class Engine:
         self._collect(self._step - 1 if drawn and self._pipeline.on_device else self._step)
 
     def _reads_next(self) -> bool:
-        """Whether this step reads prompts: where there are any, but not twice running while others wait."""
+        """Whether this step reads prompts: if there are any, but not twice in a row while sequences run."""
         self._reads = bool(self._reader) and not (self._reads and any(s.unfinished for s in self._running))
         return self._reads
 
@@ -278,7 +278,7 @@ class Engine:
             constraint.begin(self._mask_workers)
 
     def _draw(self, samples: list[Sample], logits: Array) -> bool:
-        """Draw the next token where the mask is ready; other samples keep their logits. Whether any was."""
+        """Draw the next token of samples whose mask is ready; others keep their logits. True if any was."""
         self._wait_for_masks(samples, MASK_GRACE)
         keep = []
         for i, sample in enumerate(samples):
@@ -294,13 +294,13 @@ class Engine:
         return bool(samples)
 
     def _wait_for_masks(self, samples: list[Sample], timeout: float | None, count: int | None = None) -> None:
-        """Wait until the masks of all of these samples are ready, or of so many."""
+        """Wait until the masks of these samples are ready, or `count` of them."""
         pending = [s.logits_processor.constraint for s in samples if not s.mask_ready]
         if pending and self._mask_workers is not None:
             self._mask_workers.wait([c for c in pending if c is not None], timeout, count)
 
     def _draw_held(self) -> bool:
-        """Draw for samples whose mask has become ready; whether there was any."""
+        """Draw for samples whose mask has become ready; True if there was one."""
         held = [s for s in self._running if s.held_logits is not None and not s.finished]
         ready = [s for s in held if s.mask_ready]
         if ready:
@@ -313,7 +313,7 @@ class Engine:
         return bool(ready)
 
     def _decode(self) -> bool:
-        """One more token for every running sequence, or several that were guessed; whether there was any."""
+        """Draw a token for every running sequence, or several where guesses were right; True if any."""
         guesses = self._guess()
         if guesses:
             verify(guesses, self.backend, self._draw_guessed)
@@ -324,7 +324,7 @@ class Engine:
         return self._decode_one(due) or drawn if due else drawn
 
     def _decode_one(self, due: list[Sample]) -> bool:
-        """One more token for some sequences; whether one was drawn."""
+        """Draw one token for each of these sequences; True if any was drawn."""
         logits = self.backend.decode(
             [s.row for s in due], self._pipeline.latest_tokens(due), [s.length for s in due]
         )  # (B, V)
@@ -332,13 +332,14 @@ class Engine:
             sample.length += 1
         if not all(sample.logits_processor.fixed for sample in due):
             self._collect(self._step)  # while a device computes, the host reads what the draw depends on
-            left = [i for i, sample in enumerate(due) if not sample.finished]
-            if len(left) < len(due):
-                due, logits = [due[i] for i in left], logits[self.backend.array(np.array(left, np.int64))]
+            unfinished = [i for i, sample in enumerate(due) if not sample.finished]
+            if len(unfinished) < len(due):
+                due = [due[i] for i in unfinished]
+                logits = logits[self.backend.array(np.array(unfinished, np.int64))]
         return self._draw(due, logits) if due else False
 
     def _guess(self) -> list[Guess]:
-        """Guesses at what comes next in the sequences where that seems worth its while."""
+        """Guess the next tokens of sequences where that is expected to pay."""
         if not any(sample.speculator for sample in self._running):
             return []
         self._collect(self._step)  # a guess continues what the host has read
@@ -346,7 +347,7 @@ class Engine:
         return guess_ahead(due, self.backend.context, self._draft)
 
     def _draw_guessed(self, samples: list[Sample], logits: Array) -> None:
-        """One more token of texts that were guessed ahead, read at once: the next guess depends on it."""
+        """Draw one token of texts that were guessed ahead, and read it: the next guess depends on it."""
         self._wait_for_masks(samples, None)
         self._pipeline.draw(self._step, samples, logits)
         for sample in samples:
@@ -354,7 +355,7 @@ class Engine:
         self._collect(self._step)
 
     def _slide_full(self) -> None:
-        """Make room in the rows that are full."""
+        """Slide the context window of sequences whose row is full."""
         full = [s for s in self._running if s.due and s.length == self.backend.context]
         if full:
             self._collect(self._step)
@@ -365,7 +366,7 @@ class Engine:
     def _slide(self, sample: Sample) -> None:
         """Read the last part of the text again from position 0, to make room for more.
 
-        Keys in the cache belong to absolute positions, so they cannot be moved: every slide reads afresh.
+        Keys in the cache belong to absolute positions and cannot be moved, so every slide reads text again.
         Keeping three quarters costs three positions read per token gained and never forgets more than a
         quarter; keeping all but one would cost a whole window per token.
         """
@@ -405,7 +406,7 @@ class Engine:
             self._reader.add(prefill)
 
     def _prompt_length(self, sample: Sample) -> int:
-        """How much of a prompt is read; truncation is noted once."""
+        """The number of prompt tokens to read. Note a truncation once."""
         request = sample.request
         length = fit_length(len(request.prompt), sample.limit, self.backend.context)
         if length < len(request.prompt) and not request.cut_noted:
@@ -415,7 +416,7 @@ class Engine:
         return length
 
     def _read_prompts(self) -> bool:
-        """Read on in the texts that wait for it; whether any was read to its end."""
+        """Read more of the prompts; True if one was read to its end."""
         before = self._reader.unread_tokens
         ready = self._reader.read()
         self.stats.read_tokens += before - self._reader.unread_tokens
@@ -424,7 +425,7 @@ class Engine:
         return bool(ready)
 
     def _start(self, ready: list[Prefill]) -> None:
-        """Let texts that were read go on: draw the next token of every sample."""
+        """Start texts whose prompt has been read: draw the next token of every sample."""
         for prefill in ready:
             request = prefill.request
             for sample in prefill.samples:
@@ -438,7 +439,7 @@ class Engine:
                 self.stats.cached_tokens += request.cached_tokens
             if prefill.scores is not None:
                 self._events.append(Event(request.number, prefill.samples[0].index, prompt=prefill.scores))
-            if prefill.samples[-1].holds_prompt:  # samples that still wait for a row start from here, too
+            if prefill.samples[-1].holds_prompt:  # samples still waiting for a row start from here as well
                 request.logits = prefill.logits if request.samples[-1].row < 0 else None
         drawing = []
         for prefill in ready:
@@ -452,7 +453,7 @@ class Engine:
             self._draw(list(samples), array_namespace(firsts[0]).stack(firsts))
 
     def _collect(self, up_to: int) -> None:
-        """Process the tokens of all steps until `up_to`, waiting for the device if need be."""
+        """Process the tokens of all steps up to `up_to`, waiting for the device if necessary."""
         samples: dict[Sample, None] = {}
         for drawn in self._pipeline.read(up_to):
             for sample, values in drawn if self._exact is None else self._scored_exactly(drawn, self._exact):
@@ -463,8 +464,10 @@ class Engine:
                 self._begin_mask(sample)
 
     def _scored_exactly(self, drawn: list[Drawn], exact: ExactScores) -> list[Drawn]:
-        """The same reports, with log-probabilities that are not rounded for speed where a request asks for
-        alternatives. That computes each step twice, so requests that leave logprobs at 0 go without."""
+        """The reports, with exact log-probabilities for requests that ask for alternatives.
+
+        That computes each step twice, so it is not done for requests that leave logprobs at 0.
+        """
         wanted = [
             (sample, int(values[0]))
             for sample, values in drawn
@@ -479,7 +482,7 @@ class Engine:
     def _append_token(self, sample: Sample, values: list[float]) -> None:
         request = sample.request
         token = int(values[0])
-        if token == NOTHING and sample.constraint_complete:  # it was not known when the last token came
+        if token == NOTHING and sample.constraint_complete:  # not yet known when the last token was drawn
             self._finish(sample, "stop")
             return
         if token == NOTHING:

@@ -1,8 +1,8 @@
-"""Log-probabilities as float32 gives them, beside a backend that rounds activations for speed.
+"""Log-probabilities as in float32, for a backend that rounds activations for speed.
 
 Tokens are drawn from the fast backend's logits, so a seed gives the same text whether or not its
-log-probabilities are wanted. What is reported of a token is computed again, by `Backend.exact_backend`: the
-same numbers as in a trace.
+log-probabilities are requested. The reported ones are computed again by `Backend.exact_backend`: the same
+numbers as in a trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from glassgpt.generate.sampling.sampler import score_tokens
 
 
 class ExactScores:
-    """Reads what the engine's rows hold into rows of its own, as far as it is asked about."""
+    """A second cache: it reads the text of an engine's row when scores of that text are requested."""
 
     def __init__(self, rounded: Backend) -> None:
         self._rounded = rounded
@@ -26,19 +26,19 @@ class ExactScores:
 
     @cached_property
     def backend(self) -> Backend:
-        """Made when it is needed: it has a cache of its own."""
+        """Created on first use, since it has its own cache."""
         exact: Backend = self._rounded.exact_backend()  # type: ignore[attr-defined]
         return exact
 
     def read(self, row: int, ids: Sequence[int], start: int) -> Array:
-        """The logits after each of ids[start:], (len(ids) - start, V); the others are read before."""
+        """The logits after each of ids[start:], (len(ids) - start, V)."""
         self._read(row, list(ids[:start]))
         logits = self.backend.extend([row], [ids[start:]], [start], "all")
         self._held[row] = list(ids)
         return logits
 
     def score(self, samples: Sequence[Sample], tokens: Sequence[int], vocab_size: int) -> list[list[float]]:
-        """What `sampling.score_tokens` says of the token that was drawn after the text of each sample."""
+        """`sampler.score_tokens` of the token drawn after the text of each sample."""
         texts = [sample.history[sample.offset :] for sample in samples]
         rows = [sample.row for sample in samples]
         for row, ids in zip(rows, texts, strict=True):
@@ -54,7 +54,7 @@ class ExactScores:
         return scores
 
     def _read(self, row: int, ids: list[int]) -> None:
-        """Make a row hold these tokens: copied from another row as far as one has more of them."""
+        """Make a row hold these tokens, copied from the row that has most of them."""
         done = _common(self._held[row], ids)
         if len(ids) - done > 1:
             lengths = [_common(held, ids) for held in self._held]
@@ -69,8 +69,8 @@ class ExactScores:
 
 
 def _common(held: list[int], ids: list[int]) -> int:
-    """How many tokens two texts begin with in common."""
+    """The length of the longest common prefix."""
     length = min(len(held), len(ids))
     if held[:length] == ids[:length]:
         return length
-    return next(i for i, (one, other) in enumerate(zip(held, ids, strict=False)) if one != other)
+    return next(i for i, (first, second) in enumerate(zip(held, ids, strict=False)) if first != second)

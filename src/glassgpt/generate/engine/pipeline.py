@@ -1,9 +1,9 @@
-"""Drawing tokens without waiting for them: a step's tokens stay on the device until the host reads them.
+"""Draw tokens without waiting for them: a step's tokens stay on the device until the host reads them.
 
     pipeline.draw(step, samples, logits)      # queued; the next step may start from `latest_tokens(samples)`
-    for drawn in pipeline.read(step): ...     # of each step up to this one, a report for every sample
+    for drawn in pipeline.read(step): ...     # the reports of each step up to this one
 
-On a CPU the tokens are there at once, and reading them waits for nothing.
+On a CPU the tokens are available immediately, so reading them never waits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from glassgpt.generate.sampling.constraints import collect_masks
 from glassgpt.generate.sampling.logits_processors import collect_edits
 from glassgpt.generate.sampling.sampler import LogitEdits, SamplingMetadata, stack_metadata, token_drawer
 
-Drawn = tuple[Sample, list[float]]  # and the sampler's report of its token
-RANDOM_AHEAD = 64  # steps for which random numbers are moved to the device together
+Drawn = tuple[Sample, list[float]]  # a sample, and the sampler's report of its token
+RANDOM_AHEAD = 64  # random numbers are moved to the device for this many steps at once
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class InFlightStep:
 
 @dataclass(eq=False)
 class SamplingState:
-    """What sampling needs for a group of sequences; rebuilt only when the group changes."""
+    """The inputs of sampling for a group of sequences; rebuilt only when the group changes."""
 
     samples: list[Sample]
     params: SamplingMetadata
@@ -47,7 +47,7 @@ class SamplingState:
 
 
 class SamplingPipeline:
-    """Draws the next tokens of sequences, and keeps the steps whose tokens the host has not read."""
+    """Draws the next tokens of sequences and keeps the steps that the host has not read."""
 
     def __init__(self, backend: Backend, vocab_size: int) -> None:
         self.backend = backend
@@ -57,7 +57,7 @@ class SamplingPipeline:
         self._draw_tokens = token_drawer(backend)
 
     def __len__(self) -> int:
-        """How many steps the host has not read."""
+        """The number of steps that the host has not read."""
         return len(self._in_flight)
 
     @property
@@ -127,9 +127,9 @@ class SamplingPipeline:
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def read(self, up_to: int) -> Iterator[list[Drawn]]:
-        """The sampler's reports of each step until `up_to`, waiting for the device if need be.
+        """The sampler's reports of each step up to `up_to`, waiting for the device if necessary.
 
-        Samples that have ended while their step was in flight are left out.
+        Samples that ended while their step was in flight are left out.
         """
         while self._in_flight and self._in_flight[0].step <= up_to:
             in_flight = self._in_flight.popleft()

@@ -1,4 +1,4 @@
-"""The engines of one loaded model: each call has one of its own, and the last ones used are kept."""
+"""The engines of a loaded model: one per call, reused where possible, and its service, if one was started."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: each of a search needs a row
 
 
 class EnginePool:
-    """`lock` is held by whoever computes: other threads would compete for the same cores."""
+    """A thread holds `lock` while it computes: others would compete for the same cores."""
 
     def __init__(self, backend: Backend, tokenizer: Tokenizer | None) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
         self.lock = FairLock()
-        self.idle: dict[int, Engine] = {}  # by rows
-        self._spare: Backend | None = backend  # while no engine has its cache
+        self.idle: dict[int, Engine] = {}  # by number of rows
+        self._spare: Backend | None = backend  # the model's own backend, while no engine uses its cache
         self._draft: Backend | None = None
         self.service: Service | None = None
         self._close_service: Callable[[], object] = lambda: None
@@ -95,19 +95,22 @@ class EnginePool:
         self._close_service()
 
     def acquire_all(self, beams: int) -> Engine:
-        """An engine in which that many sequences run at once."""
+        """An engine with a row for every beam."""
         most = max(1, BEAM_BYTES // self._row_bytes)
         check_whole("beams", beams, 1, most, "what memory allows here")
         return self._acquire(beams)
 
     def _acquire(self, sequences: int) -> Engine:
-        """One for single texts and one of the size last asked for are kept: a captured step computes every
-        row of its cache, in use or not."""
+        """An engine for this many sequences, rounded up to a power of two.
+
+        One for single texts and one of the size last used are kept. Larger ones are not reused for fewer
+        sequences: a captured step computes every row of its cache, used or not.
+        """
         check_can_continue(self.backend.config)
         rows = 1
         while rows < sequences:
             rows *= 2
-        with self.lock.hold():  # allocating a cache is work for the device, too
+        with self.lock.hold():  # allocating a cache occupies the device
             for other in [other for other in list(self.idle) if other not in (1, rows)]:
                 self._drop(self.idle.pop(other))
             engine = self.idle.pop(rows, None)
@@ -120,16 +123,16 @@ class EnginePool:
             return engine
 
     def release(self, engine: Engine) -> None:
-        """Keep an engine for the next call that needs its size, unless there is one already.
+        """Keep an engine for the next call of its size, unless one is kept already.
 
-        Takes no lock: a stream may be collected by a thread that has it.
+        Takes no lock: garbage collection may close a stream in a thread that holds it.
         """
         engine.clear()
         if self.idle.setdefault(engine.backend.rows, engine) is not engine:
             self._drop(engine)
 
     def _drop(self, engine: Engine) -> None:
-        """Its cache is freed with it, unless it is the one that the model came with."""
+        """Forget an engine. This frees its cache, unless it is that of the model's own backend."""
         if engine.backend is self.backend:
             self._spare = self.backend
 

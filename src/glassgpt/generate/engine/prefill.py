@@ -1,7 +1,7 @@
-"""Reading prompts: chunk by chunk between the steps of the others, what the prefix cache holds copied.
+"""Read prompts chunk by chunk between decoding steps, copying beginnings that the prefix cache holds.
 
-A prompt is always read by itself, in chunks that are cut at the same places whatever else runs, so that its
-keys and values are the same numbers in any company.
+A prompt is always read by itself, in chunks cut at the same places whatever else runs, so its keys and values
+are always the same numbers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from glassgpt.generate.sampling.sampler import score_tokens
 
 @dataclass(eq=False)
 class Prefill:
-    """A text on its way into the cache, chunk by chunk: a prompt, or one whose context window slid."""
+    """A text being read into the cache, chunk by chunk: a prompt, or a text whose context window slid."""
 
-    samples: list[Sample]  # the first one's row is read into; the others get a copy
+    samples: list[Sample]  # the text is read into the row of the first; the others get a copy
     ids: list[int]
     done: int = 0  # positions that the row holds
     logits: Array | None = None  # (V,) after the last token
-    scores: PromptLogprobs | None = None  # of the tokens read so far, if the request wants them
+    scores: PromptLogprobs | None = None  # of the tokens read so far, if requested
 
     @property
     def row(self) -> int:
@@ -44,9 +44,9 @@ class Prefill:
 
 
 class PromptReader:
-    """The texts that have a row and are not read to their end yet, first come, first served.
+    """The texts that have a row and are not fully read yet, first come, first served.
 
-    A pass (`read`) ends with the first chunk that makes it `step_tokens` tokens or more.
+    A call of `read` ends with the chunk that brings it to `step_tokens` tokens or more.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PromptReader:
         exact: ExactScores | None = None,
     ) -> None:
         self.backend = backend
-        self.exact = exact  # what scores are taken from, where the backend rounds for speed
+        self.exact = exact  # computes the scores, if the backend rounds for speed
         self.vocab_size = vocab_size
         self.chunk = chunk
         self.step_tokens = step_tokens
@@ -81,11 +81,11 @@ class PromptReader:
         self._texts.append(prefill)
 
     def add_first(self, prefill: Prefill) -> None:
-        """Before those that wait already."""
+        """Read this text before those already waiting."""
         self._texts.appendleft(prefill)
 
     def remove(self, sample: Sample) -> None:
-        """All samples of a request are cancelled together: with the last, its text is not read on."""
+        """Remove a cancelled sample. A text is no longer read when its last sample is removed."""
         for prefill in [prefill for prefill in self._texts if sample in prefill.samples]:
             prefill.samples.remove(sample)
             if not prefill.samples:
@@ -95,10 +95,10 @@ class PromptReader:
         self._texts.clear()
 
     def read(self) -> list[Prefill]:
-        """Read some chunks; those texts that were read to their end, with the logits after it.
+        """Read some chunks; return the texts that were read to their end, with the logits after it.
 
-        What another row holds of a text is copied. That is looked up before every chunk, so that of many
-        prompts that begin alike and come together, one reads and the others copy.
+        A beginning that another row holds is copied. This is looked up before every chunk: if several prompts
+        that begin alike arrive together, one is read and the others copy.
         """
         budget, ready = self.step_tokens, []
         while self._texts and budget > 0:
@@ -113,15 +113,15 @@ class PromptReader:
         return ready
 
     def copy(self, source: int, samples: Sequence[Sample], length: int) -> None:
-        """Let the rows of these samples begin as another does."""
+        """Copy the beginning of a row to the rows of these samples."""
         if samples:
             self.backend.copy(source, [sample.row for sample in samples], length)
             for sample in samples:
                 self._rows.keep_like(sample.row, source)
 
     def _reuse(self, prefill: Prefill) -> None:
-        """Copy what another row holds of a text, beyond what its own does."""
-        if prefill.scores is not None:  # all of its logits are wanted
+        """Copy the beginning of a text from another row, if that holds more of it than its own row."""
+        if prefill.scores is not None:  # all of its logits are needed
             return
         row, length = self._rows.find(prefill.ids, prefill.request.cache_scope)
         if length <= prefill.done:
@@ -134,7 +134,7 @@ class PromptReader:
         prefill.done = length
 
     def _read_chunk(self, prefill: Prefill) -> None:
-        """Read one whole chunk, after which others may copy it."""
+        """Read one whole chunk, which other rows may copy afterwards."""
         chunk = prefill.rest[: self.chunk]
         if prefill.scores is None:
             self.backend.extend([prefill.row], [chunk], [prefill.done], "none")
@@ -144,7 +144,7 @@ class PromptReader:
         prefill.done += len(chunk)
 
     def _read_last(self, ready: Sequence[Prefill]) -> None:
-        """Read what is left of each text, together: at most a chunk."""
+        """Read the rest of each text, at most a chunk, all texts together."""
         together = [prefill for prefill in ready if prefill.scores is None]
         if together:
             logits = self.backend.extend(
@@ -159,10 +159,10 @@ class PromptReader:
             self.copy(prefill.row, prefill.samples[1:], len(prefill.ids))
 
     def _score_chunk(self, prefill: Prefill, scores: PromptLogprobs, chunk: list[int]) -> Array:
-        """Read a chunk, and score the tokens that follow each of its own; the last logits, (V,)."""
+        """Read a chunk and score the token after each of its tokens; return the last logits, (V,)."""
         wanted = prefill.request.settings.prompt_logprobs
         assert wanted is not None
-        # The computation may not be that of other prefills (on a GPU): not for others to copy.
+        # On a GPU this may be another computation than a plain prefill's: others must not copy it.
         self._rows.keep(prefill.row, [])
         end = prefill.done + len(chunk)
         if self.exact is None:
@@ -170,9 +170,8 @@ class PromptReader:
             last = logits[len(chunk) - 1]
         else:
             logits = self.exact.read(prefill.row, prefill.ids[:end], prefill.done)
-            last = self.backend.extend([prefill.row], [chunk], [prefill.done])[
-                0
-            ]  # what tokens are drawn from
+            # Tokens are drawn from the fast backend's logits.
+            last = self.backend.extend([prefill.row], [chunk], [prefill.done])[0]
         targets = prefill.ids[prefill.done + 1 : end + 1]
         if targets:
             known = logits[: len(targets), : self.vocab_size]

@@ -1,14 +1,14 @@
 """The rows of the KV cache: which are free, and which beginnings of texts they still hold.
 
-A row that is released keeps its prompt until somebody else needs the row. A new prompt that begins like one
-of those copies that beginning instead of reading it again. This takes no memory beyond the cache itself.
+A released row keeps its prompt until another sequence needs the row. A new prompt that begins like one of
+these copies that beginning instead of reading it again. This needs no memory beyond the cache itself.
 
 Only whole chunks are shared. A prompt is always read in the same chunks, cut at multiples of the chunk size,
-and the keys and values of a chunk depend on its tokens and those before it alone: so a copied beginning has,
-bit for bit, the numbers that reading it would give, and no text depends on what the cache happens to hold.
+and the keys and values of a chunk depend only on its tokens and those before it. So a copied beginning has,
+bit for bit, the numbers that reading it would give, and no text depends on the contents of the cache.
 
-What is shared is noticed by its speed. So each text has a scope (in the server: its client), and only texts
-of one scope share.
+A copied prompt is faster, which reveals that somebody sent its beginning before. So each text has a scope (in
+the server: its client), and only texts of the same scope share.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class PrefixCache:
         self.enabled = enabled
         self.free = set(range(rows))
         self._held: list[list[int]] = [[] for _ in range(rows)]  # whole chunks, from position 0 on
-        self._scopes = [""] * rows  # whose these are
-        self._used = [0] * rows  # when a row was taken last
+        self._scopes = [""] * rows  # of these beginnings
+        self._used = [0] * rows  # when each row was last taken
         self._clock = 0
 
     def take(self, ids: Sequence[int], scope: str = "") -> int:
-        """A free row for a text: at best one with its beginning, otherwise the one least worth keeping."""
+        """A free row for a text: preferably one with its beginning, otherwise the one least worth keeping."""
         lowest = min(self.free) // ROWS_TOGETHER
         candidates = [row for row in self.free if row // ROWS_TOGETHER == lowest]
         row = min(candidates, key=lambda row: (*self._loss(row, ids, scope), self._used[row], row))
@@ -41,7 +41,7 @@ class PrefixCache:
         return row
 
     def _loss(self, row: int, ids: Sequence[int], scope: str) -> tuple[bool, int]:
-        """Whether something would be lost by writing this text there, and minus what could be kept."""
+        """Whether writing this text there would lose something, and minus the length that could be kept."""
         held = self._held[row]
         common = self._common(held, ids) if self._scopes[row] == scope else 0
         elsewhere = any(
@@ -55,7 +55,7 @@ class PrefixCache:
         self.free.add(row)
 
     def find(self, ids: Sequence[int], scope: str = "") -> tuple[int, int]:
-        """The row with the longest beginning of a text, and its length; the last token is left to be read."""
+        """The row with the longest beginning of a text, and its length. The last token must still be read."""
         if not self.enabled:
             return -1, 0
         lengths = [
@@ -66,21 +66,21 @@ class PrefixCache:
         return lengths.index(length), length
 
     def keep(self, row: int, ids: Sequence[int]) -> None:
-        """Note what a row holds now, from position 0 on; an unfinished chunk does not count."""
+        """Record the text that a row holds, from position 0 on. Only whole chunks count."""
         whole = len(ids) // self.chunk * self.chunk if self.enabled else 0
         self._held[row] = list(ids[:whole])
 
     def keep_like(self, row: int, source: int) -> None:
-        """Note that a row was made to begin as another does."""
+        """Record that a row is a copy of another."""
         self._held[row] = self._held[source]
 
     def clear(self) -> None:
-        """All rows are free and hold nothing."""
+        """Free all rows and forget their texts."""
         self.free = set(range(len(self._held)))
         self._held = [[] for _ in self._held]
 
     def _common(self, held: list[int], ids: Sequence[int]) -> int:
-        """How many tokens of whole chunks two texts have in common."""
+        """The length of the common beginning of two texts, in whole chunks."""
         length = 0
         while (
             length < len(held)

@@ -1,4 +1,4 @@
-"""A request and its samples, each a sequence that grows: the engine's state for them."""
+"""The engine's state for a request and its samples, each a growing sequence."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Request:
     seed: int
     word_biases: WordBiases
     stop_tokens: frozenset[int]
-    constraint: Constraint | None = None  # before its first token
+    constraint: Constraint | None = None  # in its initial state; samples copy it
     samples: list[Sample] = field(default_factory=list)
-    logits: Array | None = None  # (V,) after the prompt, while samples still wait for a row
+    logits: Array | None = None  # (V,) after the prompt, while samples wait for a row
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
-    cache_scope: str = ""  # requests of one scope share beginnings in the prefix cache
+    cache_scope: str = ""  # requests of one scope share prompt beginnings in the prefix cache
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
-    rule: MakeRule | None = None  # makes one for each sample
-    read: bool = False  # the prompt was, for at least one sample
+    rule: MakeRule | None = None  # called once for each sample
+    read: bool = False  # the prompt has been read for at least one sample
     prompt_scores: PromptLogprobs | None = None
 
 
@@ -48,15 +48,15 @@ class Sample:
         self.index = index
         self.limit = request.settings.max_new_tokens
         self.row = -1
-        self.length = 0  # positions of the row that are filled
-        self.drawn = 0  # tokens that were drawn, read or not
-        self.step = 0  # of the engine, when the last one was drawn
+        self.length = 0  # filled positions of the row
+        self.drawn = 0  # tokens drawn, whether or not the host has read them
+        self.step = 0  # the engine's step that drew the last token
         self.latest: tuple[Any, int] = (None, 0)  # the step that drew the last token, and its index there
         self.holds_prompt = False  # the row begins with the whole prompt, for other samples to copy
         self.slid = False
-        self.offset = 0  # where in the history position 0 of the row is
+        self.offset = 0  # index in the history of the row's position 0
         self.speculator: Speculator | None = None
-        self.held_logits: Array | None = None  # of the next token, where its mask was not ready
+        self.held_logits: Array | None = None  # of the next token, if its mask was not ready
         self.finished = False
         self.started = 0.0
         self.first_token = 0.0
@@ -80,12 +80,12 @@ class Sample:
 
     @property
     def unfinished(self) -> bool:
-        """More tokens are to be drawn."""
+        """Whether more tokens will be drawn."""
         return not self.finished and self.drawn < self.limit
 
     @property
     def due(self) -> bool:
-        """The model may compute its next logits: it does not wait for a mask."""
+        """Whether the model may compute its next logits: it is not waiting for a mask."""
         return self.unfinished and self.held_logits is None
 
     @property
@@ -95,12 +95,12 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """What is certain of it so far."""
+        """The text that is certain so far."""
         return self._out.text
 
     @property
     def wants_nothing(self) -> bool:
-        """Not even the prompt has to be read."""
+        """Whether nothing is computed, not even the prompt."""
         return self.limit == 0 and self.request.settings.prompt_logprobs is None
 
     @property
@@ -116,7 +116,7 @@ class Sample:
         return (None, None) if wanted is None else unpack_scores(values[1:], wanted)
 
     def push(self, token: int, logprob: float | None, alternatives: Alternatives | None) -> tuple[str, bool]:
-        """Append a token; the text that became certain, and whether that was the last one."""
+        """Append a token; return the text that became certain, and whether the sequence ends."""
         if not self.tokens:
             self.first_token = time.perf_counter()
         self.tokens.append(token)
@@ -134,14 +134,14 @@ class Sample:
         return constraint is not None and constraint.complete
 
     def _note_unfulfilled(self, reason: str) -> None:
-        """Say so if a text ended before it was what it had to become."""
+        """Add a note if a text ended before it fulfilled its grammar."""
         constraint, name = self.logits_processor.constraint, self.request.settings.constraint
         if constraint is not None and name is not None and not constraint.fulfilled:
             why = f"at max_new_tokens {self.limit}" if reason == "length" else "early"
             self.note(f"the text ended {why} and does not yet follow the {CONSTRAINTS[name]}")
 
     def no_token_error(self) -> UserError:
-        """Why nothing may come next."""
+        """The error for a sequence that no token may continue."""
         settings, constraint = self.request.settings, self.logits_processor.constraint
         if constraint is not None and constraint.error is not None and settings.constraint is not None:
             return SettingError(
@@ -157,14 +157,14 @@ class Sample:
         )
 
     def close(self, reason: str) -> tuple[Generation, str]:
-        """The result, and the text that had been held back."""
+        """End the sequence; return the result, and the text that was held back."""
         if reason in ("length", "stop"):
             self._note_unfulfilled(reason)
         self.finished = True
         self.holds_prompt = False
         rest = "" if self._stopped else self._out.finish()
         settings, scores = self.request.settings, self.request.prompt_scores
-        if not self.request.read:  # cancelled before
+        if not self.request.read:  # cancelled before its prompt was read
             scores = None
         text = self._out.text
         kept = len(self.tokens)
@@ -193,10 +193,10 @@ class Sample:
 
 
 def unpack_scores(values: list[float], wanted: int) -> tuple[float, Alternatives | None]:
-    """The log-probability and the alternatives in a row of `sampling.score_tokens`."""
+    """The log-probability and the alternatives in a row of `sampler.score_tokens`."""
     if wanted == 0:
         return values[0], None
-    n = (len(values) - 1) // 2  # as many as the neighbour that wanted most
+    n = (len(values) - 1) // 2  # the most that any sequence of the batch requested
     ids, logprobs = values[1 : 1 + n], values[1 + n :]
     return values[0], [
         (int(token), logprob) for token, logprob in zip(ids[:wanted], logprobs[:wanted], strict=True)

@@ -1,15 +1,15 @@
 """Speculative decoding: guess the next tokens, check all guesses in one pass, keep those that are right.
 
-Reading five tokens takes little longer than reading one, since either way all weights are read once. So a
+Reading five tokens takes little longer than reading one, since all weights are read once either way. So a
 cheap guess at the next few tokens pays if it is often right: in text that repeats itself, quotes its prompt
-or fills a form. Guesses come from the text (`PromptLookup`: what followed the same tokens before) or from a
-smaller model with the same vocabulary (`DraftModel`).
+or fills in a form. Guesses come from the text (`PromptLookup`: what followed the same tokens before) or from
+a smaller model with the same vocabulary (`DraftModel`).
 
 It is exact. Every token is drawn from the model's own logits, with the random number that belongs to it
 whether anything was guessed or not. A guess is kept if it is the token that was drawn; at the first that is
 not, the drawn token takes its place. So a seed gives the same text with and without speculation, up to the
 rounding of logits that were computed for several tokens at once. (Rejection sampling, arXiv:2211.17192, would
-accept a sampled draft more often, but make a text depend on how far was guessed.)
+accept a sampled draft more often, but make a text depend on the length of the guesses.)
 
 Whether and how far to guess is decided by counting, not by the clock, so that it is repeatable.
 """
@@ -29,10 +29,10 @@ from glassgpt.errors import SettingError
 if TYPE_CHECKING:
     from glassgpt.generate.engine.request import Sample
 
-NGRAM = 2  # tokens that have to agree before what followed them is a guess
+NGRAM = 2  # tokens that must match before their continuation is a guess
 MAX_MATCH = 12
-RECENT = 4  # places with the same n-gram that are compared, the latest first
-START, INCOME, MAX_BALANCE = 1.0, 0.02, 12.0  # in decoding steps; the income is for each token
+RECENT = 4  # latest places with the same n-gram that are compared
+START, INCOME, MAX_BALANCE = 1.0, 0.02, 12.0  # in decoding steps; the income is per token
 
 
 class Cost(NamedTuple):
@@ -40,23 +40,23 @@ class Cost(NamedTuple):
 
     A backend may have its own as `verify_cost`. These are torch's on two cores, for the shipped model: 1.4
     for 5 tokens, 1.6 for 8, 2.0 for 16, but 1.9 for 3 or 4. In a batch a step costs each sequence less, while
-    torch still reads them one at a time: `crowd` for each neighbour.
+    torch still reads them one at a time: `crowd` for each neighbor.
     """
 
     base: float = 1.25
     each: float = 0.045
-    fewest: int = 4  # guesses that are worth it
+    fewest: int = 4  # guesses that are worth a check
     most: int = 15
     crowd: float = 0.25
-    draft: float = 0.2  # each token that a draft model guesses: `tiny` for `default`
+    draft: float = 0.2  # for each token that a draft model guesses (`tiny` for `default`)
 
 
 class Speculator:
-    """Whether to guess ahead in one sequence, and how far.
+    """Decides whether to guess ahead in one sequence, and how far.
 
-    It keeps a balance: each guess that is right earns a step, each check costs what it takes beyond a step,
-    and every token brings a small income. While the balance does not cover a check, nothing is guessed: where
-    guesses fail, this loses about the income, and no more.
+    It keeps a balance: each right guess earns a step, each check costs its time beyond a step, and every
+    token brings a small income. Nothing is guessed while the balance does not cover a check: where guesses
+    fail, this loses about the income, and no more.
     """
 
     def __init__(self, cost: Cost, prompt: Sequence[int]) -> None:
@@ -66,22 +66,22 @@ class Speculator:
         self._length = cost.fewest
         self._min_match = NGRAM
 
-    def length(self, room: int, neighbours: int = 0, by_model: bool = False) -> int:
-        """How many tokens to guess, if `room` of them could be used; 0 for none."""
+    def length(self, room: int, neighbors: int = 0, by_model: bool = False) -> int:
+        """The number of tokens to guess, at most `room`; 0 for none."""
         length = min(self._length, room)
-        if length < self.cost.fewest or self._balance < self._price(length, neighbours, by_model):
+        if length < self.cost.fewest or self._balance < self._price(length, neighbors, by_model):
             return 0
         return length
 
-    def look_up(self, tokens: Sequence[int], room: int, neighbours: int = 0) -> list[int]:
+    def look_up(self, tokens: Sequence[int], room: int, neighbors: int = 0) -> list[int]:
         """A guess from the text itself; `tokens` are those generated so far."""
         self.lookup.read(tokens)
-        length = self.length(room, neighbours)
+        length = self.length(room, neighbors)
         return self.lookup.guess(length, self._min_match) if length else []
 
-    def settle(self, drafted: int, accepted: int, neighbours: int = 0, by_model: bool = False) -> None:
-        """After a check: so many of the guesses were right."""
-        gain = accepted - self._price(drafted, neighbours, by_model)
+    def settle(self, drafted: int, accepted: int, neighbors: int = 0, by_model: bool = False) -> None:
+        """Update the balance after a check in which `accepted` of `drafted` guesses were right."""
+        gain = accepted - self._price(drafted, neighbors, by_model)
         self._balance = min(MAX_BALANCE, self._balance + gain)
         if accepted == drafted:
             self._length = min(self.cost.most, 2 * self._length + 1)
@@ -93,17 +93,17 @@ class Speculator:
             self._min_match = min(MAX_MATCH, self._min_match + 1)
 
     def earn(self) -> None:
-        """After a step without a guess."""
+        """Update the balance after a step without a guess."""
         self._balance = min(MAX_BALANCE, self._balance + INCOME)
 
-    def _price(self, drafted: int, neighbours: int, by_model: bool) -> float:
-        """What guessing and checking take beyond the step that is taken anyway."""
-        check = (self.cost.base + self.cost.each * (drafted + 1)) * (1 + self.cost.crowd * neighbours)
+    def _price(self, drafted: int, neighbors: int, by_model: bool) -> float:
+        """The cost of guessing and checking beyond the step that is computed anyway."""
+        check = (self.cost.base + self.cost.each * (drafted + 1)) * (1 + self.cost.crowd * neighbors)
         return check - 1 + (self.cost.draft * drafted if by_model else 0.0)
 
 
 class PromptLookup:
-    """What followed the last tokens when they last stood in this text, prompt included."""
+    """Guesses what followed the last tokens at an earlier place in the text, prompt included."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self._text: list[int] = []
@@ -112,7 +112,7 @@ class PromptLookup:
         self._append(prompt)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Go on to what was generated by now."""
+        """Append the tokens generated since the last call."""
         self._append(tokens[len(self._text) - self._prompt :])
 
     def _append(self, tokens: Sequence[int]) -> None:
@@ -122,7 +122,7 @@ class PromptLookup:
                 self._ends[tuple(self._text[-NGRAM:])].append(len(self._text))
 
     def guess(self, length: int, min_match: int) -> list[int]:
-        """The next tokens; none if fewer than `min_match` tokens agree anywhere."""
+        """The guessed next tokens; none if fewer than `min_match` tokens match anywhere."""
         text = self._text
         places = self._ends.get(tuple(text[-NGRAM:]), [])[-1 - RECENT : -1]  # the last one is the end itself
         best, match = 0, min_match - 1
@@ -133,12 +133,12 @@ class PromptLookup:
         if not best:
             return []
         draft: list[int] = []
-        for i in range(best, best + length):  # past the end of the text it goes on with what it guessed
+        for i in range(best, best + length):  # beyond the end of the text, continue with the guess itself
             draft.append(text[i] if i < len(text) else draft[i - len(text)])
         return draft
 
     def _agreement(self, place: int) -> int:
-        """How many tokens before a place are those before the end."""
+        """The number of tokens before a place that equal those before the end."""
         text, count = self._text, NGRAM
         while count < min(MAX_MATCH, place) and text[place - count - 1] == text[-count - 1]:
             count += 1
@@ -147,16 +147,16 @@ class PromptLookup:
 
 @dataclass
 class Guess:
-    """What may come next in a sequence."""
+    """A guess at the next tokens of a sequence."""
 
     sample: Sample
     tokens: list[int]
-    neighbours: int  # sequences that are computed beside it
+    neighbors: int  # sequences computed in the same batch
     by_model: bool = False
-    right: int = 0  # how many turned out to be
+    right: int = 0  # tokens that turned out to be right
 
     def was_right(self) -> bool:
-        """Whether the token that was just drawn is the one guessed, so that the next guess stands."""
+        """Whether the token just drawn is the one guessed, so that the next guess is still valid."""
         sample = self.sample
         if sample.finished or self.right == len(self.tokens) or sample.tokens[-1] != self.tokens[self.right]:
             return False
@@ -165,26 +165,26 @@ class Guess:
 
     def settle(self) -> None:
         assert self.sample.speculator is not None
-        self.sample.speculator.settle(len(self.tokens), self.right, self.neighbours, self.by_model)
+        self.sample.speculator.settle(len(self.tokens), self.right, self.neighbors, self.by_model)
 
 
 def guess_ahead(samples: Sequence[Sample], context: int, draft: DraftModel | None) -> list[Guess]:
-    """Guesses for the sequences of a batch: from the text, or if that has none and it may, from the model."""
+    """Guesses for the sequences of a batch: from the text, else from the draft model if that is allowed."""
     guesses: list[Guess] = []
-    asked: list[tuple[Sample, int]] = []  # of the model, for so many tokens
-    neighbours = len(samples) - 1
+    asked: list[tuple[Sample, int]] = []  # for the draft model, and how many tokens to guess
+    neighbors = len(samples) - 1
     for sample in samples:
         if sample.speculator is None:
             continue
         room = min(sample.limit - sample.drawn, context - sample.length) - 1  # one more is drawn than guessed
-        found = sample.speculator.look_up(sample.tokens, room, neighbours)
-        if found:
-            guesses.append(Guess(sample, found, neighbours))
+        tokens = sample.speculator.look_up(sample.tokens, room, neighbors)
+        if tokens:
+            guesses.append(Guess(sample, tokens, neighbors))
             continue
         length = 0
         if draft is not None and sample.request.settings.speculate != "lookup":
             room = min(room, draft.backend.context - sample.length - 1)
-            length = sample.speculator.length(room, neighbours, by_model=True)
+            length = sample.speculator.length(room, neighbors, by_model=True)
         if length:
             asked.append((sample, length))
         else:
@@ -192,14 +192,14 @@ def guess_ahead(samples: Sequence[Sample], context: int, draft: DraftModel | Non
     if draft is not None and asked:
         texts = [sample.history[sample.offset :] for sample, _ in asked]
         lengths = [length for _, length in asked]
-        found_by_model = draft.guess([sample.row for sample, _ in asked], texts, max(lengths))
-        for (sample, length), tokens in zip(asked, found_by_model, strict=True):
-            guesses.append(Guess(sample, tokens[:length], neighbours, by_model=True))
+        drafts = draft.guess([sample.row for sample, _ in asked], texts, max(lengths))
+        for (sample, length), tokens in zip(asked, drafts, strict=True):
+            guesses.append(Guess(sample, tokens[:length], neighbors, by_model=True))
     return guesses
 
 
 def verify(guesses: Sequence[Guess], backend: Backend, draw: Callable[[list[Sample], Array], None]) -> None:
-    """Read the guesses together, then draw token after token as long as each is the one guessed.
+    """Read all guesses together, then draw token after token as long as each is the one guessed.
 
     `draw` appends to each sample the token drawn from its row of the logits.
     """
@@ -219,14 +219,14 @@ def verify(guesses: Sequence[Guess], backend: Backend, draw: Callable[[list[Samp
 
 
 class DraftModel:
-    """A small model that goes ahead of a large one, in rows of its own cache with the same numbers."""
+    """A small model that guesses for a large one. Its cache has the same rows."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._held: list[list[int]] = [[] for _ in range(backend.rows)]
 
     def guess(self, rows: Sequence[int], texts: Sequence[list[int]], length: int) -> list[list[int]]:
-        """The likeliest next tokens of each text, one after the other. A text is all that its row holds."""
+        """The most likely next tokens of each text, greedily. A text is the whole content of its row."""
         starts, unread = [], []
         for row, text in zip(rows, texts, strict=True):
             start = min(_common(self._held[row], text), len(text) - 1)
@@ -249,7 +249,7 @@ class DraftModel:
 
 
 def _common(held: list[int], text: list[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """The length of the longest common prefix."""
     shorter = min(len(held), len(text))
     if held[:shorter] == text[:shorter]:
         return shorter
@@ -257,7 +257,7 @@ def _common(held: list[int], text: list[int]) -> int:
 
 
 def check_draft(draft: Backend, backend: Backend) -> None:
-    """A draft model guesses tokens of the same vocabulary, as far as the other reads."""
+    """Refuse a draft model with another vocabulary."""
     if draft.config.vocab_size != backend.config.vocab_size:
         raise SettingError(
             f"the draft model has a vocabulary of {draft.config.vocab_size:,} tokens and the model one of "

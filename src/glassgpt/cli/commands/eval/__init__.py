@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from glassgpt.cli import terminal
 from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
-from glassgpt.cli.options import Positional, flag
+from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -25,45 +25,41 @@ ESTIMATE_AFTER = 3.0  # seconds after which the remaining time can be estimated
 def command(
     models: Annotated[
         Positional[tuple[str, ...]],
-        flag("a model, or two to compare; --suite perplexity and bits-per-byte take a FILE too", "MODEL"),
+        Flag("a model, or two to compare; --suite perplexity and bits-per-byte take a FILE too", "MODEL"),
     ] = ("default",),
     *,
     suite: Annotated[
         str | None,
-        flag(
+        Flag(
             "smoke, paper, harness, perplexity, bits-per-byte, or tasks: lambada,piqa",
             "NAME",
             default="smoke",
         ),
     ] = None,
-    tasks: Annotated[
-        str | None, flag("tasks run by lm-evaluation-harness: triviaqa,drop", "NAMES", default="")
-    ] = None,
+    tasks: Annotated[str | None, Flag("tasks run by lm-evaluation-harness: triviaqa,drop", "NAMES")] = None,
     data: Annotated[
-        str | None, flag("folder with the data files (or the FILE)", "DIR", default="the hub")
+        str | None, Flag("folder with the data files (or the FILE)", "DIR", default="the hub")
     ] = None,
     stride: Annotated[
-        int | None, flag("stride of the windows on long texts", "N", default="the context: disjoint windows")
+        int | None, Flag("stride of the windows on long texts", "N", default="the context: disjoint windows")
     ] = None,
     limit: Annotated[
-        int | None, flag("only the first N documents (or windows) of each task", "N", default="all")
+        int | None, Flag("only the first N documents (or windows) of each task", "N", default="all")
     ] = None,
-    json: Annotated[bool, flag("print one JSON object with all metrics", default="")] = False,
-    markdown: Annotated[bool, flag("print a Markdown table with one row", default="")] = False,
-    any_data: Annotated[
-        bool, flag("accept data files that differ from the published ones", default="")
-    ] = False,
+    json: Annotated[bool, Flag("print one JSON object with all metrics")] = False,
+    markdown: Annotated[bool, Flag("print a Markdown table with one row")] = False,
+    any_data: Annotated[bool, Flag("accept data files that differ from the published ones")] = False,
     cache: Annotated[
         str | None,
-        flag("score cache, from which an interrupted run resumes", "DIR", default="~/.cache/glassgpt/eval"),
+        Flag("score cache, from which an interrupted run resumes", "DIR", default="~/.cache/glassgpt/eval"),
     ] = None,
     device: Device = None,
-    dtype: Annotated[str, flag("float32, bfloat16, float16, float64", "NAME")] = "float32",
+    dtype: Annotated[str, Flag("float32, bfloat16, float16, float64", "NAME")] = "float32",
 ) -> int:
     """Evaluate a model on a suite of tasks. Every metric is printed with its standard error, its protocol and
     the published results. A task whose data is missing is reported and skipped. Run the same command again to
     resume an interrupted evaluation. The exit code is 1 if a data file is not the published one."""
-    from glassgpt.cli import eval_output
+    from glassgpt.cli.commands.eval import output
     from glassgpt.evaluate.compare import compare
     from glassgpt.evaluate.evaluate import EvalSettings, Evaluation, all_metrics, select
     from glassgpt.evaluate.suites.suites import FILE_SUITES
@@ -86,9 +82,9 @@ def command(
         if json:
             print(jsonlib.dumps({result.name: result._asdict() for result in results}))
         elif markdown:
-            print(eval_output.markdown_row(models[0], map(eval_output.harness_cell, results)))
+            print(output.markdown_row(models[0], map(output.harness_cell, results)))
         else:
-            terminal.show(*eval_output.harness_table(results))
+            terminal.show(*output.harness_table(results))
         return 0
     selected = select("smoke" if suite is None else suite, settings, terminal.note)
     if len(models) > 2:
@@ -106,16 +102,16 @@ def command(
         if json:
             print(jsonlib.dumps({"models": models, **comparison.to_json()}))
         else:
-            terminal.show(*eval_output.comparison_table(comparison, *models))
+            terminal.show(*output.comparison_table(comparison, *models))
         return exit_code([*comparison.a, *comparison.b])
     task_results = evaluations[0].run()
     metrics = all_metrics(task_results)
     if json:
         print(jsonlib.dumps({metric.metric: metric.to_json() for metric in metrics}))
     elif markdown:
-        print(eval_output.markdown_row(models[0], map(eval_output.metric_cell, metrics)))
+        print(output.markdown_row(models[0], map(output.metric_cell, metrics)))
     else:
-        terminal.show(*eval_output.metric_table(task_results))
+        terminal.show(*output.metric_table(task_results))
     return exit_code(task_results)
 
 

@@ -1,4 +1,4 @@
-"""Checks every path on a command line: each argument that --help shows as DIR, FILE, RUN or MODEL.
+"""Checks a path on a command line: each argument that --help shows as DIR, FILE, RUN or MODEL.
 
 Whether an existing target may be replaced is decided by `glassgpt.files`, where it is written.
 """
@@ -6,35 +6,12 @@ Whether an existing target may be replaced is decided by `glassgpt.files`, where
 from __future__ import annotations
 
 import errno
-import inspect
 import os
-import typing
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from glassgpt.errors import SettingError
 
 PATH_METAVARS = {"DIR", "FILE", "FILE...", "RUN", "MODEL", "[MODEL]", "SRC", "DST", "TOKENIZER"}
-
-
-def resolve_paths(
-    command: Callable[..., int], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A command's arguments by name, with every path among them checked and its ~ expanded."""
-    signature = inspect.signature(command)
-    hints = typing.get_type_hints(command, include_extras=True)
-    arguments = signature.bind(*args, **kwargs).arguments
-    for name, value in arguments.items():
-        metavars = {str(getattr(note, "metavar", "")) for note in getattr(hints[name], "__metadata__", ())}
-        for metavar in metavars & PATH_METAVARS:
-            is_option = signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-            option = "--" + name.replace("_", "-") if is_option else str(metavar).strip("[].")
-            if isinstance(value, str):
-                arguments[name] = resolve_path(option, value)
-            elif isinstance(value, tuple):
-                arguments[name] = tuple(resolve_path(option, one) for one in value)
-    return arguments
 
 
 def resolve_path(option: str, value: str) -> str:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.next import make_table, next_candidates, token_bytes
-from glassgpt.cli.text import format_token
+from glassgpt.cli.commands.next.candidates import make_table, next_candidates
+from glassgpt.cli.text import format_token, token_bytes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from glassgpt.cli.commands.next import Candidates
+    from glassgpt.cli.commands.next.candidates import Candidates
     from glassgpt.gpt import GPT
 
 SPECIAL_KEY = "special"  # an arrow, Delete, F5: a key that sends an escape sequence
