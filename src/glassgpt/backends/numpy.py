@@ -92,12 +92,12 @@ class NumpyBackend(HostArrays):
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
         check_requests(groups, excluded, self.config)
-        barred = np.array(sorted(excluded), np.int64)
+        excluded_ids = np.array(sorted(excluded), np.int64)
         for number, group in enumerate(groups):
             for i, request in enumerate(group):
-                yield [(number, i)], [self._score(request, barred)]
+                yield [(number, i)], [self._score(request, excluded_ids)]
 
-    def _score(self, request: ScoreRequest, barred: np.ndarray) -> TokenScores:
+    def _score(self, request: ScoreRequest, excluded_ids: np.ndarray) -> TokenScores:
         ids, first, exclude = request
         x = self.model.hidden(ids[None, :-1])[0, first - 1 :]  # (N, C)
         targets = ids[first:]
@@ -109,7 +109,7 @@ class NumpyBackend(HostArrays):
             logprobs[some] = target_logprobs(logits, targets[some])
             greedy[some] = logits.argmax(-1) == targets[some]
             if exclude and start == 0:
-                logits[0, barred] = -np.inf
+                logits[0, excluded_ids] = -np.inf
                 allowed[0] = logits[0].argmax() == targets[0]
         return TokenScores(logprobs, greedy, allowed)
 

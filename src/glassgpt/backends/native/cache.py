@@ -53,7 +53,12 @@ class EngineCache:
         )
 
     def score(
-        self, rows: Any, starts: Any, tokens: Sequence[Any], targets: Sequence[np.ndarray], barred: np.ndarray
+        self,
+        rows: Any,
+        starts: Any,
+        tokens: Sequence[Any],
+        targets: Sequence[np.ndarray],
+        excluded: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         counts, ids = _flat(tokens)
         wanted = ints(np.concatenate(targets))
@@ -63,7 +68,7 @@ class EngineCache:
         weights.library.check_result(
             weights.library.score(
                 weights.handle, self.handle, len(counts),
-                *map(ints_at, (ints(rows), ints(starts), counts, ids, wanted, barred)), len(barred),
+                *map(ints_at, (ints(rows), ints(starts), counts, ids, wanted, excluded)), len(excluded),
                 doubles_at(logprobs), ints_at(likeliest), ints_at(allowed),
             )
         )  # fmt: skip

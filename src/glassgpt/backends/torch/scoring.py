@@ -91,10 +91,10 @@ def score(
 ) -> Generator[ScoredBatch, None, None]:
     """`Backend.score`: each batch with its scores, in the order planned; on a CPU several at a time."""
     limits = batch_limits(model) if limits is None else limits
-    barred = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
+    excluded_ids = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
 
     def compute(batch: ScoringBatch) -> list[TokenScores]:
-        return score_batch(model, batch, barred, limits.chunk)
+        return score_batch(model, batch, excluded_ids, limits.chunk)
 
     batches = list(plan_batches(model, groups, limits.tokens))
     computed: Iterator[tuple[ScoringBatch, list[TokenScores]]] = (
