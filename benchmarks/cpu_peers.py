@@ -48,7 +48,8 @@ Reset = Callable[[int], Step]  # rows -> a step on an empty cache
 
 
 def glassgpt(folder: Path, kind: str, threads: int) -> Reset:
-    from glassgpt.backends.native.backend import NativeBackend, Weights
+    from glassgpt.backends.native.backend import NativeBackend
+    from glassgpt.backends.native.weights import Weights
     from glassgpt.weights import load_checkpoint
 
     weights = Weights(load_checkpoint(str(folder / "hf")), dtype=kind, threads=threads)
@@ -438,7 +439,7 @@ def export(folder: Path) -> None:
 
 def machine(folder: Path, threads: int) -> dict[str, Any]:
     """What this machine's memory and its products of bytes can do at most, and what a token asks of them."""
-    from glassgpt.backends.native.backend import Weights
+    from glassgpt.backends.native.weights import Weights
     from glassgpt.config import Config
     from glassgpt.weights import load_checkpoint
 

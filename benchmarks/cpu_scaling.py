@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from glassgpt.backends.native.backend import NativeBackend, Weights
+from glassgpt.backends.native.backend import NativeBackend
+from glassgpt.backends.native.weights import Weights
 from glassgpt.config import Config
 from glassgpt.weights import Checkpoint
 

@@ -59,9 +59,9 @@ def test_every_import_in_the_drawing_leads_up(script: ModuleType) -> None:
     assert not edges["cli", "explorer"], "imported inside functions: explore needs FastAPI"
 
 
-def test_there_are_six_walks() -> None:
+def test_there_are_seven_walks() -> None:
     assert re.findall(r"^## ([\w ]+)", PAGE, re.M) == [
-        "Generate", "Train", "Tune", "A served request", "Explore", "Convert",
+        "Generate", "Train", "Tune", "A served request", "Explore", "Compose", "Convert",
     ]  # fmt: skip
     assert len(HOPS) > 50
 

@@ -29,7 +29,7 @@ import sys
 from glassgpt.cli import main
 for words in (["generate", "Once"], ["next", "Once", "--json"], ["tokens", "Once"], ["info", "tiny"]):
     assert main([*words, *([] if "info" in words else ["--model", "tiny"])]) == 0
-    late = {"torch", "tyro", "huggingface_hub", "array_api_compat", "fastapi"} & set(sys.modules)
+    late = {"torch", "huggingface_hub", "array_api_compat", "fastapi"} & set(sys.modules)
     assert not late, f"{words[0]} imports {late}"
 """
 

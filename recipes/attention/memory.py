@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from common import DEVICE, held_out_rows, save, train, vocab_size
+from segments import segment_losses
 
 from glassgpt.config import Config
-from glassgpt.model.variants.memory import segment_losses
 from glassgpt.train.settings import TrainSettings
 
 SEGMENT = 64

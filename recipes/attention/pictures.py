@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from segments import read_segments
 
 from glassgpt.config import Config
 from glassgpt.figures.axes import Axes, chart, legend, linear_ticks, log_ticks
 from glassgpt.figures.svg import Point, light_and_dark, path, rect, text
 from glassgpt.model import GPT2
 from glassgpt.model.attention import AttentionInputs
-from glassgpt.model.variants.memory import read_segments
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"

@@ -128,7 +128,7 @@ class BackendConformance:
 
     @pytest.mark.parametrize("token", [-1, 101, 2**31, 2**32 + 5, 2**63 + 5, 1.5])
     def test_ids_that_are_none_are_refused(self, make: Make, token: float) -> None:
-        with pytest.raises(UserError, match=rf"^{token} is no token id"):
+        with pytest.raises(UserError, match=rf"^{token} is not a token id"):
             make(2).extend([0, 1], [[1], [1, token]])
 
     def test_decoding_follows_extending(self, make: Make) -> None:

@@ -11,7 +11,7 @@ import torch
 import glassgpt
 from glassgpt.backends import choose as registry
 from glassgpt.backends.native import NativeBackend, is_available
-from glassgpt.backends.native.backend import Weights
+from glassgpt.backends.native.weights import Weights
 from glassgpt.backends.numpy import NumpyBackend
 from glassgpt.backends.torch import cuda_graphs
 from glassgpt.backends.torch.backend import TorchBackend, arrange_for_gpu
@@ -21,9 +21,9 @@ from glassgpt.gpt import GPT
 from glassgpt.model import GPT2, NumpyGPT2
 from glassgpt.weights import Checkpoint
 from tests.backends.conformance import BackendConformance, Make
+from tests.backends.test_fast_paths import MODELS
 from tests.generate.tiny import TINY, TinyBackend
 from tests.model.conftest import noisy
-from tests.model.test_fast_paths import MODELS
 
 SMALL = Config(vocab_size=101, n_positions=48, n_embd=32, n_layer=3, n_head=4)
 
@@ -166,7 +166,7 @@ class TestRegistry:
     def test_on_a_cpu_native_is_the_default_where_it_was_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kind = NativeBackend if is_available() else TorchBackend
         assert type(glassgpt.load("tiny", device="cpu").backend) is kind
-        monkeypatch.setattr("glassgpt.backends.native.backend.is_available", lambda: False)
+        monkeypatch.setattr("glassgpt.backends.native.is_available", lambda: False)
         assert type(glassgpt.load("tiny", device="cpu").backend) is TorchBackend
 
     @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_an_unknown_option_gets_a_suggestion(glassgpt):
 def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys; from glassgpt.cli import main; main(['--version']); main(['--help']);"
-        "print(sorted({'torch', 'numpy', 'transformers', 'tyro', 'safetensors'} & set(sys.modules)))"
+        "print(sorted({'torch', 'numpy', 'transformers', 'rich', 'safetensors'} & set(sys.modules)))"
     )
     _, env = program()
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pytest
 import glassgpt as package
 from glassgpt.cli import terminal
 from glassgpt.cli.commands.next import COLUMNS, next_candidates
-from glassgpt.cli.keyboard import Keyboard
+from glassgpt.cli.commands.next.keyboard import Keyboard
 from glassgpt.weights import save_checkpoint
 
 from .conftest import program, random_checkpoint

@@ -171,14 +171,14 @@ def test_the_comment_beside_or_above_a_field_is_its_help() -> None:
 def test_help_shows_types_choices_and_defaults(capsys, monkeypatch, columns: str) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     entry = Command("do it", ("glassgpt do it",))
-    assert print_help("do", entry, command, read_signature(command)) == 0
+    assert print_help("do", entry, command, read_signature(command), {}) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(columns)
     page = " ".join(" ".join(lines).split())
     for text in (
         "usage: glassgpt do [OPTIONS] TEXT [WORD...]",
         "Do it. $ glassgpt do it",
-        "arguments: TEXT the text [WORD...] more of it",
+        "arguments: TEXT the text [WORD...] more of it options: -h, --help",
         "--kind NAME the kind (small or large; default: small)",
         "--stop TEXT where to stop (repeatable)",
         "-l, --limit N at most (default: 7)",
@@ -191,6 +191,11 @@ def test_help_shows_types_choices_and_defaults(capsys, monkeypatch, columns: str
         "--seconds X how long; none: for ever (default: none)",
     ):
         assert text in page
+
+
+def test_help_lists_the_actions_of_a_command(glassgpt) -> None:
+    page = " ".join(glassgpt("music", "--help").out.split())
+    assert "actions: sample compose from nothing continue continue a MIDI file accompany" in page
 
 
 def test_help_for_a_command_in_other_words(glassgpt) -> None:

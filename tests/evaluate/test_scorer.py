@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassgpt.backends.protocol import ScoreRequest
+from glassgpt.backends.protocol import ScoreRequest, shared_length
 from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.backends.torch.scoring import (
     CPU_LIMITS,
@@ -19,7 +19,6 @@ from glassgpt.backends.torch.scoring import (
     batch_limits,
     gpu_limits,
     plan_batches,
-    shared_length,
 )
 from glassgpt.backends.torch.scoring_batches import pack_texts, pack_trees, scored_hidden
 from glassgpt.backends.torch.threads import map_over_threads

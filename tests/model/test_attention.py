@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.backends.torch.backend import TorchBackend, load_model
-from glassgpt.backends.torch.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.backends.torch.fast_path import can_capture, has_standard_blocks
 from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError
 from glassgpt.gpt import GPT
@@ -82,7 +82,7 @@ def test_a_token_sees_its_window_and_nothing_else(model: GPT2) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_cached_equals_uncached(model: GPT2, rows: int) -> None:
-    assert not can_use_one_token_attention(model)
+    assert not has_standard_blocks(model)
     assert not can_capture(model)
     backend = TorchBackend(model, rows=rows)
     texts = [list(range(5 + row, 17 + 2 * row)) for row in range(rows)]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recipes.attention.segments import read_segments, segment_losses
 from torch import Tensor
 from torch.nn import functional as F
 
 from glassgpt.backends.protocol import ScoreRequest
 from glassgpt.backends.torch.backend import TorchBackend, load_model
-from glassgpt.backends.torch.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.backends.torch.fast_path import can_capture, has_standard_blocks
 from glassgpt.config import ATTENTIONS, Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.gpt import GPT
@@ -25,7 +26,7 @@ from glassgpt.model import GPT2
 from glassgpt.model.attention import AttentionInputs
 from glassgpt.model.gpt2 import Attention
 from glassgpt.model.variants.compressed import compress, visible_slots
-from glassgpt.model.variants.memory import Memory, read_segments, segment_losses
+from glassgpt.model.variants.memory import Memory
 from glassgpt.model.variants.relative import scores_by_gathering, scores_by_skewing
 from glassgpt.verify.checks import verify
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
@@ -91,7 +92,7 @@ def test_no_token_sees_a_later_one(causal: GPT2) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_cached_equals_uncached(causal: GPT2, rows: int) -> None:
-    assert not can_use_one_token_attention(causal)
+    assert not has_standard_blocks(causal)
     assert not can_capture(causal)
     backend = TorchBackend(causal, rows=rows)
     texts = [list(range(5 + row, 24 + 2 * row)) for row in range(rows)]

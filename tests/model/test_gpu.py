@@ -15,9 +15,9 @@ from glassgpt.backends.torch.fast_path import can_capture
 from glassgpt.config import Config
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2
+from tests.backends.test_fast_paths import MODELS
 from tests.generate.test_threads import together
 from tests.model.conftest import noisy
-from tests.model.test_fast_paths import MODELS
 
 pytestmark = [
     pytest.mark.gpu,

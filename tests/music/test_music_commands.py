@@ -239,7 +239,7 @@ def test_an_existing_file_is_refused_before_the_work_and_replaced_with_force(
     words = ("music", "sample", "-o", out, "--seconds", 1, "--model", model)
     loaded: list[object] = []
     with monkeypatch.context() as patch:
-        patch.setattr(music, "load", lambda *args: loaded.append(args))
+        patch.setattr(music.shared, "load", lambda *args: loaded.append(args))
         assert call(capfd, *words)[0] == 2
     assert (loaded, out.read_bytes()) == ([], b"mine")
     assert call(capfd, *words, "--force")[0] == 0

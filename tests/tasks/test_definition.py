@@ -77,7 +77,7 @@ def test_decoding_is_greedy_unless_the_task_or_the_caller_says_otherwise() -> No
         ('format = "{source}<x>"\nlabels = ["a", "a"]', "different strings"),
         ('format = "{source}<x>"\nlabels = [["a"], ["b"]]', "different strings"),
         ('format = "{source}\\nLabel:"\nlabels = ["a", "b"]', "must end with one of its tokens"),
-        ('format = "<x>{source}<x>"\ntokens = ["<x>"]\nlabels = ["a", "b"]', "which stands there only"),
+        ('format = "<x>{source}<x>"\ntokens = ["<x>"]\nlabels = ["a", "b"]', "which is nowhere else in it"),
         ('format = "{source}{target}"\ndirections = {}', "directions is empty"),
         ("format = {source}", "line 1"),
         ("a = " + "[" * 30_000, "nested too deeply"),

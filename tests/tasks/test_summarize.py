@@ -55,7 +55,7 @@ def test_a_short_text_is_given_as_it_is_and_nothing_is_computed(
     monkeypatch.setattr(module, "rank", None)
     made = extract(gpt, "The parcel came on Monday. It was empty.", 3)
     assert made.text == "The parcel came on Monday. It was empty."
-    assert made.notes == ["the text has 2 sentences: it is given as it is"]
+    assert made.notes == ["the text has 2 sentences: it is returned unchanged"]
     assert made.quotes[0].score is None
 
 

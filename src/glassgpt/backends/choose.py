@@ -9,14 +9,10 @@ import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from glassgpt.backends.protocol import Backend
+from glassgpt.backends.protocol import Backend, StoredModel
 from glassgpt.config import Config
 from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
-
-if TYPE_CHECKING:
-    from glassgpt.weights.checkpoint import Checkpoint
 
 # Name -> "module:class", whose `load` makes a backend of a checkpoint. Imported only when it is asked for.
 BACKENDS = {
@@ -46,7 +42,7 @@ def note_fallback(name: str, config: Config, device: str | None = None, dtype: s
     """Say once which backend computes where the native engine would, if it were there, and what to type."""
     if name == "native" or (name == "torch" and device is None and may_have_gpu()):
         return
-    native = import_module("glassgpt.backends.native.backend")
+    native = import_module("glassgpt.backends.native")
     if native.why_not(config, device, dtype) is None and (why := native.why_unavailable()) is not None:
         warnings.warn(
             f"{why}. Until then {name} computes: slower, and a seed may give another text.", stacklevel=2
@@ -55,7 +51,7 @@ def note_fallback(name: str, config: Config, device: str | None = None, dtype: s
 
 def can_run_natively(config: Config, device: str | None = None, dtype: str | None = None) -> bool:
     """Whether the native engine was built here, and has all that the model and the settings ask for."""
-    native = import_module("glassgpt.backends.native.backend")
+    native = import_module("glassgpt.backends.native")
     return native.is_available() and native.why_not(config, device, dtype) is None
 
 
@@ -77,7 +73,7 @@ def is_torch_installed() -> bool:
 
 
 def load_backend(
-    checkpoint: Checkpoint,
+    checkpoint: StoredModel,
     name: str | None = None,
     *,
     device: str | None = None,
@@ -109,7 +105,7 @@ def load_backend(
     return loaded
 
 
-def load_like(backend: Backend, checkpoint: Checkpoint) -> Backend:
+def load_like(backend: Backend, checkpoint: StoredModel) -> Backend:
     """A checkpoint's weights behind the same kind of backend, on the same device and in the same dtype."""
     options = {name: getattr(backend, name, None) for name in ("device", "dtype")}
     named = {

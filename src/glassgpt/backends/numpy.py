@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from glassgpt.backends.protocol import (
     HostArrays,
     ScoredBatch,
     ScoreRequest,
+    StoredModel,
     TokenScores,
     WantedLogits,
     check_ids,
@@ -25,9 +25,6 @@ from glassgpt.backends.protocol import (
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
-
-if TYPE_CHECKING:
-    from glassgpt.weights.checkpoint import Checkpoint
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 MANY_TOKENS = 32  # for whose products several threads are worth their while
@@ -47,7 +44,7 @@ class NumpyBackend(HostArrays):
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+        cls, checkpoint: StoredModel, *, device: str | None = None, dtype: str | None = None
     ) -> NumpyBackend:
         """A backend from a file's contents, in float32 unless `dtype` says otherwise."""
         if device not in (None, "cpu"):
@@ -88,12 +85,12 @@ class NumpyBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
-        barred = np.array(sorted(excluded), np.int64)
+        excluded_ids = np.array(sorted(excluded), np.int64)
         for number, group in enumerate(groups):
             for i, request in enumerate(group):
-                yield [(number, i)], [self._score(request, barred)]
+                yield [(number, i)], [self._score(request, excluded_ids)]
 
-    def _score(self, request: ScoreRequest, barred: np.ndarray) -> TokenScores:
+    def _score(self, request: ScoreRequest, excluded_ids: np.ndarray) -> TokenScores:
         ids, first, exclude = request
         x = self.model.hidden(ids[None, :-1])[0, first - 1 :]  # (N, C)
         targets = ids[first:]
@@ -105,7 +102,7 @@ class NumpyBackend(HostArrays):
             logprobs[some] = target_logprobs(logits, targets[some])
             greedy[some] = logits.argmax(-1) == targets[some]
             if exclude and start == 0:
-                logits[0, barred] = -np.inf
+                logits[0, excluded_ids] = -np.inf
                 allowed[0] = logits[0].argmax() == targets[0]
         return TokenScores(logprobs, greedy, allowed)
 
@@ -124,7 +121,7 @@ class NumpyBackend(HostArrays):
         return hasher.hexdigest()[:32]
 
 
-def load_numpy_model(checkpoint: Checkpoint, dtype: str = "float32") -> NumpyGPT2:
+def load_numpy_model(checkpoint: StoredModel, dtype: str = "float32") -> NumpyGPT2:
     """The numpy model with a checkpoint's weights. What a file holds in this dtype is mapped, not copied."""
     config, tensors = checkpoint.config, checkpoint.tensors
     cls = numpy_class(config)  # before the weights are read: it may not be computable

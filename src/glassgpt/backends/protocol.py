@@ -1,13 +1,13 @@
 """The protocol between the engine and whatever computes: a native engine for CPUs, torch on any device,
 or numpy where there is neither.
 
-A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: which row
-belongs to which sequence, and how long each is, is the caller's business and is passed in on every call.
+A backend owns the weights and a preallocated KV cache of `rows` rows. It has no other state: the caller
+knows which row belongs to which sequence and how long each is, and passes that in on every call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -61,7 +61,7 @@ ScoredBatch = tuple[list[tuple[int, int]], list[TokenScores]]
 class Backend(Protocol):
     """A backend may also have
 
-    - `prefill_chunk`: how many tokens of a prompt it likes to read in one call, at least (64 otherwise).
+    - `prefill_chunk`: how many tokens of a prompt it prefers to read in one call, at least (64 otherwise).
       Prompts are cut at multiples of it, and begin alike only in whole chunks.
     - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
       as bits, 32 tokens in each int32, the lowest first.
@@ -117,7 +117,7 @@ class Backend(Protocol):
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
         """All logits of sequences of any lengths, without the cache: (B, longest, V), float32.
 
-        Sequences shorter than the longest are padded at the end; what stands there is meaningless.
+        Sequences shorter than the longest are padded at the end; the values there are meaningless.
         """
         ...
 
@@ -163,11 +163,84 @@ def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
             raise SettingError("a row without tokens was given. Give each at least one token id.")
         for token in ids:
             if not (isinstance(token, int | np.integer) and 0 <= token < vocab_size):
-                raise SettingError(f"{token} is no token id. Give whole numbers from 0 to {vocab_size - 1}.")
+                raise SettingError(
+                    f"{token} is not a token id. Give whole numbers from 0 to {vocab_size - 1}."
+                )
+
+
+class StoredModel(Protocol):
+    """What a backend reads of a model's file: a `weights.Checkpoint`."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def tensors(self) -> Mapping[str, np.ndarray]:
+        """By the names of `Config.shapes`; each may be read from the file anew."""
+        ...
+
+    def stored_dtype(self, name: str) -> str:
+        """The name of the dtype in which the file stores a tensor."""
+        ...
+
+    def packed(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """The int8 values and scales of a tensor, if the file has them."""
+        ...
+
+    def panels(self, name: str, mapped: bool = False) -> StoredPanels | None:
+        """A matrix in the native engine's layout, if the file has it; `mapped`: not copied, if possible."""
+        ...
+
+    def rows_in_file(self, name: str) -> StoredRows | None:
+        """Where the file has the int8 rows of a matrix, if it has them."""
+        ...
+
+
+class StoredPanels(Protocol):
+    """A matrix in the layout of native/cpp/layout.h."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def data(self) -> np.ndarray: ...
+
+    @property
+    def scale(self) -> np.ndarray | None: ...
+
+    @property
+    def mapped(self) -> bool: ...
+
+
+class StoredRows(Protocol):
+    """int8 rows, (out, in), at a position of an open file."""
+
+    @property
+    def file(self) -> HasFileno: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def scale(self) -> Callable[[], np.ndarray]: ...
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+def shared_length(requests: Sequence[ScoreRequest]) -> int:
+    """How many tokens all requests begin with, of those before the first scored one."""
+    length = min(request.first for request in requests)
+    first = requests[0].ids
+    for request in requests[1:]:
+        same = first[:length] == request.ids[:length]
+        length = length if same.all() else int(same.argmin())
+    return length
 
 
 class HostArrays:
-    """The part of a backend that is nothing to do where logits are numpy arrays in the host's memory."""
+    """The methods of a backend that have nothing to do where logits are numpy arrays on the host."""
 
     def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function

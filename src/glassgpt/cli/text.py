@@ -78,6 +78,16 @@ def encode_prompt(
     return token_ids
 
 
+def token_bytes(gpt: GPT, token_id: int) -> bytes:
+    """A token's bytes; without a tokenizer, its id in digits."""
+    from glassgpt.tokenizer import Tokenizer
+
+    if gpt.tokenizer is None:
+        return str(token_id).encode()
+    assert isinstance(gpt.tokenizer, Tokenizer)
+    return gpt.tokenizer.token_bytes(token_id)
+
+
 def format_token(data: bytes, unicode: bool) -> str:
     """A token made visible: signs for spaces and newlines, hex for the bytes of an incomplete character."""
     signs = {" ": "␣", "\n": "↵", "\t": "⇥"} if unicode else {"\n": "\\n", "\t": "\\t"}

@@ -22,12 +22,12 @@ ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Corpus BLEU, with one or more references per text; sacrebleu's default tokenizer ("13a")."""
     _same_length(texts, references, "references")
-    if any(not some or any(not one for one in some) for some in references):
+    if any(not golds or not all(golds) for golds in references):
         raise SettingError("a text has no reference, or an empty one. Give each at least one text.")
     sacrebleu = _sacrebleu()
-    most = max(len(some) for some in references)
+    most = max(map(len, references))
     # sacrebleu takes the first reference of every text, then the second of those that have one, and so on.
-    columns = [[some[i] if i < len(some) else None for some in references] for i in range(most)]
+    columns = [[golds[i] if i < len(golds) else None for golds in references] for i in range(most)]
     return float(sacrebleu.corpus_bleu(list(texts), columns).score)
 
 
@@ -41,8 +41,8 @@ def rouge(
     except ModuleNotFoundError:
         raise _missing("ROUGE", "rouge-score") from None
     scorer = RougeScorer(list(kinds), use_stemmer=True)
-    found = [scorer.score(reference, text) for text, reference in zip(texts, references, strict=True)]
-    return {kind: 100 * sum(one[kind].fmeasure for one in found) / len(found) for kind in kinds}
+    scores = [scorer.score(reference, text) for text, reference in zip(texts, references, strict=True)]
+    return {kind: 100 * sum(score[kind].fmeasure for score in scores) / len(scores) for kind in kinds}
 
 
 # Short answers, by the rules of CoQA's official script.
@@ -110,9 +110,9 @@ def self_bleu(texts: Sequence[str]) -> float:
     """
     if len(texts) < 2:
         raise SettingError(f"self-BLEU compares texts with each other; got {len(texts)}. Give two or more.")
-    score = _sacrebleu().sentence_bleu
-    found = [score(text, [*texts[:i], *texts[i + 1 :]]).score for i, text in enumerate(texts)]
-    return float(sum(found) / len(found))
+    bleu = _sacrebleu().sentence_bleu
+    scores = [bleu(text, [*texts[:i], *texts[i + 1 :]]).score for i, text in enumerate(texts)]
+    return float(sum(scores) / len(scores))
 
 
 def _ngrams(text: Text, n: int) -> list[tuple[Hashable, ...]]:

@@ -95,10 +95,10 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        found = end_of_text(self.gpt.backend, self._tokenizer)
-        if found is None:
+        eot = end_of_text(self.gpt.backend, self._tokenizer)
+        if eot is None:
             raise UserError(f"{self.gpt.name} has no end-of-text token, which lm_eval puts before documents.")
-        return found
+        return eot
 
     @property
     def tokenizer_name(self) -> str:
@@ -115,8 +115,8 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         for request in requests:
             if not request.args[1]:
                 raise _nothing_to_score(*request.args)
-        found: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
-        return found
+        results: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
+        return results
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Encoded], disable_tqdm: bool = False, **_: Any
@@ -124,9 +124,9 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
         groups: list[Group] = []
         windows_per_request: list[int] = []  # more than one where a request exceeds the context
         # Consecutive requests with one context are the choices of a question: a shared prefix.
-        for _context, some in itertools.groupby(requests, key=lambda request: request[1]):
+        for _context, choices in itertools.groupby(requests, key=lambda request: request[1]):
             groups.append([])
-            for texts, context, continuation in some:
+            for texts, context, continuation in choices:
                 if not continuation:
                     raise _nothing_to_score(*(("", "") if texts is None else texts))
                 # A context of spaces only has moved them to the continuation and is empty.
@@ -157,9 +157,9 @@ class GlassGPTLM(TemplateLM):  # type: ignore[misc]
                 max_seq_len=self.max_length,
                 context_len=1,
             )
-            found = [(None, *utils.make_disjoint_window(pair)) for pair in pairs]
-            windows += found
-            counts.append(len(found))
+            encoded = [(None, *utils.make_disjoint_window(pair)) for pair in pairs]
+            windows += encoded
+            counts.append(len(encoded))
         scored = iter(self._loglikelihood_tokens(windows, disable_tqdm))
         totals = [sum((total for total, _ in itertools.islice(scored, n)), 0.0) for n in counts]
         for request, total in zip(requests, totals, strict=True):

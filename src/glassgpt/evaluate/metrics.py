@@ -93,11 +93,11 @@ def paired_bootstrap(a: MetricResult, b: MetricResult, seed: int = 0) -> Differe
         raise ValueError(f"{a.metric}: {len(a.totals)} units of one and {len(b.totals)} of the other")
     units = len(a.totals)
     draw = np.random.default_rng(seed)
-    found = np.empty(RESAMPLES)
+    differences = np.empty(RESAMPLES)
     for i in range(RESAMPLES):
         again = draw.integers(units, size=units)
-        found[i] = b.kind.of(b.totals[again].sum() / b.weights[again].sum()) - a.kind.of(
+        differences[i] = b.kind.of(b.totals[again].sum() / b.weights[again].sum()) - a.kind.of(
             a.totals[again].sum() / a.weights[again].sum()
         )
-    low, high = np.quantile(found, (0.025, 0.975))
+    low, high = np.quantile(differences, (0.025, 0.975))
     return Difference(b.value - a.value, float(low), float(high))

@@ -1,4 +1,4 @@
-"""Published results, displayed beside ours, in the order of the four published sizes."""
+"""Published results, shown next to ours, in the order of the four published sizes."""
 
 from __future__ import annotations
 

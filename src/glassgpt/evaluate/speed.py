@@ -1,8 +1,9 @@
-"""How fast a model is on this machine, beside what the machine allows and beside its peers (speed_peers.py).
+"""How fast a model is on this machine, compared with what the machine allows and with peers (speed_peers.py).
 
 A step that gives one text its next token reads every weight once, so no CPU can be faster than its memory:
-bandwidth divided by the bytes of the weights. Many texts at once and prompts share that reading, and are
-limited by arithmetic instead: products of bytes where the native engine has int8 or int4 weights.
+bandwidth divided by the bytes of the weights. A batch of texts, or a prompt, reads them once for many
+tokens and is limited by arithmetic instead: products of bytes where the native engine has int8 or int4
+weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from glassgpt.gpt import GPT
 from glassgpt.progress import Progress, no_progress
 
 PROMPT, NEW_TOKENS, BATCH_SIZE = 32, 128, 16
-ROUNDS = 3  # of which the median counts
+ROUNDS = 3  # the median is reported
 MATRIX_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int4": 0.5}
 
 
@@ -27,13 +28,13 @@ class Speed:
     name: str
     tokens_per_s: float  # the median
     spread: tuple[float, float]
-    limit: float | None = None  # what the machine allows, where that is known
+    limit: float | None = None  # the machine's, where it is known
     limited_by: str | None = None  # "memory" or "int8 arithmetic"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The same for all contestants: texts of random tokens, where a prompt ends, how many tokens to write."""
+    """The same for all contestants: random texts, the length of a prompt, the number of tokens to write."""
 
     texts: list[list[int]]  # (BATCH_SIZE, context - 1)
     start: int
@@ -80,38 +81,38 @@ def measure_speed(gpt: GPT, *, peers: Iterable[str] = (), progress: Progress = n
 
 
 def _ways(gpt: GPT, load: Workload) -> dict[str, Callable[[], int]]:
-    """Names and runs; each run returns how many tokens it made or read."""
+    """Names and runs; each run returns the number of tokens it wrote or read."""
 
     def generate(count: int) -> int:
-        made = gpt.generate(
+        generations = gpt.generate(
             load.prompts(count), max_new_tokens=load.new, temperature=0, ignore_eot=True, speculate="off"
         )
-        return sum(len(each.tokens) for each in made)
+        return sum(len(generation.tokens) for generation in generations)
 
     def read() -> int:
         gpt.next_ids(load.texts[0], k=1)
         return len(load.texts[0])
 
-    one, batch, prompt = load.names
-    return {one: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
+    single, batch, prompt = load.names
+    return {single: lambda: generate(1), batch: lambda: generate(BATCH_SIZE), prompt: read}
 
 
 def machine_limits(gpt: GPT, load: Workload) -> dict[str, tuple[float, str]]:
-    """Tokens per second that this machine allows at most, and by what it is limited. Nothing on a GPU."""
+    """The most tokens per second that this machine allows, and what limits it. Empty on a GPU."""
     config, backend = gpt.config, gpt.backend
     dtype = str(getattr(backend, "dtype", "")).removeprefix("torch.")
     if dtype not in MATRIX_BYTES or not str(getattr(backend, "device", "cpu")).startswith("cpu"):
         return {}
-    one, batch, prompt = load.names
+    single, batch, prompt = load.names
     head = config.vocab_size * config.n_embd
-    cache = 4 * config.n_layer * config.n_embd  # operations for each position that is looked at
-    products = config.n_parameters - config.n_positions * config.n_embd  # of positions, one row is added
+    cache = 4 * config.n_layer * config.n_embd  # operations for each position attended to
+    products = config.n_parameters - config.n_positions * config.n_embd  # all but the position embeddings
     weights: Any = getattr(backend, "weights", None)
     if not hasattr(weights, "machine_limits"):  # torch computes with floats, whose peak is not measured
-        return {one: (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
+        return {single: (read_bandwidth() / (products * MATRIX_BYTES[dtype]), "memory")}
     bandwidth, peak = weights.machine_limits()
     by_memory = bandwidth / weights.n_bytes
-    limits = {one: (by_memory, "memory")}
+    limits = {single: (by_memory, "memory")}
     if dtype in ("int8", "int4"):
         writing = 2 * products + cache * (load.start + load.new / 2)
         reading = 2 * (products - head) + cache * backend.context / 2  # the head only for the last token

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from glassgpt.evaluate.speed import Workload
     from glassgpt.gpt import GPT
 
-Ways = dict[str, Callable[[], int]]  # each returns how many tokens it made or read
+Ways = dict[str, Callable[[], int]]  # each returns the number of tokens it wrote or read
 
 
 def transformers_ways(gpt: GPT, load: Workload) -> Ways:
@@ -34,19 +34,19 @@ def transformers_ways(gpt: GPT, load: Workload) -> Ways:
 
     def generate(count: int) -> int:
         ids = torch.tensor(load.prompts(count))
-        made = model.generate(
+        ids = model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=load.new,
             max_new_tokens=load.new, pad_token_id=0,
         )  # fmt: skip
-        return int(made[:, load.start :].numel())
+        return int(ids[:, load.start :].numel())
 
     def read() -> int:
         with torch.inference_mode():
             model(texts[:1])
         return int(texts.shape[1])
 
-    one, batch, prompt = load.names
-    return {one: lambda: generate(1), batch: lambda: generate(len(load.texts)), prompt: read}
+    single, batch, prompt = load.names
+    return {single: lambda: generate(1), batch: lambda: generate(len(load.texts)), prompt: read}
 
 
 def llama_cpp_ways(gpt: GPT, load: Workload) -> Ways:
@@ -78,8 +78,8 @@ def llama_cpp_ways(gpt: GPT, load: Workload) -> Ways:
         model.sample(temp=0)
         return len(load.texts[0])
 
-    one, _, prompt = load.names
-    return {one: write, prompt: read}
+    single, _, prompt = load.names
+    return {single: write, prompt: read}
 
 
 def export(gpt: GPT, path: Path, format: str, dtype: str) -> None:

@@ -30,9 +30,9 @@ def _agree(a: GPT2, b: GPT2, window: ScoreRequest, chunk: int) -> tuple[float, f
     x, y = scored_hidden(a, packed), scored_hidden(b, packed)  # (N, C) each
     divergence = same = 0.0
     for start in range(0, len(x), chunk):
-        some = slice(start, start + chunk)
-        p = a.head(x[some]).float().log_softmax(dim=-1)  # (chunk, V)
-        q = b.head(y[some]).float().to(p.device).log_softmax(dim=-1)
+        rows = slice(start, start + chunk)
+        p = a.head(x[rows]).float().log_softmax(dim=-1)  # (chunk, V)
+        q = b.head(y[rows]).float().to(p.device).log_softmax(dim=-1)
         divergence += float(kl_divergence(p, q).cpu().sum(dtype=torch.float64))
         same += float((p.argmax(dim=-1) == q.argmax(dim=-1)).sum())
     return divergence, same

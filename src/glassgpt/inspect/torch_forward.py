@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassgpt.backends.torch.fast_path import can_run_blocks_alone, is_unmodified
+from glassgpt.backends.torch.fast_path import has_standard_blocks, is_unmodified
 from glassgpt.config import Config
 from glassgpt.inspect.forward import Tap
 from glassgpt.model.cache import Cache
@@ -27,7 +27,7 @@ class TorchForward:
 
     @property
     def runs_blocks_alone(self) -> bool:
-        return can_run_blocks_alone(self.model)
+        return has_standard_blocks(self.model)
 
     @torch.no_grad()
     def embed(self, ids: Sequence[int], tap: Tap) -> Tensor:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from glassgpt.config import ATTENTIONS, AttentionKind
@@ -24,6 +25,8 @@ from glassgpt.model.tap import Tap
 
 if TYPE_CHECKING:
     from glassgpt.model.gpt2 import Attention
+
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of the Triton kernels, which sum in float32
 
 
 class AttentionInputs(NamedTuple):

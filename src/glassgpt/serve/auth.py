@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from glassgpt.http.errors import error_response, openai_error
 
 OPEN_PATHS = ("/health", "/ready")  # a load balancer and a readiness probe have no key
-KEY = "glassgpt.key"  # where in the scope it stands whose key a request has
+KEY = "glassgpt.key"  # the scope's entry for the client's key
 
 
 class ApiKeyMiddleware:
@@ -41,9 +41,9 @@ class ApiKeyMiddleware:
         await response(scope, receive, send)
 
     def _find_key(self, headers: Headers) -> str | None:
-        """Which key a request has, by its number; None for a wrong one."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        key = password(given) if scheme.lower() == "basic" else given.strip()
+        """The number of a request's key, as text; None for a wrong key."""
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        key = password(credentials) if scheme.lower() == "basic" else credentials.strip()
         # Equal digests mean equal keys, and have one length whatever was sent. All are compared.
         digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
         equal = [hmac.compare_digest(digest, known) for known in self._digests]
@@ -56,8 +56,8 @@ def split_keys(api_key: str) -> list[str]:
     return [key.strip() for key in api_key.split(",") if key.strip()]
 
 
-def password(given: str) -> str:
+def password(credentials: str) -> str:
     try:
-        return base64.b64decode(given, validate=True).decode("utf-8", "replace").partition(":")[2]
+        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
     except (binascii.Error, ValueError):
         return ""

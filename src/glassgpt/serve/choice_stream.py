@@ -9,8 +9,8 @@ from glassgpt.generate.generation import Alternatives, Event
 from glassgpt.serve.logprobs import TokenOffsets, TokenTexts, make_logprobs
 
 
-class Piece(NamedTuple):
-    """Some more of a choice: text, and the tokens that it consists of."""
+class ChoiceDelta(NamedTuple):
+    """The next part of a choice: text, and the tokens that begin in it."""
 
     text: str
     tokens: list[int]
@@ -32,7 +32,7 @@ class ChoiceStream:
         self._length = start  # of the text so far
         self._released = 0
 
-    def push(self, event: Event) -> Piece:
+    def push(self, event: Event) -> ChoiceDelta:
         if event.token is not None:
             offset = self._offsets.push(event.token)
             self._pending.append((event.token, event.logprob, event.alternatives, offset))
@@ -49,4 +49,4 @@ class ChoiceStream:
         if self.with_logprobs:
             columns = ([part[i] for part in parts] for i in (1, 2, 3))
             logprobs = make_logprobs(self.texts, tokens, *columns)  # type: ignore[arg-type]
-        return Piece(event.text, tokens, logprobs, None if done is None else done.finish_reason)
+        return ChoiceDelta(event.text, tokens, logprobs, None if done is None else done.finish_reason)

@@ -1,4 +1,4 @@
-"""A request for completions while it is computed: jobs of the service, and choices made of their updates."""
+"""A request for completions while it is computed: jobs for the service, and choices from their events."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ class Completion:
         self._timer.cancel()
 
     def _end(self, ended: Ended) -> Exception:
-        """What to raise when nobody waits any more."""
+        """The exception to raise when nobody waits for the request anymore."""
         self._outcome = ended.value
         if ended is Ended.DISCONNECTED:
             return ClientDisconnected()
         return ApiError(408, f"The request took longer than {self.timeout:g} seconds.", code="timeout")
 
     async def _watch_client(self) -> None:
-        """Free the rows as soon as the client is gone, whatever the request waits for just now."""
+        """Free the rows as soon as the client is gone, whatever the request is waiting for."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if self._left:
@@ -164,13 +164,13 @@ class Completion:
     # Without streaming: everything at once.
 
     async def respond(self) -> dict[str, Any]:
-        found: list[list[Generation]] = [[] for _ in self.jobs]
+        finished: list[list[Generation]] = [[] for _ in self.jobs]
         async for job, event in self.events():
             if event.generation is not None:
-                found[job.index].append(event.generation)
+                finished[job.index].append(event.generation)
         choices = []
-        for index, generations in enumerate(found):
-            await asyncio.sleep(0)  # a million log-probabilities take a second: others are served meanwhile
+        for index, generations in enumerate(finished):
+            await asyncio.sleep(0)  # a million log-probabilities take a second: let others be served
             job = self.jobs[index]
             if self.suffix:
                 generations.sort(key=lambda generation: generation.sample)
@@ -183,10 +183,9 @@ class Completion:
         return {**self._head(), "choices": choices, "usage": self.usage()}
 
     async def _choose_by_suffix(self, job: CompletionJob, guesses: list[Generation]) -> list[Generation]:
-        """The guesses after which the suffix is likeliest.
+        """The guesses after which the suffix is most likely.
 
-        They were drawn from what the model expects after the prompt, so how likely they are themselves is
-        accounted for.
+        They were sampled after the prompt, so their own probabilities are already accounted for.
         """
         settings = SamplingParams(max_new_tokens=0, prompt_logprobs=0)
         distinct = list({tuple(guess.tokens): guess for guess in guesses}.values())
@@ -212,7 +211,7 @@ class Completion:
                 scores[rating.index] = sum(value for value in of_suffix if value is not None)
         ranked = sorted(zip(scores, distinct, strict=True), key=lambda pair: -pair[0])
         chosen = [guess for _, guess in ranked]
-        return (chosen * self.n)[: self.n]  # the same guess again where there were too few
+        return (chosen * self.n)[: self.n]  # repeat guesses if there are too few distinct ones
 
     def _choice(self, index: int, number: int, generation: Generation) -> dict[str, Any]:
         opening = self._opening(index)
@@ -240,7 +239,7 @@ class Completion:
             choice["prompt_logprobs"] = self._prompt_logprobs(index)
         return choice
 
-    # Streaming: a chunk for each event that brings something.
+    # Streaming: a chunk for each event with text or tokens.
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         body, texts = self.body, self.model.texts
@@ -255,21 +254,21 @@ class Completion:
                 streams[key] = ChoiceStream(texts, len(opening["text"]), body.logprobs is not None)
                 if opens:
                     yield self._chunk(key, opening, usage)
-            piece = streams[key].push(event)
-            if piece.text or piece.tokens or piece.finish_reason is not None:
+            delta = streams[key].push(event)
+            if delta.text or delta.tokens or delta.finish_reason is not None:
                 choice: dict[str, Any] = {
-                    "text": piece.text,
-                    "logprobs": piece.logprobs,
-                    "finish_reason": piece.finish_reason,
+                    "text": delta.text,
+                    "logprobs": delta.logprobs,
+                    "finish_reason": delta.finish_reason,
                 }
                 if body.return_token_ids:
-                    choice["token_ids"] = piece.tokens
+                    choice["token_ids"] = delta.tokens
                 yield self._chunk(key, choice, usage)
         if usage:
             yield {**self._head(), "choices": [], "usage": self.usage()}
 
     def _opening_chunk(self, job: CompletionJob) -> dict[str, Any]:
-        """What comes before the first token of a choice."""
+        """The part of a choice before its first token."""
         opening = self._opening(job.index)
         if self.body.return_token_ids:
             opening |= {"token_ids": [], "prompt_token_ids": list(job.prompt)}
@@ -282,7 +281,7 @@ class Completion:
         chunk = {**self._head(), "choices": [{"index": index, "finish_reason": None, **choice}]}
         return {**chunk, "usage": None} if usage else chunk
 
-    # What both have in common.
+    # For both.
 
     def _head(self) -> dict[str, Any]:
         return {
@@ -294,7 +293,7 @@ class Completion:
         }
 
     def _opening(self, index: int) -> dict[str, Any]:
-        """What precedes the text of a choice: with echo, the prompt and its log-probabilities."""
+        """With echo, the prompt and its log-probabilities, which precede the text of a choice."""
         body, texts = self.body, self.model.texts
         if not body.echo:
             return {"text": "", "logprobs": None}
@@ -329,7 +328,7 @@ class Completion:
 def first_alternatives(
     alternatives: Sequence[Alternatives | None] | None, count: int
 ) -> list[Alternatives | None] | None:
-    """As many as were asked for here; the same scores may serve two fields."""
+    """The first `count` of each: the same scores may serve two fields."""
     if alternatives is None:
         return None
     return [None if ranked is None else ranked[:count] for ranked in alternatives]

@@ -10,7 +10,7 @@ from glassgpt.generate.service.service import Job, Update
 
 
 class Ended(Enum):
-    """Why nobody waits for a request any more."""
+    """Why nobody waits for a request anymore."""
 
     DISCONNECTED = "disconnected"
     TIMED_OUT = "timeout"

@@ -98,10 +98,10 @@ def make_prompt_logprobs(
     alternatives: Sequence[Alternatives | None] | None,
 ) -> list[dict[str, Any] | None]:
     """vLLM's `prompt_logprobs`: by token id, with the rank of those that were asked for."""
-    found: list[dict[str, Any] | None] = []
+    entries: list[dict[str, Any] | None] = []
     for i, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
         if logprob is None:
-            found.append(None)
+            entries.append(None)
             continue
         ranked = None if alternatives is None else alternatives[i]
         entry: dict[str, Any] = {}
@@ -109,5 +109,5 @@ def make_prompt_logprobs(
             entry[str(other)] = {"logprob": value, "rank": rank, "decoded_token": texts[other]}
         own = {"logprob": logprob, "rank": None, "decoded_token": texts[token]}
         entry.setdefault(str(token), own)
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries

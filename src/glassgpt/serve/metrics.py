@@ -1,4 +1,4 @@
-"""What Prometheus scrapes at /metrics. Names and labels follow vLLM's, with our prefix."""
+"""The metrics at /metrics, for Prometheus. Names and labels follow vLLM's, with our prefix."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Metrics:
 
 
 class PoolCollector(Collector):
-    """What the services know anyway, read when it is asked for."""
+    """The services' own numbers, read when they are scraped."""
 
     def __init__(self, pool: ModelPool) -> None:
         self.pool = pool

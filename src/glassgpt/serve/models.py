@@ -1,6 +1,6 @@
-"""The models of a server: named when it starts, loaded when they are asked for, within a bound of memory.
+"""The models of a server: named when it starts, loaded when they are requested, within a memory limit.
 
-A request chooses among these names and nothing else: no name in it is ever looked up as a file or on the hub.
+A request can only choose among these names: no name in it is ever looked up as a file or on the hub.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class ModelSpec:
 
 
 def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[ModelSpec]:
-    """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if they have to be, and refused now
-    if they cannot continue a text."""
+    """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if necessary, and refused now if
+    they cannot continue a text."""
     from glassgpt.weights.registry import load_config, resolve_model
 
-    found: dict[str, ModelSpec] = {}
-    for given in names:
-        alias, separator, source = given.partition("=")
+    specs: dict[str, ModelSpec] = {}
+    for argument in names:
+        alias, separator, source = argument.partition("=")
         if separator and not (alias.strip() and source.strip()):
-            raise SettingError(f"--model {given!r} lacks a part. Write NAME=MODEL, or just MODEL.")
-        name = alias if separator and source else given
-        if name in found:
+            raise SettingError(f"--model {argument!r} lacks a part. Write NAME=MODEL, or just MODEL.")
+        name = alias if separator and source else argument
+        if name in specs:
             raise SettingError(
-                f"two models are named {name!r}. Give one another name: --model NAME={source or given}"
+                f"two models are named {name!r}. Give one another name: --model NAME={source or argument}"
             )
-        path, _ = resolve_model(source if separator and source else given, progress=progress)
+        path, _ = resolve_model(source if separator and source else argument, progress=progress)
         check_can_continue(load_config(path))
-        found[name] = ModelSpec(name, path)
-    if not found:
+        specs[name] = ModelSpec(name, path)
+    if not specs:
         raise SettingError("a server needs a model. Write --model default, for example.")
-    return list(found.values())
+    return list(specs.values())
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class LoadedModel:
     texts: TokenTexts
     fingerprint: str
     files: WeightFiles
-    users: int = 0  # requests that have it now
+    users: int = 0  # requests using it now
 
     @classmethod
     def load(
@@ -103,7 +103,7 @@ class LoadedModel:
         return config.n_parameters * 4 + config.kv_bytes(self.service.rows * self.context)
 
     def check_files(self) -> None:
-        """Raise if the weights were written over since they were loaded."""
+        """Raise if the weights were overwritten since they were loaded."""
         changed = self.files.find_changed()
         if changed is not None:
             raise ApiError(
@@ -113,7 +113,7 @@ class LoadedModel:
             )  # fmt: skip
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text. The name of the end-of-text token alone stands for that token."""
+        """The ids of a text. A text that is only the name of the end-of-text token is that token."""
         if self.gpt.tokenizer is None:
             raise ApiError(400, f"The model {self.name} has no tokenizer. Send token ids.", "prompt")
         special = self.eos_text
@@ -131,7 +131,7 @@ class LoadedModel:
 
 
 def ignore_garbage() -> None:
-    """Leave what there is now out of garbage collections: walking a vocabulary stops everybody for 50 ms."""
+    """Exclude existing objects from garbage collection: walking a vocabulary stops all requests for 50 ms."""
     gc.collect()
     gc.freeze()
 
@@ -154,22 +154,22 @@ class ModelPool:
         self.queue = QueueLimits() if queue is None else queue
         self.max_memory = max_memory
         self.created = int(time.time())
-        self.ready = False  # all of them were loaded once
+        self.ready = False  # whether all were loaded once
         self.contexts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
         self.loaded: dict[str, LoadedModel] = {}  # the least recently used one first
         self._loading = asyncio.Lock()
 
     async def load_all(self) -> None:
-        """Load every model once, so that a broken one is known at the start; the last used ones stay."""
-        for name in reversed(list(self.specs)):  # the first one is the default: it is the last to go
+        """Load every model once, so that a broken one is known at the start. The most recently used stay."""
+        for name in reversed(list(self.specs)):  # the first one is the default, and the last to be unloaded
             async with self.use(name):
                 pass
         self.ready = True
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[LoadedModel]:
-        """A model for the time of one request: it is not unloaded meanwhile."""
+        """A model for one request; it is not unloaded meanwhile."""
         name = next(iter(self.specs)) if name is None else name
         if name not in self.specs:
             raise ApiError(
@@ -195,7 +195,7 @@ class ModelPool:
                     self._check_size(model)
                     self.contexts[name] = model.context
                     self.sizes[name] = model.memory
-                    self._make_room(model.memory)  # the first time, the size was not known before
+                    self._make_room(model.memory)  # its size is not known before the first time
                     self.loaded[name] = model
                     ignore_garbage()
         self.loaded[name] = self.loaded.pop(name)
@@ -227,7 +227,7 @@ class ModelPool:
             )
 
     def check_files(self) -> None:
-        """Raise if the weights of a model were written over since they were loaded."""
+        """Raise if the weights of a model were overwritten since they were loaded."""
         for model in self.loaded.values():
             model.check_files()
 

@@ -1,7 +1,7 @@
-"""Under overload, most requests are refused. That has to be cheap: what refusing takes, the others wait for.
+"""Under overload, most requests are refused. That has to be cheap, because the others wait meanwhile.
 
-So before anything of a request for completions is parsed, it is asked whether any such request could be
-admitted now: refusing here takes a third of the time that it takes after parsing.
+So a request for completions is refused before it is parsed if no such request could be admitted now, which
+takes a third of the time of refusing it afterwards.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from glassgpt.http.errors import error_response, openai_error
 from glassgpt.serve.state import ServerState
 
 PATH = "/v1/completions"
-REMEMBER = 0.01  # seconds that a refusal holds: asking again takes a lock that the engine's thread needs
+REMEMBER = 0.01  # seconds that a refusal holds: checking takes a lock that the engine's thread needs
 
 
 class OverloadMiddleware:
-    """ASGI middleware that answers 429 where every model has too much to do."""
+    """ASGI middleware that answers 429 while every model has too much to do."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app = app
         self.state = state
-        self._refused: dict[str, QueueFullError] = {}  # by client, of the last moment
+        self._refused: dict[str, QueueFullError] = {}  # by client, in the last moment
         self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,7 +35,7 @@ class OverloadMiddleware:
         if full is None:
             await self.app(scope, receive, send)
             return
-        while (await receive()).get("more_body"):  # a connection is kept only if all was read
+        while (await receive()).get("more_body"):  # a connection is kept only if the body was read
             pass
         error = self.state.refuse(next(iter(self.state.pool.specs)), full)
         response = error_response(
@@ -56,7 +56,7 @@ class OverloadMiddleware:
         return full
 
     def _check(self, client: str) -> QueueFullError | None:
-        """Why no model takes a further request; None if one might."""
+        """Why no model takes another request; None if one might."""
         pool = self.state.pool
         if self.state.draining or len(pool.loaded) < len(pool.specs):
             return None

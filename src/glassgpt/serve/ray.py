@@ -6,7 +6,7 @@
 
 (`serve` is Ray's command.) Ray takes requests on its machines, chooses replicas by the length of their
 queues, passes streams through, replaces a replica that dies and drains one that is removed. Each replica is a
-whole server with an engine and a bounded queue of its own. GLASSGPT_API_KEY guards them, in the environment
+whole server with its own engine and bounded queue. GLASSGPT_API_KEY guards them, in the environment
 of `serve run` or of the machines.
 """
 
@@ -33,36 +33,37 @@ class RayOptions:
     replicas: int = 1
     min_replicas: int = 0  # with max_replicas: autoscaling between the two
     max_replicas: int = 0
-    cpus: float = 1.0  # of each replica
+    cpus: float = 1.0  # per replica
     gpus: float = 0.0
     max_batch_size: int = 16
     max_queue: int = 64
     drain_timeout: float = 30.0
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> RayOptions:
+    def of(cls, arguments: dict[str, Any]) -> RayOptions:
         kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(cls)}
-        unknown = sorted(set(given) - set(kinds))
+        unknown = sorted(set(arguments) - set(kinds))
         if unknown:
             raise SettingError(f"there is no option {unknown[0]!r}. There are: {', '.join(kinds)}.")
         try:
-            made = cls(**{name: kinds[name](value) for name, value in given.items()})
+            options = cls(**{name: kinds[name](value) for name, value in arguments.items()})
         except ValueError as error:
             raise SettingError(f"an option is not a number: {error}.") from None
-        check_whole("replicas", made.replicas, 1, 100_000)
-        check_whole("max_replicas", made.max_replicas, 0, 100_000)
-        check_whole("min_replicas", made.min_replicas, 0, 100_000)
-        if made.min_replicas > made.max_replicas:
+        check_whole("replicas", options.replicas, 1, 100_000)
+        check_whole("max_replicas", options.max_replicas, 0, 100_000)
+        check_whole("min_replicas", options.min_replicas, 0, 100_000)
+        if options.min_replicas > options.max_replicas:
             raise SettingError(
-                f"min_replicas {made.min_replicas} is above max_replicas {made.max_replicas}. Give both."
+                f"min_replicas {options.min_replicas} is above max_replicas {options.max_replicas}. "
+                "Give both."
             )
-        return made
+        return options
 
 
-def app(given: dict[str, Any]) -> serve.Application:
+def app(arguments: dict[str, Any]) -> serve.Application:
     """The application that `serve run` deploys."""
-    options = RayOptions.of(given)
-    # The key of the machine that deploys: a replica's process has the environment of its own machine.
+    options = RayOptions.of(arguments)
+    # The key of the machine that deploys: a replica's process has its own machine's environment.
     api_key = os.environ.get(API_KEY)
     replica = serve.ingress(lambda: build_replica(options, api_key))(Replica)
     scaling: dict[str, Any] = {"num_replicas": options.replicas}

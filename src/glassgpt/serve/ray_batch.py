@@ -97,7 +97,7 @@ def _read_texts(part: Part, column: str) -> Iterator[Any]:
 
 
 def read_row(line: bytes) -> dict[str, Any]:
-    """A line as an object; without any column if it is none."""
+    """A line as an object; an empty one if it is not an object."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -105,7 +105,7 @@ def read_row(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-class Worker:
+class BatchWorker:
     """A model on some machine of the cluster, which computes parts."""
 
     def __init__(self, model: str, column: str, score: bool, settings: dict[str, Any], seed: int) -> None:
@@ -122,10 +122,10 @@ class Worker:
         part = Part(**row)
         try:
             texts = read_part(part, self.column)
-            found = self.score_texts(texts) if self.score else self.complete(texts, part.first)
-        except UserError as error:  # as a result: Ray would wrap it in pages of its own
+            results = self.score_texts(texts) if self.score else self.complete(texts, part.first)
+        except UserError as error:  # as a result: Ray would wrap an exception in pages of traceback
             return {"rows": 0, "error": str(error)}
-        lines = [json.dumps({"row": part.first + i, **each}) for i, each in enumerate(found)]
+        lines = [json.dumps({"row": part.first + i, **each}) for i, each in enumerate(results)]
         with atomic_write(part.target) as path:
             path.write_text("".join(line + "\n" for line in lines), "utf-8")
         return {"rows": len(texts), "error": ""}
@@ -133,19 +133,19 @@ class Worker:
     def complete(self, texts: list[str], first: int) -> list[dict[str, Any]]:
         changes = [{"seed": self.seed + first + number, **self.settings} for number in range(len(texts))]
         return [
-            {"text": one.text, "tokens": one.tokens, "finish_reason": one.finish_reason}
-            for one in self.run_batch([self.gpt.encode(text) for text in texts], changes)
+            {"text": generation.text, "tokens": generation.tokens, "finish_reason": generation.finish_reason}
+            for generation in self.run_batch([self.gpt.encode(text) for text in texts], changes)
         ]
 
     def score_texts(self, texts: list[str]) -> list[dict[str, Any]]:
         """The log-probability of each text after its first token, as far as the context reaches."""
         prompts = [self.gpt.encode(text)[: self.gpt.backend.context] for text in texts]
         scoring = {"max_new_tokens": 0, "prompt_logprobs": 0}
-        found = []
-        for one, ids in zip(self.run_batch(prompts, [scoring] * len(prompts)), prompts, strict=True):
-            known = [value for value in one.prompt_logprobs or [] if value is not None]
-            found.append({"logprob": float(np.sum(known)), "tokens": len(ids)})
-        return found
+        results = []
+        for generation, ids in zip(self.run_batch(prompts, [scoring] * len(prompts)), prompts, strict=True):
+            known = [value for value in generation.prompt_logprobs or [] if value is not None]
+            results.append({"logprob": float(np.sum(known)), "tokens": len(ids)})
+        return results
 
     def run_batch(self, prompts: list[list[int]], changes: list[dict[str, Any]]) -> list[Generation]:
         """A text for each prompt, with settings of its own."""
@@ -161,7 +161,7 @@ class Worker:
 
 
 def check_same_settings(out: Path, settings: dict[str, Any]) -> None:
-    """Refuse to mix two results in one folder; the first run writes down what it is asked."""
+    """Refuse to mix two results in one folder; the first run writes down its settings."""
     path = out / SETTINGS
     if not path.exists():
         with atomic_write(path) as temporary:
@@ -209,17 +209,17 @@ def run(
         return 0, len(parts)
     data = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
     done = data.map(
-        Worker,
+        BatchWorker,
         fn_constructor_args=(model, column, score, settings, seed),
         concurrency=min(workers, len(missing)),
         num_cpus=cpus,
         num_gpus=gpus,
     )
-    found = done.take_all()  # a line for each part
-    wrong = next((each["error"] for each in found if each["error"]), None)
+    reports = done.take_all()  # one for each part
+    wrong = next((each["error"] for each in reports if each["error"]), None)
     if wrong is not None:
         raise SettingError(wrong)
-    return sum(each["rows"] for each in found), len(parts) - len(missing)
+    return sum(each["rows"] for each in reports), len(parts) - len(missing)
 
 
 def main() -> None:

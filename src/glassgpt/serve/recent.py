@@ -1,6 +1,6 @@
 """The requests of the last minutes, for the Explorer: their prompts and tokens stay in memory, bounded.
 
-Kept only where the Explorer is part of the server; otherwise nothing of a request outlives it.
+Kept only if the server has the Explorer; otherwise nothing of a request outlives it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request for completions asks for: its prompts as ids, and the engine's settings."""
+"""A request for completions in the engine's terms: its prompts as ids, and their settings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prompt_characters(prompt: Any) -> int:
 
 
 def check_fields(body: CompletionRequest) -> None:
-    """Combinations that make no sense."""
+    """Refuse combinations of fields that make no sense."""
     if body.suffix:
         check_suffix(body)
     n = 1 if body.n is None else body.n
@@ -76,8 +76,8 @@ def check_fields(body: CompletionRequest) -> None:
 def check_suffix(body: CompletionRequest) -> None:
     """A gap is filled by guesses, of which those remain after which the suffix is most likely."""
     together = ("stream", "echo", "logprobs", "prompt_logprobs", "best_of")
-    given = {name: getattr(body, name) for name in together}
-    wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
+    fields = {name: getattr(body, name) for name in together}
+    wrong = next((name for name, value in fields.items() if value is not None and value is not False), None)
     if wrong is not None:
         raise ApiError(400, f"{wrong} cannot be combined with suffix. Leave one of them out.", wrong)
     if body.temperature == 0:
@@ -96,16 +96,16 @@ def read_prompts(
 
     `following` tokens of a suffix come after the completion.
     """
-    given: Any = body.prompt
-    if given is None or given == "":
-        given = [""]
-    elif isinstance(given, str) or isinstance(given[0], int):
-        given = [given]
+    sent: Any = body.prompt
+    if sent is None or sent == "":
+        sent = [""]
+    elif isinstance(sent, str) or isinstance(sent[0], int):
+        sent = [sent]
     prompts: list[tuple[str | None, list[int]]] = []
-    for number, prompt in enumerate(given):
+    for number, prompt in enumerate(sent):
         text = prompt if isinstance(prompt, str) else None
         ids = list(prompt) if text is None else model.encode(text) if text else []
-        name = "prompt" if len(given) == 1 else f"prompt.{number}"
+        name = "prompt" if len(sent) == 1 else f"prompt.{number}"
         size = model.service.engine.vocab_size
         unknown = find_unknown_id(ids, size)
         if unknown is not None:
@@ -119,16 +119,16 @@ def read_prompts(
 def fit_prompt(
     body: CompletionRequest, model: LoadedModel, name: str, text: str | None, ids: list[int], following: int
 ) -> tuple[str | None, list[int]]:
-    """The prompt, truncated if that was asked for; an error if it is too long."""
+    """The prompt, truncated if the request says so; an error if it is too long."""
     context = model.context
-    wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     keep = body.truncate_prompt_tokens
     if keep is not None:
-        room = context - min(wanted, context - 1)
+        room = context - min(max_tokens, context - 1)
         keep = room if keep == -1 else keep
         if keep < len(ids):
             text, ids = None, ids[len(ids) - keep :]
-    least = wanted if body.max_tokens is not None else 1
+    least = max_tokens if body.max_tokens is not None else 1
     least += following
     if len(ids) + least > context:
         raise ApiError(
@@ -143,27 +143,27 @@ def fit_prompt(
 
 
 def find_constraint(body: CompletionRequest) -> dict[str, Any]:
-    """What the text has to follow, as a setting of the engine."""
-    given = {
+    """The constraint on the text, as a setting of the engine."""
+    constraints = {
         "guided_json": ("schema", body.guided_json),
         "guided_regex": ("regex", body.guided_regex),
         "guided_choice": ("choice", body.guided_choice),
         "guided_grammar": ("grammar", body.guided_grammar),
     }
     if isinstance(body.response_format, JsonObjectFormat):
-        given["response_format"] = ("schema", {"type": "object"})
+        constraints["response_format"] = ("schema", {"type": "object"})
     elif isinstance(body.response_format, JsonSchemaFormat):
         content = body.response_format.json_schema.content
-        given["response_format"] = ("schema", {} if content is None else content)
-    wanted = {name: pair for name, pair in given.items() if pair[1] is not None}
-    if len(wanted) > 1:
-        first, second, *_ = wanted
+        constraints["response_format"] = ("schema", {} if content is None else content)
+    sent = {name: pair for name, pair in constraints.items() if pair[1] is not None}
+    if len(sent) > 1:
+        first, second, *_ = sent
         raise ApiError(400, f"{first} and {second} cannot both be followed. Leave one out.", second)
-    return dict(wanted.values())
+    return dict(sent.values())
 
 
 def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: int) -> SamplingParams:
-    """The engine's settings. What changes nothing is left out: the engine is faster without."""
+    """The engine's settings. Values that change nothing are left out, which is faster."""
 
     def unless(value: float | None, neutral: float) -> float | None:
         return None if value == neutral else value
@@ -180,7 +180,9 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
     ranks = best_of is not None
     stop = () if body.stop is None else (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
-    wanted = [k for k in (body.logprobs if body.echo else None, body.prompt_logprobs) if k is not None]
+    prompt_logprobs = [
+        k for k in (body.logprobs if body.echo else None, body.prompt_logprobs) if k is not None
+    ]
     try:
         return SamplingParams(
             max_new_tokens=max_tokens,
@@ -199,7 +201,7 @@ def make_settings(body: CompletionRequest, model: LoadedModel, prompt_length: in
             samples=n,
             best_of=best_of,
             logprobs=0 if ranks and body.logprobs is None else body.logprobs,
-            prompt_logprobs=max(wanted) if wanted else None,
+            prompt_logprobs=max(prompt_logprobs) if prompt_logprobs else None,
             **find_constraint(body),
         )
     except UserError as error:

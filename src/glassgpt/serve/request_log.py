@@ -1,7 +1,7 @@
 """Every request has an id, is counted by its path and status, and is a line of JSON in the log if asked for.
 
-The id is the client's own `x-request-id` where that is short and plain, otherwise a new one; the response has
-it, too.
+The id is the client's own `x-request-id` if that is short and plain, otherwise a new one. The response has
+the same header.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ log = logging.getLogger("glassgpt.serve")
 
 HEADER = "x-request-id"
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-DETAILS = "glassgpt.log"  # where in the scope an endpoint says more of a request
+DETAILS = "glassgpt.log"  # the scope's entry for what an endpoint adds to the log line
 PROBES = ("/health", "/ready", "/metrics")  # counted, but not logged: they come every few seconds
-ABANDONED = 499  # nginx's status for a client that was gone before it got one
+ABANDONED = 499  # nginx's status for a client that left before it got one
 
 
 class RequestLogMiddleware:
-    """ASGI middleware, the first that a request meets: what others refuse is counted and logged as well.
+    """ASGI middleware, the first that a request meets, so that refused requests are counted and logged as
+    well.
 
-    `paths` are those of the endpoints; any other is counted as "other", or anyone could fill the memory with
-    names.
+    `paths` are those of the endpoints; any other is counted as "other": otherwise anyone could fill the
+    memory with names.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], write: bool) -> None:
@@ -46,8 +47,8 @@ class RequestLogMiddleware:
             await self.app(scope, receive, send)
             return
         begun, status = time.monotonic(), ABANDONED
-        given = Headers(scope=scope).get(HEADER, "")
-        number = given if SANE_ID.fullmatch(given) else f"req-{uuid.uuid4().hex}"
+        sent_id = Headers(scope=scope).get(HEADER, "")
+        number = sent_id if SANE_ID.fullmatch(sent_id) else f"req-{uuid.uuid4().hex}"
         scope[DETAILS] = {}
 
         async def send_with_id(message: Message) -> None:

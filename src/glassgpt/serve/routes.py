@@ -1,4 +1,4 @@
-"""The endpoints. Each is thin: what it does is in `completions`, `models` and `metrics`."""
+"""The endpoints. Each is thin: `completions`, `models` and `metrics` do the work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from glassgpt.serve.state import ServerState, StateDep
 
 router = APIRouter()
 
-# Every route may answer so: the middleware checks Host, Origin, the API key and the size of the body.
+# Any route may answer with these: the middleware checks Host, Origin, the API key and the size of the body.
 COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorResponse, "description": "What was sent is not valid; `param` names the field."},
     401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
@@ -81,7 +81,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
             if not body.stream:
                 return json_response(await completion.respond())
             chunks = completion.chunks()
-            # An error before the first chunk still gets a status of its own.
+            # An error before the first chunk still gets its own status.
             first = await anext(chunks)
             return EventStream(chunks, first, stack.pop_all())
         except ClientDisconnected:
@@ -93,7 +93,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
 
 
 class EventStream(Response):
-    """Chunks as server-sent events, and `[DONE]`. What the request holds is released at the end."""
+    """Chunks as server-sent events, then `[DONE]`. The request's resources are released at the end."""
 
     def __init__(
         self, chunks: AsyncIterator[dict[str, Any]], first: dict[str, Any], held: AsyncExitStack
@@ -161,7 +161,7 @@ def model_card(state: ServerState, name: str) -> dict[str, Any]:
 
 @router.get("/health", response_model=Health, responses=COMMON_ERRORS)
 async def get_health(state: StateDep) -> Response:
-    """200 from the time on that all models were loaded once, until the process ends."""
+    """200 once all models were loaded, until the process ends."""
     if not state.pool.ready:
         raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
     return json_response({"status": "ok"})
@@ -169,7 +169,7 @@ async def get_health(state: StateDep) -> Response:
 
 @router.get("/ready", response_model=Health, responses=COMMON_ERRORS)
 async def get_ready(state: StateDep) -> Response:
-    """200 while new requests are accepted: not while a model is loaded, nor while the server shuts down."""
+    """200 while new requests are accepted: not during loading or shutdown."""
     state.check_available()
     state.pool.check_files()
     return json_response({"status": "ok"})
@@ -192,7 +192,7 @@ async def get_version() -> Response:
 
 @router.post("/tokenize", response_model=TokenizeResponse, responses=MODEL_ERRORS)
 async def tokenize(body: TokenizeRequest, state: StateDep) -> Response:
-    """The ids of a text. The name of the end-of-text token alone stands for that token."""
+    """The ids of a text. A text that is only the name of the end-of-text token is that token."""
     state.check_available()
     async with state.pool.use(body.model) as model:
         ids = await anyio.to_thread.run_sync(model.encode, body.prompt)

@@ -84,14 +84,14 @@ class StrictModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def refuse_unknown(cls, given: Any) -> Any:
+    def refuse_unknown(cls, body: Any) -> Any:
         """One unknown field is enough to refuse a body, and to say what it could have been."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(body, dict):
+            return body
         known = [name if field.alias is None else field.alias for name, field in cls.model_fields.items()]
-        unknown = next((name for name in given if name not in known), None)
+        unknown = next((name for name in body if name not in known), None)
         if unknown is None:
-            return given
+            return body
         unknown = str(unknown)[:100].encode("utf-8", "backslashreplace").decode()  # half a surrogate pair
         close = get_close_matches(unknown, known, n=1)
         advice = f"Did you mean {close[0]}?" if close else "Leave it out, or see the fields at /docs."

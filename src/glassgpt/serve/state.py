@@ -1,4 +1,4 @@
-"""What the requests of one server have in common."""
+"""The state that all requests of a server share."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What a decoder-only model does besides continuing text: translate, summarize, classify.
 
-Read in this order: definition.py (what a task is), encode.py (a record to token ids), vocabulary.py (tokens
-that are added), generate.py (running a task), then translate.py, extract.py, summarize.py and classify.py.
-records.py reads files and reports what is wrong with them. Training is in `glassgpt.train`
-(finetune_task.py).
+Read in this order: definition.py (what a task is), encode.py (a record to token ids), vocabulary.py (added
+tokens), generate.py (running a task), then translate.py, extract.py, summarize.py and classify.py.
+records.py reads files and reports what is wrong with them. `train/finetune/task.py` trains models
+for tasks.
 """
 
 from glassgpt.tasks.classify import Label, classify

@@ -1,7 +1,9 @@
-"""Classification: by a tuned head at the extract token, or zero-shot, by what the model would rather write.
+"""Classification: by a tuned head at the extract token, or zero-shot, by which label the model finds more
+likely.
 
-Zero-shot, a label's score is its log-probability after the text less the one it has after no text: a label
-that is a frequent word anyway would win too often (Holtzman et al., 2021, "Surface form competition").
+Zero-shot, a label's score is its log-probability after the text less the one it has after no text:
+otherwise a label that is a frequent word would win too often (Holtzman et al., 2021, "Surface form
+competition").
 """
 
 from __future__ import annotations
@@ -99,13 +101,13 @@ def score_by_head(gpt: TaskModel, task: Task, encoder: Encoder, prompts: list[li
     device = model.wte.weight.device
     rows = []
     for start in range(0, len(prompts), BATCH):
-        some = prompts[start : start + BATCH]
-        longest = max(map(len, some))
+        batch = prompts[start : start + BATCH]
+        longest = max(map(len, batch))
         # Padding at the end cannot affect what precedes it.
-        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in some], device=device)  # (B, T)
-        last = torch.tensor([len(row) - 1 for row in some], device=device)  # (B)
+        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in batch], device=device)  # (B, T)
+        last = torch.tensor([len(row) - 1 for row in batch], device=device)  # (B)
         with torch.inference_mode():
-            hidden = model.hidden(ids)[torch.arange(len(some), device=device), last]  # (B, C)
+            hidden = model.hidden(ids)[torch.arange(len(batch), device=device), last]  # (B, C)
         rows.append(np.asarray(hidden.float().cpu().numpy() @ gpt.score.T))
     return np.concatenate(rows)
 
@@ -116,10 +118,10 @@ def score_by_likelihood(
     """How much more probable each label is after a prompt than without its text: (N, labels)."""
     targets = [encoder.tokenizer.encode(encoder.lead + label) for label in task.labels]
     without_text = [*encoder.start, *encoder.separator]
-    if not without_text:  # something must stand before a label
+    if not without_text:  # a label needs a token before it
         without_text = [encoder.tokenizer.eot_id] if encoder.tokenizer.eot_id is not None else targets[0][:1]
-    found = label_logprobs(gpt, [*prompts, without_text], targets)  # (N + 1, labels)
-    scores: np.ndarray = found[:-1] - found[-1:]
+    logprobs = label_logprobs(gpt, [*prompts, without_text], targets)  # (N + 1, labels)
+    scores: np.ndarray = logprobs[:-1] - logprobs[-1:]
     return scores
 
 
@@ -132,9 +134,9 @@ def label_logprobs(gpt: LanguageModel, prompts: list[list[int]], targets: list[l
         groups.append(
             [ScoreRequest(row, len(row) - len(target)) for row, target in zip(ids, targets, strict=True)]
         )
-    found = np.zeros((len(prompts), len(targets)))
+    logprobs = np.zeros((len(prompts), len(targets)))
     with closing(gpt.backend.score(groups)) as batches:
         for places, scores in batches:
-            for place, one in zip(places, scores, strict=True):
-                found[place] = one.logprobs.sum()
-    return found
+            for place, score in zip(places, scores, strict=True):
+                logprobs[place] = score.total
+    return logprobs

@@ -7,15 +7,15 @@ A definition is a small TOML file:
     source = "en"                                       # the fields of a record
     target = "fr"
     max_target_tokens = 100
-    keep = "start"                                      # the part of a source that is too long
+    keep = "start"                                      # which part of a long source to keep
 
     [decoding]                                          # any setting of `generate`
     beams = 4
 
-Everything outside the braces is written by the task itself, so tokens are recognised there; what a user's
-text says is always ordinary text. A task with `labels` classifies: without `{target}` in its format it is
-read by a linear head at the format's last token (GPT-1's scheme), with one the labels' log-probabilities are
-compared. Several `[directions.NAME]`, each with fields of its own, make one model serve both ways.
+Everything outside the braces is written by the task itself, so tokens are recognized there; a user's text
+is always ordinary text. A task with `labels` classifies: without `{target}` in its format it is read by a
+linear head at the format's last token (GPT-1's scheme); with `{target}` the labels' log-probabilities are
+compared. Several `[directions.NAME]`, each with its own fields, let one model work in both directions.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Direction:
 
     @classmethod
     def parse(cls, name: str, format: str, source: str, target: str) -> Direction:
-        before, found, rest = format.partition(SOURCE)
+        before, has_source, rest = format.partition(SOURCE)
         separator, has_target, end = rest.partition(TARGET)
-        if not found or SOURCE in rest or TARGET in before or TARGET in end:
+        if not has_source or SOURCE in rest or TARGET in before or TARGET in end:
             raise SettingError(
                 f"format {short_repr(format)} must have {SOURCE} once and {TARGET} at most once, after it."
             )
@@ -77,7 +77,7 @@ class Task:
     labels: tuple[str, ...] = ()
     keep: str = "start"
     max_target_tokens: int = 100
-    sentences: int | None = None  # of what was generated, only so many are given out
+    sentences: int | None = None  # keep only this many generated sentences
     lm_weight: float = 0.5  # of the auxiliary language modelling loss of a classifier (GPT-1)
     decoding: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_head: bool = False  # a classifier read by a linear head
@@ -99,13 +99,13 @@ class Task:
             raise SettingError(f"one label, {self.labels[0]!r}, leaves nothing to choose. Give at least two.")
         if self.has_head and not all(map(self._ends_with_a_token, self.directions)):
             raise SettingError(
-                f"a format without {TARGET} must end with one of its tokens, which stands there only: the "
-                'label is read at it. Such as tokens = ["<extract>"], format = "{source}<extract>"'
+                f"a format without {TARGET} must end with one of its tokens, which is nowhere else in it: "
+                'the label is read at it. Such as tokens = ["<extract>"], format = "{source}<extract>"'
             )
         self.settings()
 
     def _ends_with_a_token(self, direction: Direction) -> bool:
-        """Whether a head finds its place: no text has a token of the task's own."""
+        """Whether a head finds its place: a user's text never has the task's tokens."""
         written = direction.start + direction.separator
         return any(direction.separator.endswith(name) and written.count(name) == 1 for name in self.tokens)
 
@@ -114,12 +114,12 @@ class Task:
         return bool(self.labels)
 
     def settings(self, **changes: Any) -> SamplingParams:
-        """How to decode: what is given, else what the definition says, else the most probable token."""
-        made = {"temperature": 0.0, "max_new_tokens": self.max_target_tokens, **self.decoding, **changes}
-        if made.get("beams") is not None:  # a search draws nothing
+        """How to decode: `changes`, else what the definition says, else greedily."""
+        fields = {"temperature": 0.0, "max_new_tokens": self.max_target_tokens, **self.decoding, **changes}
+        if fields.get("beams") is not None:  # a search draws nothing
             left_out = {"temperature"} if "beams" in self.decoding else DRAWING
-            made = {k: v for k, v in made.items() if k not in left_out or k in changes}
-        return SamplingParams.of(**made)
+            fields = {k: v for k, v in fields.items() if k not in left_out or k in changes}
+        return SamplingParams.of(**fields)
 
     def direction(self, name: str | None = None) -> Direction:
         if name is None:
@@ -150,7 +150,7 @@ def load_task(name_or_path: str | Path) -> Task:
         path /= FILE
     if not path.is_file():
         raise SettingError(
-            f"there is no task {str(name_or_path)!r}: no such file, and the tasks with a name are "
+            f"there is no task {str(name_or_path)!r}, nor a file of that name; the shipped tasks are "
             f"{', '.join(definition_names())}. docs/tasks.md shows how to write one."
         )
     return read_task(path)
@@ -216,7 +216,7 @@ def _parse_directions(values: dict[str, Any]) -> tuple[Direction, ...]:
     tables: dict[str, dict[str, Any]] = values.get("directions", {"": {}})
     if not tables:
         raise SettingError("directions is empty. Leave it out, or add a table such as [directions.fr]")
-    made = []
+    directions = []
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise SettingError(f"directions.{name} is {short_repr(table)}, not a table")
@@ -224,18 +224,18 @@ def _parse_directions(values: dict[str, Any]) -> tuple[Direction, ...]:
         whole = {**values, **table}
         if "format" not in whole:
             raise SettingError(f'format is missing, such as format = "{SOURCE} TL;DR: {TARGET}"')
-        made.append(
+        directions.append(
             Direction.parse(
                 name, whole["format"], whole.get("source", "source"), whole.get("target", "target")
             )
         )
-    return tuple(made)
+    return tuple(directions)
 
 
 def _check_kinds(values: dict[str, Any], kinds: Mapping[str, type]) -> None:
     for key, value in values.items():
         if key not in kinds:
             raise SettingError(f"there is no key {key!r}; there are {', '.join(kinds)}")
-        wanted = (int, float) if kinds[key] is float else kinds[key]
-        if not isinstance(value, wanted) or isinstance(value, bool):
+        allowed = (int, float) if kinds[key] is float else kinds[key]
+        if not isinstance(value, allowed) or isinstance(value, bool):
             raise SettingError(f"{key} is {short_repr(value)}, not a {kinds[key].__name__}")

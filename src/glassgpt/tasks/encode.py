@@ -1,9 +1,8 @@
 """A record of a task to token ids: start, source, separator, target, end.
 
-The rule for a source that is too long: what the format needs and room for `max_target_tokens` are kept free,
-and of the source the part named by `keep` stays: its `start`, its `end`, or half of `both`. A target longer
-than `max_target_tokens` is cut there, without the end, so that a model does not learn to stop within a
-sentence.
+A source that is too long is cut to the room that the format and `max_target_tokens` leave: `keep` says
+whether its `start`, its `end`, or half of `both` stays. A target longer than `max_target_tokens` is cut
+there, without the end, so that a model does not learn to stop within a sentence.
 """
 
 from __future__ import annotations
@@ -63,16 +62,16 @@ class Encoder:
 
     @cached_property
     def max_target_tokens(self) -> int:
-        """Labels are known before: their room is that of the longest."""
+        """For a classifier, the length of its longest label."""
         lengths = [len(self.tokenizer.encode(self.lead + label)) for label in self.task.labels]
         return max(lengths) if lengths else self.task.max_target_tokens
 
     def _encode_role(self, text: str) -> list[int]:
-        """Text of the format, in which tokens are recognised."""
+        """Text of the format, in which tokens are recognized."""
         return self.tokenizer.encode(text, True) if text else []
 
     def cut(self, source: list[int]) -> list[int]:
-        """The part of a source that there is room for."""
+        """The part of a source that fits."""
         if len(source) <= self.room:
             return source
         if self.task.keep == "start":
@@ -86,7 +85,7 @@ class Encoder:
         return len(self.tokenizer.encode(source)) <= self.room
 
     def prompt(self, source: str) -> Prompt:
-        """What the model continues with the target, or what a classifier reads."""
+        """The ids that the model continues with the target, or that a classifier reads."""
         ids = self.tokenizer.encode(source)
         kept = self.cut(ids)
         return Prompt([*self.start, *kept, *self.separator], len(ids), len(kept))

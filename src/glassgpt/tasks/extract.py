@@ -69,9 +69,9 @@ class Extract:
 
     @property
     def notes(self) -> list[str]:
-        """How the sentences came about."""
+        """How the sentences were chosen."""
         if len(self.quotes) == self.source_sentences:
-            return [f"the text has {_count(self.source_sentences, 'sentence')}: it is given as it is"]
+            return [f"the text has {_count(self.source_sentences, 'sentence')}: it is returned unchanged"]
         note = f"extract: {len(self.quotes)} of the text's {_count(self.source_sentences, 'sentence')}"
         if MAX_CANDIDATES <= self.compared_sentences < self.source_sentences:
             note += f"; {self.compared_sentences:,}, spread over the text, were compared"
@@ -84,25 +84,25 @@ def extract(
     """The `sentences` of a text that the model's scores rank highest, in the order of the text."""
     check_whole("sentences", sentences, 1, MAX_SENTENCES)
     check_can_continue(gpt.config)
-    found = split_sentences(unwrap(text))
+    parts = split_sentences(unwrap(text))
     source_tokens = len(gpt.encode(text))
-    if len(found) <= sentences:
-        quotes = [Quote(i, one) for i, one in enumerate(found)]
-        return Extract(quotes, len(found), len(found), source_tokens)
-    ids = [gpt.encode(f" {one}")[:CANDIDATE_TOKENS] for one in found]
-    candidates = choose_candidates(found, ids, sentences)
+    if len(parts) <= sentences:
+        quotes = [Quote(i, part) for i, part in enumerate(parts)]
+        return Extract(quotes, len(parts), len(parts), source_tokens)
+    ids = [gpt.encode(f" {part}")[:CANDIDATE_TOKENS] for part in parts]
+    candidates = choose_candidates(parts, ids, sentences)
     if len(candidates) == 1:
-        return Extract([Quote(candidates[0], found[candidates[0]])], len(found), 1, source_tokens)
+        return Extract([Quote(candidates[0], parts[candidates[0]])], len(parts), 1, source_tokens)
     scores = rank(gpt, [ids[i] for i in candidates], candidates, progress)
-    chosen = choose([found[i] for i in candidates], scores, sentences)
-    quotes = [Quote(candidates[i], found[candidates[i]], float(scores[i])) for i in sorted(chosen)]
-    return Extract(quotes, len(found), len(candidates), source_tokens)
+    chosen = choose([parts[i] for i in candidates], scores, sentences)
+    quotes = [Quote(candidates[i], parts[candidates[i]], float(scores[i])) for i in sorted(chosen)]
+    return Extract(quotes, len(parts), len(candidates), source_tokens)
 
 
-def choose_candidates(found: Sequence[str], ids: Sequence[list[int]], sentences: int) -> list[int]:
+def choose_candidates(parts: Sequence[str], ids: Sequence[list[int]], sentences: int) -> list[int]:
     """The numbers of the sentences to compare: those that look like sentences, if there are enough."""
-    prose = [i for i, one in enumerate(found) if len(ids[i]) >= MIN_TOKENS and is_prose(one)]
-    numbers = prose if len(prose) >= sentences else list(range(len(found)))
+    prose = [i for i, part in enumerate(parts) if len(ids[i]) >= MIN_TOKENS and is_prose(part)]
+    numbers = prose if len(prose) >= sentences else list(range(len(parts)))
     return spread(numbers, max(MAX_CANDIDATES, sentences))
 
 
@@ -112,7 +112,7 @@ def is_prose(sentence: str) -> bool:
 
 
 def spread(numbers: Sequence[int], most: int) -> list[int]:
-    """At most so many of them, evenly spaced, the first and the last among them."""
+    """At most `most` of the numbers, evenly spaced, with the first and the last."""
     if len(numbers) <= most:
         return list(numbers)
     return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
@@ -139,29 +139,29 @@ def relevance_and_fluency(
     """What each candidate adds to the log-probability of the probes' beginnings, on average, and its own
     log-probability per token."""
     eot = None if gpt.tokenizer is None else gpt.tokenizer.eot_id
-    start = [ids[0][0] if eot is None else eot]  # something must stand before the first token that is scored
+    start = [ids[0][0] if eot is None else eot]  # the first scored token needs a token before it
     probe_tokens = min(PROBE_TOKENS, gpt.backend.context // 2)
     room = gpt.backend.context - len(start) - probe_tokens
-    ids = [one[:room] for one in ids]
+    ids = [candidate[:room] for candidate in ids]
     probes = spread(range(len(ids)), PROBES)
     ends = [ids[j][:probe_tokens] for j in probes]
-    groups = [[request(start, one)] for one in ids]
-    groups += [[request([*start, *one], end) for end in ends] for one in ids]
+    groups = [[request(start, candidate)] for candidate in ids]
+    groups += [[request([*start, *candidate], end) for end in ends] for candidate in ids]
     logprobs: dict[tuple[int, int], np.ndarray] = {}
-    total = sum(len(one.ids) - one.first for group in groups for one in group)
+    total = sum(window.n_scored for group in groups for window in group)
     scored = closing(gpt.backend.score(groups))
     with progress("comparing sentences", total) as advance, gpt.lock.hold(), scored as batches:
         for places, scores in batches:
-            for place, one in zip(places, scores, strict=True):
-                logprobs[place] = one.logprobs
-                advance(len(one.logprobs))
+            for place, score in zip(places, scores, strict=True):
+                logprobs[place] = score.logprobs
+                advance(len(score.logprobs))
     count = len(ids)
     alone = np.array([logprobs[probe, 0][:probe_tokens].sum() for probe in probes])
     gains = (
         np.array([[logprobs[count + i, j].sum() for j in range(len(probes))] for i in range(count)]) - alone
     )
     for j, probe in enumerate(probes):
-        gains[probe, j] = np.nan  # what a sentence tells about itself does not count
+        gains[probe, j] = np.nan  # what a sentence says about itself does not count
     return np.nanmean(gains, axis=1), np.array([logprobs[i, 0].mean() for i in range(count)])
 
 
@@ -170,7 +170,8 @@ def request(before: Sequence[int], scored: Sequence[int]) -> ScoreRequest:
 
 
 def choose(sentences: Sequence[str], scores: np.ndarray, count: int) -> list[int]:
-    """The numbers of the best, without those that say what a better one says, as long as there are others."""
+    """The numbers of the best sentences, leaving out those that repeat a better one while there are
+    others."""
     order = [int(i) for i in np.argsort(-scores, kind="stable")]
     words = [set(re.findall(r"\w+", sentence.casefold())) for sentence in sentences]
     chosen: list[int] = []
@@ -180,8 +181,8 @@ def choose(sentences: Sequence[str], scores: np.ndarray, count: int) -> list[int
     return chosen
 
 
-def overlap(one: set[str], other: set[str]) -> float:
-    return len(one & other) / max(1, min(len(one), len(other)))
+def overlap(a: set[str], b: set[str]) -> float:
+    return len(a & b) / max(1, min(len(a), len(b)))
 
 
 def _count(number: int, noun: str) -> str:

@@ -43,8 +43,8 @@ def why_not(text: str, expected: str) -> str | None:
 
 def other_language(text: str, expected: str) -> str | None:
     """The language whose function words a text has, if that is clearly not the expected one."""
-    found = _WORD.findall(text.lower())
-    counts = {code: sum(word in words for word in found) for code, words in _WORDS.items()}
+    words_of_text = _WORD.findall(text.lower())
+    counts = {code: sum(word in words for word in words_of_text) for code, words in _WORDS.items()}
     if expected not in counts:
         return None
     best = max(counts, key=counts.__getitem__)

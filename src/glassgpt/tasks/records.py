@@ -1,9 +1,8 @@
 """Records of a task from files, and what is wrong with them.
 
-A .jsonl file has an object a line, a .tsv or .csv file a head line with the names of its columns, any other
-file a text a line. Compressed files (.gz, .xz, .zst) are read as well. A bad record is skipped and reported
-with its number, the rest goes on, and the count stands at the end: one bad line of a million should cost one
-line.
+A .jsonl file has one object per line, a .tsv or .csv file a head line with the names of its columns, any
+other file one text per line. Compressed files (.gz, .xz, .zst) are read as well. A bad record is skipped
+and reported with its number, and counted at the end: one bad line in a million should cost one line.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_r
 from glassgpt.files import expand_user
 from glassgpt.files.text import TEXT_KINDS, parse_json_lines, read_bytes, split_suffix
 
-SHOWN = 20  # problems that are reported one by one; the others are only counted
+SHOWN = 20  # problems reported one by one; the others are only counted
 TABLES = {".tsv": "\t", ".csv": ","}
 TEXT_FIELD = "text"
 
@@ -33,7 +32,7 @@ class Problems:
     skipped: int = 0
     last: str = ""  # why the last record was skipped
     noted: int = 0
-    file: str = ""  # that is being read, where there are several
+    file: str = ""  # the current one, where there are several
     kinds: Counter[str] = field(default_factory=Counter)
 
     def skip(self, number: int, problem: str, kind: str) -> None:
@@ -53,7 +52,7 @@ class Problems:
             self.report(f"{self.file}, {line}" if self.file else line)
 
     def summary(self, total: int) -> str | None:
-        """The line for the end; None if there was nothing."""
+        """The line for the end; None if there were no problems."""
         if not self.kinds:
             return None
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
@@ -64,7 +63,7 @@ class Problems:
 class Record:
     number: int  # from 1, as a person counts them
     values: dict[str, Any]
-    problem: tuple[str, str] | None = None  # of a line that could not be read: what is wrong, its kind
+    problem: tuple[str, str] | None = None  # what is wrong with a line that could not be read, and its kind
 
     def text(self, name: str, problems: Problems) -> str | None:
         """The text of a field; None, and a problem, if it is missing, empty or not a text."""
@@ -140,7 +139,7 @@ def read_json_lines(text: str) -> Iterator[Record]:
 
 
 def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:
-    """The rows below a head line. Empty lines are none."""
+    """The rows below a head line, without empty lines."""
     rows = read_rows(text, delimiter)
     names = next(rows, [])
     if isinstance(names, csv.Error) or len(set(names)) < len(names):
@@ -158,7 +157,8 @@ def read_table(text: str, delimiter: str, path: Path) -> Iterator[Record]:
 
 
 def read_rows(text: str, delimiter: str) -> Iterator[list[str] | csv.Error]:
-    """The columns of each line, or what is wrong with it. In a .tsv a quotation mark is one."""
+    """The columns of each line, or what is wrong with it. In a .tsv a quotation mark is an
+    ordinary character."""
     if delimiter == "\t":
         yield from (line.split(delimiter) if line else [] for line in split_lines(text))
         return

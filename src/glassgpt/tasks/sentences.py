@@ -1,5 +1,5 @@
-"""Cutting text into sentences, for summaries of three sentences and for translators of one; joining lines
-that belong together, and ending a text where it begins to repeat itself."""
+"""Splitting text into sentences, for summaries of three sentences and translators of one; joining wrapped
+lines; ending a text where it begins to repeat itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 # A sentence ends with . ! ? or an ellipsis, perhaps a closing quote or bracket, before white space and
 # something that can begin a sentence. French puts a space before ! and ?, which stays with them.
 _END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+(?=["'“‘«(\[]?\s?[A-ZÀ-ÖØ-ÞŒ0-9])""")
-# The same before anything, and at semicolons: of a text that is too long otherwise, as one without capitals.
+# The same before anything, and at semicolons: for texts that are too long otherwise, as without capitals.
 _LOOSE_END = re.compile(r"""(?<=[.!?…;])["'”’»)\]]*\s+""")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Jr|Sr|vs|etc|No|Vol|Fig|pp|cf|M|Mme|Mlle|av|ap)"
@@ -18,32 +18,32 @@ _ABBREVIATION = re.compile(
 
 
 def split_sentences(text: str, loosely: bool = False) -> list[str]:
-    """The sentences of a text, without the white space around them. A line break ends a sentence, too.
-    `loosely`: also at semicolons, and before small letters."""
+    """The sentences of a text, without the white space around them. A line break also ends a
+    sentence. `loosely` splits at semicolons and before small letters as well."""
     ends = _LOOSE_END if loosely else _END
-    found: list[str] = []
+    sentences: list[str] = []
     for line in text.splitlines():
         start = 0
         for end in ends.finditer(line):
             tail = line[max(start, end.start() - 12) : end.end()].rstrip()  # longer than any abbreviation
             if _ABBREVIATION.search(tail):
                 continue
-            found.append(line[start : end.end()].strip())
+            sentences.append(line[start : end.end()].strip())
             start = end.end()
         if line[start:].strip():
-            found.append(line[start:].strip())
-    return found
+            sentences.append(line[start:].strip())
+    return sentences
 
 
 def complete_sentences(pieces: Iterable[str]) -> Iterator[str]:
     """The sentences of a text that comes in pieces, each when the next one has begun, the last at the end."""
-    text, given = "", 0
+    text, yielded = "", 0
     for piece in pieces:
         text += piece
-        done = split_sentences(text)[given:-1]
+        done = split_sentences(text)[yielded:-1]
         yield from done
-        given += len(done)
-    yield from split_sentences(text)[given:]
+        yielded += len(done)
+    yield from split_sentences(text)[yielded:]
 
 
 def first_sentences(text: str, count: int) -> str:
@@ -78,14 +78,15 @@ def _unwrap_paragraph(paragraph: str) -> str:
     return "\n".join(joined)
 
 
-PHRASE = 4  # words: so many do not come twice in a short text, unless the model is caught in a loop
+PHRASE = 4  # words: a phrase this long comes twice in a short text only if the model is caught in a loop
 
 
 def without_repetition(text: str) -> str:
-    """A text up to the sentence in which it begins to repeat itself; of the first sentence, what precedes it.
+    """A text up to the sentence in which it begins to repeat itself; of the first sentence, the part
+    before that.
 
-    Repetition is a phrase of four words that were there before, a phrase of two or three twice in a row, or a
-    word three times.
+    Repetition is a phrase of four words that occurred before, a phrase of two or three words twice in a
+    row, or a word three times.
     """
     kept: list[str] = []
     seen: set[tuple[str, ...]] = set()
@@ -99,18 +100,18 @@ def without_repetition(text: str) -> str:
 
 
 def repetition_start(sentence: str, seen: set[tuple[str, ...]]) -> int | None:
-    """Where a sentence begins to repeat itself or phrases `seen` before, which gets its own; None if it does
-    not."""
-    found = list(re.finditer(r"\w+(?:['’]\w+)?", sentence))
-    words = [one[0].casefold() for one in found]
+    """Where a sentence begins to repeat itself or phrases `seen` before; None if it does not. Its own
+    phrases are added to `seen`."""
+    matches = list(re.finditer(r"\w+(?:['’]\w+)?", sentence))
+    words = [match[0].casefold() for match in matches]
     for end in range(1, len(words) + 1):
         phrase = tuple(words[max(0, end - PHRASE) : end])
         if len(phrase) == PHRASE and phrase in seen:
-            return found[end - PHRASE].start()
+            return matches[end - PHRASE].start()
         for size, times in ((1, 3), (2, 2), (3, 2)):
-            some = words[max(0, end - size * times) : end]
-            if len(some) == size * times and some == some[:size] * times:
-                return found[end - size * (times - 1)].start()
+            repeated = words[max(0, end - size * times) : end]
+            if len(repeated) == size * times and repeated == repeated[:size] * times:
+                return matches[end - size * (times - 1)].start()
         if len(phrase) == PHRASE:
             seen.add(phrase)
     return None

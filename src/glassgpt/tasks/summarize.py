@@ -1,7 +1,7 @@
-"""Summaries: sentences of the text (extract.py), or what a model writes after it.
+"""Summaries: sentences of the text (extract.py), or a text that a model writes after it.
 
-A model writes where it was tuned for summaries, or zero-shot after `TL;DR:`. A small one invents what it
-does not know, so that extracts are the default of a model without a task.
+A model that was tuned for summaries writes them; any other can do so zero-shot, after `TL;DR:`. A small model
+invents what it does not know, so extracts are the default for a model without a task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ZERO_SHOT = "tldr"
 
 
 def summary_task(gpt: TaskModel, zero_shot: bool = False, sentences: int | None = None) -> Task:
-    """The model's own task; that of the GPT-2 paper for a model without one, or if it is asked for."""
+    """The model's own task; the GPT-2 paper's `TL;DR:` for a model without one, or with `zero_shot`."""
     check_summarizes(gpt, zero_shot)
     task = load_task(ZERO_SHOT) if zero_shot or gpt.task is None else gpt.task
     return task if sentences is None else dataclasses.replace(task, sentences=sentences)
@@ -54,31 +54,31 @@ def summarize(
     progress: Progress = no_progress,
     **decoding: Any,
 ) -> list[Output] | list[Extract]:
-    """A summary of each text: `sentences` (3) of its own, or with `abstract` what the model writes.
+    """Summarize each text: with `sentences` (3) of its sentences, or with `abstract` in the model's words.
 
-    By default a model writes if it was tuned for it. Of a long text a model that writes sees a part: see
+    By default a model writes if it was tuned for it. It sees only a part of a long text: see
     `Output.kept_tokens`.
     """
     if abstract is None:
         abstract = zero_shot or gpt.task is not None
     if abstract:
         task = summary_task(gpt, zero_shot, sentences)
-        made = run_task(gpt, task, texts, **decoding)
-        return [dataclasses.replace(one, text=without_repetition(one.text)) for one in made]
+        outputs = run_task(gpt, task, texts, **decoding)
+        return [dataclasses.replace(output, text=without_repetition(output.text)) for output in outputs]
     check_summarizes(gpt)
-    given = [*decoding, *(["zero_shot"] if zero_shot else [])]
-    if given:
-        raise SettingError(f"{given[0]} is for summaries that a model writes. Add abstract=True.")
+    options = [*decoding, *(["zero_shot"] if zero_shot else [])]
+    if options:
+        raise SettingError(f"{options[0]} is for summaries that a model writes. Add abstract=True.")
     count = SENTENCES if sentences is None else sentences
     return [extract(gpt, text, count, progress) for text in texts]
 
 
 def stream_summary(gpt: LanguageModel, task: Task, prompt: Prompt, settings: SamplingParams) -> Iterator[str]:
-    """What a model writes, sentence by sentence, up to the one in which it begins to repeat itself."""
+    """The summary a model writes, sentence by sentence, up to the one in which it begins to repeat itself."""
     unlimited = dataclasses.replace(task, sentences=None)
     seen: set[tuple[str, ...]] = set()
-    found = complete_sentences(stream_task(gpt, unlimited, prompt, settings))
-    for number, sentence in enumerate(islice(found, task.sentences)):
+    written = complete_sentences(stream_task(gpt, unlimited, prompt, settings))
+    for number, sentence in enumerate(islice(written, task.sentences)):
         if repetition_start(sentence, seen) is not None:
             yield without_repetition(sentence) if number == 0 else ""
             return

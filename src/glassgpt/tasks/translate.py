@@ -1,6 +1,6 @@
 """Translation: a text is translated sentence by sentence, and put together again with its line breaks.
 
-The model learned single sentences, so it is given single sentences; a batch of them is computed together.
+The model learned single sentences, so it gets single sentences; a batch of them is computed together.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LINK = re.compile(r"(?:https?://|www\.).+")
 
 @dataclass(frozen=True)
 class Sentence:
-    """What the model is given of a sentence, and what stays as it is. It learned plain sentences: of numbers,
-    addresses, capitals and emoji it would make other words."""
+    """The part of a sentence that the model gets, and the part that stays unchanged. It learned plain
+    sentences: it would turn numbers, addresses, capitals and emoji into other words."""
 
-    source: str  # empty: there is nothing to translate
-    rest: str = ""  # all of such a sentence, or the emoji after it
+    source: str  # empty if there is nothing to translate
+    rest: str = ""  # the whole sentence then, or the emoji after it
     capitals: bool = False
 
     @classmethod
@@ -63,7 +63,7 @@ class Translation:
 
 
 def without_address(word: str) -> str:
-    """What is left of a word without a link or e-mail address. An expression for both, `\\S+@\\S+\\.\\S+`,
+    """A word without a link or e-mail address in it. An expression for both, `\\S+@\\S+\\.\\S+`,
     would try every way to cut a long word of @ in three."""
     at = word.find("@", 1)
     if at > 0 and word.find(".", at + 2, len(word) - 1) > 0:
@@ -72,7 +72,7 @@ def without_address(word: str) -> str:
 
 
 def clean(text: str) -> str:
-    """As the model's own data was written."""
+    """Normalize a text as the model's training data was."""
     return " ".join(unicodedata.normalize("NFC", text).translate(_SIGNS).split())
 
 

@@ -18,7 +18,7 @@ from glassgpt.weights.checkpoint import Array, Checkpoint
 
 
 def add_tokens(tokenizer: Tokenizer, names: Iterable[str]) -> Tokenizer:
-    """The tokenizer with these special tokens at the end of its vocabulary; those it has are kept."""
+    """Add special tokens at the end of the vocabulary, except those it already has."""
     new = [name for name in names if not has_token(tokenizer, name)]
     if not new:
         return tokenizer
@@ -42,10 +42,10 @@ def has_token(tokenizer: Tokenizer, name: str) -> bool:
 
 
 def grow_vocabulary(checkpoint: Checkpoint, names: Iterable[str], seed: int = 0) -> Checkpoint:
-    """A model whose tokenizer and embeddings have these tokens, too.
+    """Add tokens to a model's tokenizer and embeddings.
 
-    A new row is the mean of all rows, which is as likely as an average token everywhere (Hewitt, 2021), and
-    some noise, so that two new tokens are not the same.
+    A new row is the mean of all rows, which makes it as likely as an average token everywhere (Hewitt, 2021),
+    plus some noise, so that two new tokens differ.
     """
     if checkpoint.tokenizer is None:
         raise SettingError(
@@ -53,7 +53,7 @@ def grow_vocabulary(checkpoint: Checkpoint, names: Iterable[str], seed: int = 0)
         )
     tokenizer = add_tokens(checkpoint.tokenizer, names)
     missing = tokenizer.vocab_size - checkpoint.config.vocab_size
-    if missing <= 0:  # none to add, or the model's vocabulary is padded
+    if missing <= 0:  # it has them all, or the model's vocabulary is padded
         return dataclasses.replace(checkpoint, tokenizer=tokenizer)
     tables = ("wte.weight", "lm_head.weight")
     tensors: dict[str, Array] = {

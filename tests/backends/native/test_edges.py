@@ -16,8 +16,9 @@ import pytest
 import glassgpt
 from glassgpt.backends.choose import load_backend
 from glassgpt.backends.native import is_available
-from glassgpt.backends.native.backend import DTYPES, NativeBackend, Weights
+from glassgpt.backends.native.backend import NativeBackend
 from glassgpt.backends.native.library import floats_at, kernels, load_library
+from glassgpt.backends.native.weights import DTYPES, Weights
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, UserError
 from glassgpt.weights import Checkpoint, load_checkpoint
@@ -84,7 +85,8 @@ REFUSED = """
 import resource, warnings
 import numpy as np
 from tests.backends.native.test_edges import IDS, random_checkpoint
-from glassgpt.backends.native.backend import NativeBackend, Weights
+from glassgpt.backends.native.backend import NativeBackend
+from glassgpt.backends.native.weights import Weights
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**30,) * 2)
 with warnings.catch_warnings(record=True) as caught:

@@ -16,8 +16,9 @@ import torch
 import glassgpt
 from glassgpt.backends.choose import load_backend
 from glassgpt.backends.native import is_available
-from glassgpt.backends.native.backend import DTYPES, NativeBackend, Weights
+from glassgpt.backends.native.backend import NativeBackend
 from glassgpt.backends.native.library import kernels
+from glassgpt.backends.native.weights import DTYPES, Weights
 from glassgpt.backends.protocol import ScoreRequest
 from glassgpt.backends.torch.backend import TorchBackend
 from glassgpt.config import Config
@@ -323,7 +324,7 @@ def test_a_nan_stays_one() -> None:
 )
 def test_what_does_not_exist_is_refused(rows: list[int], tokens: list[list[int]], starts: list[int]) -> None:
     backend = NativeBackend(Weights(model_of()[1]), rows=2)
-    with pytest.raises(UserError, match=r"the native engine: |is no token id|a row without tokens"):
+    with pytest.raises(UserError, match=r"the native engine: |is not a token id|a row without tokens"):
         backend.extend(rows, tokens, starts)
     with pytest.raises(UserError, match="the native engine: "):
         backend.copy(0, [5], 3)

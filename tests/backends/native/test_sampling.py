@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from glassgpt.backends.native import is_available
-from glassgpt.backends.native.backend import NativeBackend, Weights
+from glassgpt.backends.native.backend import NativeBackend
 from glassgpt.backends.native.library import kernels
+from glassgpt.backends.native.weights import Weights
 from glassgpt.config import Config
 from glassgpt.errors import UserError
 from glassgpt.generate.sampling.constraints import unpack_masks

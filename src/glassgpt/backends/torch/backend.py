@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,21 +15,19 @@ from glassgpt.backends.protocol import (
     Array,
     ScoredBatch,
     ScoreRequest,
+    StoredModel,
     WantedLogits,
     check_ids,
     check_lengths,
 )
 from glassgpt.backends.torch.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
 from glassgpt.backends.torch.decode import attend_each_row, decode_hidden
-from glassgpt.backends.torch.fast_path import can_capture, can_use_one_token_attention
+from glassgpt.backends.torch.fast_path import can_capture, has_standard_blocks
 from glassgpt.backends.torch.scoring import BatchLimits, batch_limits, score
 from glassgpt.config import check_can_continue
 from glassgpt.errors import SettingError
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Projection
-
-if TYPE_CHECKING:
-    from glassgpt.weights.checkpoint import Checkpoint
 
 DTYPES = {
     "float32": torch.float32,
@@ -64,7 +62,7 @@ class TorchBackend:
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None
+        cls, checkpoint: StoredModel, *, device: str | None = None, dtype: str | None = None
     ) -> TorchBackend:
         """A backend from a file's contents; `None` picks the best device, and the dtype that suits it."""
         return cls(load_model(checkpoint, device=device, dtype=dtype))
@@ -117,7 +115,7 @@ class TorchBackend:
         else:
             view = self.cache.view(slice(0, width), self.context)
             columns, slots = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
-            if can_use_one_token_attention(self.model):
+            if has_standard_blocks(self.model):
                 x = decode_hidden(self.model, columns, slots, view, attend_each_row)  # (width, 1, C)
             else:
                 x = self.model.hidden(columns, slots, view)
@@ -198,14 +196,15 @@ def in_fours(rows: int) -> int:
     return -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER
 
 
-def load_model(checkpoint: Checkpoint, *, device: str | None = None, dtype: str | None = None) -> GPT2:
+def load_model(checkpoint: StoredModel, *, device: str | None = None, dtype: str | None = None) -> GPT2:
     """The torch model with a checkpoint's weights."""
     where = choose_device(device)
-    signature = choose_dtype(dtype, where)
+    torch_dtype = choose_dtype(dtype, where)
     with torch.device("meta"), SkipInit():  # shapes only: the file will replace all values anyway
         model = GPT2(checkpoint.config)
     state = {
-        name: _to_torch(checkpoint.tensors[name]).to(where, signature) for name in checkpoint.config.shapes()
+        name: _to_torch(checkpoint.tensors[name]).to(where, torch_dtype)
+        for name in checkpoint.config.shapes()
     }
     model.load_state_dict(state, assign=True)
     return arrange_for_gpu(model.requires_grad_(False))

@@ -27,7 +27,8 @@ from glassgpt.backends.torch.decode import (
     decode_block,
     decode_hidden,
 )
-from glassgpt.backends.torch.fast_path import KERNEL_DTYPES, can_use_triton_block
+from glassgpt.backends.torch.fast_path import can_use_triton_block
+from glassgpt.model.attention import KERNEL_DTYPES
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2
 
@@ -225,7 +226,7 @@ class CapturedFunction:
         )
         if signature not in self.graphs:
             if len(self.calls) > 100 * MAX_GRAPHS:
-                self.calls.clear()  # graphs that came once and never again
+                self.calls.clear()  # signatures that came once and never again
             self.calls[signature] += 1
             if self.calls[signature] < CALLS_BEFORE_CAPTURE:
                 return list(self.function(*arguments))

@@ -3,7 +3,7 @@
 The plain forward pass would compare the token with every slot of the cache and mask what is not there. Here
 each sequence attends to its own slots only: its values do not depend on its neighbours, and short sequences
 do not pay for long ones. Everything but the attention is computed by the model's own modules.
-`fast_path.can_use_one_token_attention` says for which models this is right.
+`fast_path.has_standard_blocks` says for which models this is right.
 """
 
 from __future__ import annotations

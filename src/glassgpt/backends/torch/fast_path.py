@@ -1,20 +1,18 @@
 """When a fast path may take the place of the plain forward pass: its case, in one place.
 
 A fast path knows what a module computes and does not call it. A module that computes something else (a LoRA
-adapter, another attention, another activation) or that somebody watches (a hook) has to be called: there the
+adapter, another attention, another activation) or that has a hook has to be called: there the
 fast path is not taken. The two paths that depend on tensors alone state their case beside their code:
 `activations.can_use_fast_gelu` and `head.can_return_float32`.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from glassgpt.model.activations import gelu_tanh
+from glassgpt.model.attention import KERNEL_DTYPES
 from glassgpt.model.gpt2 import GPT2, MLP, Attention, Block, Projection
-
-KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # the Triton kernels sum in float32
 
 
 def is_unmodified(module: object, cls: type[nn.Module]) -> bool:
@@ -31,19 +29,13 @@ def has_standard_attention(block: object) -> bool:
     return is_unmodified(block, Block) and is_unmodified(block.attn, Attention)  # type: ignore[attr-defined]
 
 
-def can_use_one_token_attention(model: GPT2) -> bool:
-    """`decode.decode_hidden` replaces the attention of every block, and calls all other modules."""
+def has_standard_blocks(model: GPT2) -> bool:
+    """All attentions are gpt2.py's: a block's output depends on its input and the mask alone.
+
+    So `decode.decode_hidden` may replace every attention, `scoring` may pass masks that are not causal by
+    position (windows with a common prefix), and `inspect` may run a block without those before it.
+    """
     return all(map(has_standard_attention, model.h))
-
-
-def can_run_blocks_alone(model: GPT2) -> bool:
-    """A block's output depends on its input and the mask alone, not on earlier blocks or other state."""
-    return can_use_one_token_attention(model)
-
-
-def can_score_trees(model: GPT2) -> bool:
-    """`scoring` hands every attention a mask that is not causal by position: windows with a common prefix."""
-    return can_use_one_token_attention(model)
 
 
 def can_skip_unscored(block: object) -> bool:
@@ -54,7 +46,7 @@ def can_skip_unscored(block: object) -> bool:
 def can_capture(model: GPT2) -> bool:
     """A CUDA graph multiplies with the head's matrix itself, and runs the Python of a block once for all
     steps: other blocks may decide something anew at each."""
-    return is_unmodified(model, GPT2) and can_use_one_token_attention(model)
+    return is_unmodified(model, GPT2) and has_standard_blocks(model)
 
 
 def can_use_triton_block(block: object) -> bool:

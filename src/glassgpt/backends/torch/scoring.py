@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgpt.backends.protocol import ScoredBatch, ScoreRequest, TokenScores
-from glassgpt.backends.torch.fast_path import can_score_trees
+from glassgpt.backends.protocol import ScoredBatch, ScoreRequest, TokenScores, shared_length
+from glassgpt.backends.torch.fast_path import has_standard_blocks
 from glassgpt.backends.torch.scoring_batches import pack_texts, pack_trees, scored_hidden, tree_length
 from glassgpt.backends.torch.threads import map_over_threads
 from glassgpt.config import Config
@@ -91,10 +91,10 @@ def score(
 ) -> Generator[ScoredBatch, None, None]:
     """`Backend.score`: each batch with its scores, in the order planned; on a CPU several at a time."""
     limits = batch_limits(model) if limits is None else limits
-    barred = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
+    excluded_ids = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
 
     def compute(batch: ScoringBatch) -> list[TokenScores]:
-        return score_batch(model, batch, barred, limits.chunk)
+        return score_batch(model, batch, excluded_ids, limits.chunk)
 
     batches = list(plan_batches(model, groups, limits.tokens))
     computed: Iterator[tuple[ScoringBatch, list[TokenScores]]] = (
@@ -116,7 +116,7 @@ def plan_batches(
     """Batches of similar lengths, the longest first: what does not fit into memory fails early."""
     single: list[Text] = []
     trees: list[tuple[list[Text], int]] = []
-    may_share = can_score_trees(model)
+    may_share = has_standard_blocks(model)
     for number, requests in enumerate(groups):
         group = [Text((number, i), request) for i, request in enumerate(requests)]
         shared = shared_length(requests) if len(group) > 1 and may_share else 0
@@ -134,16 +134,6 @@ def plan_batches(
         many = max(1, max_tokens // length_of(*trees[0]))
         yield ScoringBatch([group for group, _ in trees[:many]], [shared for _, shared in trees[:many]])
         trees = trees[many:]
-
-
-def shared_length(requests: Sequence[ScoreRequest]) -> int:
-    """How many tokens all requests begin with, of those before the first scored one."""
-    length = min(request.first for request in requests)
-    first = requests[0].ids
-    for request in requests[1:]:
-        same = first[:length] == request.ids[:length]
-        length = length if same.all() else int(same.argmin())
-    return length
 
 
 def length_of(group: Sequence[Text], shared: int) -> int:

@@ -8,10 +8,9 @@ import sys
 from typing import Annotated
 
 from glassgpt.cli import terminal
-from glassgpt.cli.commands.next import token_bytes
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parser.options import Flag, Positional
-from glassgpt.cli.text import format_token, read_stdin, strip_final_newline
+from glassgpt.cli.text import format_token, read_stdin, strip_final_newline, token_bytes
 from glassgpt.errors import UserError
 
 

@@ -7,6 +7,7 @@ import than all of this.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import shutil
@@ -38,16 +39,26 @@ def print_overview(commands: Mapping[str, Command]) -> int:
     return 0
 
 
-def print_help(name: str, command_entry: Command, command: Callable[..., int], signature: Signature) -> int:
+def print_help(
+    name: str,
+    command_entry: Command,
+    command: Callable[..., int],
+    signature: Signature,
+    actions: Mapping[str, Command],
+) -> int:
     width = page_width()
     positionals = [option for option in signature.options if option.is_positional]
     lines = wrap(f"usage: glassgpt {name} {usage(signature.options)}", width, indent=7)
     lines += ["", *wrap(inspect.getdoc(command) or command_entry.summary, width), ""]
     lines += [terminal.styled(f"  $ {example}", "quiet") for example in command_entry.examples]
-    if positionals:
+    if positionals and not actions:
         lines += heading("arguments")
         for option in positionals:
             lines += entry(option.metavar, describe(option), width)
+    if actions:
+        lines += heading("actions")
+        for action, action_entry in actions.items():
+            lines += entry(action, action_entry.summary, width)
     lines += heading("options")
     lines += entry("-h, --help", "show this help and exit", width)
     group: type | None = None
@@ -145,6 +156,7 @@ def own_doc(kind: type | None) -> str:
     return "" if kind is not None and doc.startswith(f"{kind.__name__}(") else doc
 
 
+@functools.cache
 def field_comments(kind: type) -> dict[str, str]:
     """The comment beside each field of a dataclass and of the classes it inherits from, or that above it."""
     comments: dict[str, str] = {}

@@ -61,7 +61,8 @@ def parse(name: str, entry: Command, args: Sequence[str]) -> Callable[[], int]:
     if HELP & set(args[: args.index("--")] if "--" in args else args):
         from glassgpt.cli.parser.help import print_help
 
-        return functools.partial(print_help, name, entry, command, signature)
+        actions = {} if " " in name else {action: subentry for action, (_, subentry) in subcommands.items()}
+        return functools.partial(print_help, name, entry, command, signature, actions)
     with errors_of(name):
         typed = read_words(signature.options, args)
     find_defaults = getattr(module, "defaults", None)

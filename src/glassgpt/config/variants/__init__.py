@@ -27,4 +27,4 @@ class VariantSettings(RelativeSettings, MemorySettings, BidirectionalSettings, L
 
 @dataclass(frozen=True, kw_only=True)
 class VariantOptions(LocalOptions, MemoryOptions, RelativeOptions):
-    """The same as options of training. None: the variant's default."""
+    """Options of training that only some attentions read."""

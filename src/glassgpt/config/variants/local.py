@@ -19,7 +19,7 @@ class LocalSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions:
-    local_block: int | None = None  # local attention: tokens in a block; 256 if none
+    local_block: int | None = None  # local attention: tokens in a block (default: 256)
 
 
 class Local(AttentionKind):

@@ -19,7 +19,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
-    memory_length: int | None = None  # memory: tokens before each sequence to remember; none: the context
+    memory_length: int | None = None  # memory: tokens before each sequence to remember (default: the context)
 
 
 class Memory(AttentionKind):

@@ -21,7 +21,7 @@ class RelativeSettings:
 # The comment beside a field is its help text on the command line of `train`.
 @dataclass(frozen=True, kw_only=True)
 class RelativeOptions:
-    relative_distance: int | None = None  # relative: clip longer distances to N; none: no distance is
+    relative_distance: int | None = None  # relative: clip longer distances to N (default: all positions)
 
 
 class Relative(AttentionKind):

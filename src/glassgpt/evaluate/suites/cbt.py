@@ -33,8 +33,8 @@ class ChildrensBooks:
         self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
     ) -> list[MetricResult]:
         right = [
-            float(np.argmax([one.total for one in found]) == question.gold)
-            for question, found in zip(questions, scores, strict=True)
+            float(np.argmax([choice.total for choice in choices]) == question.gold)
+            for question, choices in zip(questions, scores, strict=True)
         ]
         protocol = "paper: word and rest of the sentence"
         return [

@@ -60,16 +60,18 @@ class Choice:
         self, questions: list[Question], scores: Sequence[Sequence[TokenScores]]
     ) -> list[MetricResult]:
         right, right_normalized = [], []
-        for question, found in zip(questions, scores, strict=True):
-            totals = np.array([one.total for one in found])
+        for question, choices in zip(questions, scores, strict=True):
+            totals = np.array([choice.total for choice in choices])
             right.append(float(totals.argmax() == question.gold))
             if self.normalized:
                 per_character = totals / np.array(question.lengths)
                 right_normalized.append(float(per_character.argmax() == question.gold))
         ones = np.ones(len(right))
-        made = [MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)]
+        results = [
+            MetricResult(f"{self.name}.acc", "highest log-likelihood", ACCURACY, np.array(right), ones)
+        ]
         if self.normalized:
-            made.append(
+            results.append(
                 MetricResult(
                     f"{self.name}.acc_norm",
                     "highest per character",
@@ -78,7 +80,7 @@ class Choice:
                     ones,
                 )
             )
-        return made
+        return results
 
 
 def prepare_questions(
@@ -94,12 +96,12 @@ def prepare_questions(
     odd, cut = [], []
     for number, question in enumerate(questions[: builder.limit], start=1):
         try:
-            found = [builder.continuation(*pair) for pair in question.pairs]
+            continuations = [builder.continuation(*pair) for pair in question.pairs]
         except NotScorable:
             odd.append(number)
             continue
-        choices = [windows for windows, _ in found]
-        if any(truncated for _, truncated in found):
+        choices = [windows for windows, _ in continuations]
+        if any(truncated for _, truncated in continuations):
             cut.append(number)
         kept.append(question)
         groups.append([window for windows in choices for window in windows])
@@ -109,8 +111,8 @@ def prepare_questions(
 
     def by_choice(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         joined = []
-        for found, counts in zip(scores, sizes, strict=True):
-            rest = iter(found)
+        for question_scores, counts in zip(scores, sizes, strict=True):
+            rest = iter(question_scores)
             joined.append([_join([next(rest) for _ in range(count)]) for count in counts])
         return compute_metrics(kept, joined)
 

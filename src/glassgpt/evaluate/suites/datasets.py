@@ -102,8 +102,8 @@ def read_file(path: Path) -> bytes:
 def difference(known: str, data: bytes) -> str | None:
     """None if the data has the known hash, otherwise both hashes."""
     kind, _, expected = known.partition(":")
-    found = hashlib.new(kind, data).hexdigest()
-    return None if found == expected else f"{found[:16]}..., that of the published file {expected[:16]}..."
+    actual = hashlib.new(kind, data).hexdigest()
+    return None if actual == expected else f"{actual[:16]}..., that of the published file {expected[:16]}..."
 
 
 def decoded(dataset: Dataset, data: bytes) -> str:

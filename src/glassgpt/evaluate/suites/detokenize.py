@@ -58,10 +58,10 @@ def quotes(text: str) -> str:
 def _quotes_of_line(line: str) -> str:
     opening = True
 
-    def place(found: re.Match[str]) -> str:
+    def place(match: re.Match[str]) -> str:
         nonlocal opening
         opening = not opening
-        return f'{found[1]}"' if not opening else f'"{found[2]}'
+        return f'{match[1]}"' if not opening else f'"{match[2]}'
 
     return re.sub(r'( ?)"( ?)(?=\s|\S|$)', place, line)
 

@@ -63,10 +63,10 @@ class PreparedTask:
     is_text: bool = False  # running text: two models can be compared token by token
 
     def metrics(self, scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
-        found = self.compute_metrics(scores)
+        metrics = self.compute_metrics(scores)
         if not self.remark:
-            return found
-        return [replace(result, protocol=f"{result.protocol}; {self.remark}") for result in found]
+            return metrics
+        return [replace(result, protocol=f"{result.protocol}; {self.remark}") for result in metrics]
 
 
 class EvalTask(Protocol):

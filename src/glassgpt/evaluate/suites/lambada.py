@@ -45,11 +45,11 @@ STOP_WORDS = frozenset(
 
 def stop_tokens(tokenizer: Tokenizer) -> list[int]:
     """The tokens that are a whole stop word, in any case, with or without a leading space."""
-    found = []
+    tokens = []
     for token in range(tokenizer.text_size):
         if token != tokenizer.eot_id and tokenizer.decode([token]).strip().lower() in STOP_WORDS:
-            found.append(token)
-    return found
+            tokens.append(token)
+    return tokens
 
 
 def read_passages(text: str) -> Iterable[str]:
@@ -93,8 +93,8 @@ class Lambada:
 
     def compute_metrics(self, scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
         words = [
-            (one[0].greedy_allowed[0], TokenScores(*map(np.concatenate, zip(*one, strict=True))))
-            for one in scores
+            (parts[0].greedy_allowed[0], TokenScores(*map(np.concatenate, zip(*parts, strict=True))))
+            for parts in scores
         ]
         ones = np.ones(len(words))
 

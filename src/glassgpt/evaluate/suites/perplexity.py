@@ -79,8 +79,11 @@ class WholeText:
     def prepare(self, text: str, builder: WindowBuilder) -> PreparedTask:
         undone = self.detokenize(text)
         windows, stride = text_windows(self.name, undone, builder)
-        given = windows[0].ids[: windows[0].first].tolist() if builder.tokenizer.eot_id is None else []
-        sizes = [len(builder.tokenizer.decode_bytes(given)), *count_scored_bytes(builder.tokenizer, windows)]
+        unscored = windows[0].ids[: windows[0].first].tolist() if builder.tokenizer.eot_id is None else []
+        sizes = [
+            len(builder.tokenizer.decode_bytes(unscored)),
+            *count_scored_bytes(builder.tokenizer, windows),
+        ]
         _, *originals = align_to_original(text, undone, sizes)
         windows_as = "disjoint windows" if stride == builder.n_positions else f"stride {stride}"
         protocol = f"paper: detokenized, per original token, {windows_as}"
@@ -139,7 +142,7 @@ def prepare_text(
     """Every window is a unit, weighted by what the loss is divided by: its scored tokens, words or bytes."""
 
     def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
-        totals = np.array([-one.total for (one,) in scores])
+        totals = np.array([-score.total for (score,) in scores])
         return [MetricResult(metric, protocol, kind, totals, np.array(weights, np.float64))]
 
     return PreparedTask([[window] for window in windows], compute_metrics, is_text=True)
@@ -174,7 +177,7 @@ class DocumentBits:
             raise NotScorable(f"{self.name}: the file contains no text")
 
         def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
-            nats = np.array([-sum(one.total for one in found) for found in scores])
+            nats = np.array([-sum(part.total for part in parts) for parts in scores])
             size, tokens = np.array(sizes, np.float64).T
             protocol = f"per document, stride {stride}"
             return [
@@ -187,14 +190,14 @@ class DocumentBits:
 
 def split_articles(text: str) -> list[str]:
     """WikiText's articles: each starts at a line like ` = Title = ` (not ` = = Section = = `)."""
-    found: list[list[str]] = [[]]
+    articles: list[list[str]] = [[]]
     for line in text.split("\n"):
         heading = line.replace("= = =", "===").replace("= =", "==").strip()
         if heading.startswith("= ") and heading.endswith(" ="):
-            found.append([])
-        found[-1].append(line)
-    joined = ["\n".join(lines) for lines in found]
-    return [page for page in joined if page.strip()]
+            articles.append([])
+        articles[-1].append(line)
+    pages = ["\n".join(lines) for lines in articles]
+    return [page for page in pages if page.strip()]
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ class HarnessWikitext:
             raise NotScorable(f"{self.name}: the file contains no article")
 
         def compute_metrics(scores: Sequence[Sequence[TokenScores]]) -> list[MetricResult]:
-            nats = np.array([-sum(one.total for one in found) for found in scores])
+            nats = np.array([-sum(part.total for part in parts) for parts in scores])
             words, size = np.array(counts, np.float64).T
             protocol = "per article, disjoint windows"
             return [

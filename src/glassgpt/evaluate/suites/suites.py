@@ -80,15 +80,15 @@ def select_tasks(names: str) -> tuple[list[EvalTask], list[str]]:
     every = {task.name for suite in SUITES.values() for task in suite}
     for name in names.split(","):
         name = name.strip()
-        found = SUITES.get(name)
-        if found is None:
-            found = [task for suite in SUITES.values() for task in suite if task.name == name]
-        if not found:
+        matches = SUITES.get(name)
+        if matches is None:
+            matches = [task for suite in SUITES.values() for task in suite if task.name == name]
+        if not matches:
             known = [*SUITES, *FILE_SUITES, *sorted(every)]
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
             messages.append(f"unknown suite or task {name!r}. {hint}")
-        tasks += [task for task in found if task not in tasks]
+        tasks += [task for task in matches if task not in tasks]
     if not tasks:
         raise SettingError(messages[0])
     return tasks, messages

@@ -17,7 +17,6 @@ A text that is read in one piece, as in generation, needs no `Memory`: it has it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.model.attention import AttentionInputs, register_attention
-from glassgpt.model.gpt2 import GPT2, Attention
+from glassgpt.model.gpt2 import Attention
 from glassgpt.model.mask import token_positions
 from glassgpt.model.tap import show
 from glassgpt.model.variants.relative import causal_mask, gather_distances, skew
@@ -151,30 +150,3 @@ class MemoryAttention(Attention):
         if len(weight) > H * T:  # a few queries: it is cheaper to send them through W than all distances
             return torch.einsum("bhtd,chd->bhtc", q, weight) @ r.t()
         return q @ torch.einsum("lc,chd->hdl", r, weight)
-
-
-def read_segments(
-    model: GPT2, ids: Tensor, segment: int, memory_length: int
-) -> Iterator[tuple[slice, Tensor]]:
-    """Read texts (B, N) segment by segment, with a memory of any length: the places of each segment and its
-    final vectors, (B, T, C). Without gradients."""
-    weight = model.wte.weight
-    memory = Memory.empty(model.config, len(ids), weight.device, weight.dtype, memory_length)
-    for start in range(0, ids.shape[1], segment):
-        places = slice(start, min(start + segment, ids.shape[1]))
-        with torch.no_grad():
-            x = model.hidden(ids[:, places], cache=memory)  # (B, T, C)
-        memory = memory.advance(x.shape[1])
-        yield places, x
-
-
-@torch.no_grad()
-def segment_losses(model: GPT2, ids: Tensor, segment: int, memory_length: int) -> Tensor:
-    """The loss of each token of texts (B, N + 1) but the first, (B, N), read in segments with a memory."""
-    losses = []
-    for places, x in read_segments(model, ids[:, :-1], segment, memory_length):
-        logits = model.head(x).float()  # (B, T, V)
-        targets = ids[:, 1:][:, places]
-        losses.append(F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none"))
-        losses[-1] = losses[-1].view(targets.shape)
-    return torch.cat(losses, dim=1)

@@ -19,14 +19,13 @@ from torch.nn import functional as F
 
 from glassgpt.config import Config
 from glassgpt.config.variants.relative import n_distances
-from glassgpt.model.attention import AttentionInputs, register_attention
+from glassgpt.model.attention import KERNEL_DTYPES, AttentionInputs, register_attention
 from glassgpt.model.cache import LayerCache
 from glassgpt.model.gpt2 import Attention
 from glassgpt.model.mask import token_positions
 from glassgpt.model.tap import show
 
 KERNEL = "glassgpt.model.variants.relative_kernel"
-KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def skew(by_distance: Tensor) -> Tensor:
@@ -86,7 +85,7 @@ class RelativeAttention(Attention):
             out: Tensor = import_module(KERNEL).relative_attention(q, k, v, table)
             return out
         if tap is None and isinstance(past, LayerCache) and positions is not None and is_step_on_cpu(q):
-            return self.attend_each_row(q, k, v, table, positions)
+            return self.attend_own_slots(q, k, v, table, positions)
         if positions is None:
             relative = scores_by_skewing(q, table, k.shape[2])  # (B, H, T, L)
         else:
@@ -100,9 +99,9 @@ class RelativeAttention(Attention):
         bias = (relative * self.scale).masked_fill(~mask, -math.inf)
         return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=self.scale)
 
-    def attend_each_row(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, positions: Tensor) -> Tensor:
-        """One new token for each row of the cache, as `decode.attend_each_row`: it attends to the row's own
-        slots only, so a short piece does not pay for the whole context, or for a longer one beside it."""
+    def attend_own_slots(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, positions: Tensor) -> Tensor:
+        """One new token for each row of the cache, as `decode.attend_each_row` with a bias: it attends to the
+        row's own slots only, so a short row pays neither for the whole context nor for a longer neighbor."""
         by_distance = torch.einsum("bhtd,hrd->bhtr", q, table) * self.scale  # @ would copy the table B times
         rows = []
         for i, last in enumerate(positions[:, 0].clamp(min=0).tolist()):
