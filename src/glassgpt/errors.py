@@ -53,7 +53,7 @@ class QueueFullError(UserError):
 
 
 def iconv_advice(path: object = None, encoding: str | None = None) -> str:
-    """What to type for a text that is not UTF-8: for a file, or for what comes through a pipe. Where
+    """What to type for a text that is not UTF-8: for a file, or for text from a pipe. Where
     nobody knows the encoding, it may be Latin-1."""
     name = "LATIN1" if encoding is None else encoding
     guess = "If it is Latin-1, convert it" if encoding is None else "Convert it"

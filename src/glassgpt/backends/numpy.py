@@ -1,6 +1,6 @@
 """The numpy backend: the plain forward pass with a KV cache, for machines where nothing faster is installed.
 
-Every sequence is computed by itself, so what it gets does not depend on the others.
+Every sequence is computed by itself, so its values do not depend on the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
-MANY_TOKENS = 32  # for whose products several threads are worth their while
+MANY_TOKENS = 32  # whose products are large enough for several threads
 CHUNK = 128  # tokens whose logits are held at a time where tokens are scored
 
 
@@ -70,13 +70,13 @@ class NumpyBackend(HostArrays):
         check_ids(tokens, self.config.vocab_size)
         starts = [0] * len(rows) if starts is None else starts
         check_places(self, rows, starts, [len(ids) for ids in tokens])
-        found = []
+        outputs = []
         for row, ids, start in zip(rows, tokens, starts, strict=True):
             with one_blas_thread() if len(ids) < MANY_TOKENS else nullcontext():
                 x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
                 if logits != "none":
-                    found.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
-        return None if logits == "none" else np.concatenate(found).astype(np.float32, copy=False)
+                    outputs.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
+        return None if logits == "none" else np.concatenate(outputs).astype(np.float32, copy=False)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         return self.extend(rows, list(np.asarray(ids).reshape(-1, 1)), positions)
