@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from glassgpt.tasks.records import Problems
 from glassgpt.train.classification import add_head
 from glassgpt.train.finetune import task as finetune_task
 from glassgpt.train.finetune.task import head_of
-from glassgpt.train.finetune.tune import Silent, tune
+from glassgpt.train.finetune.tune import tune
 from glassgpt.train.preflight import check_adapter
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Result
 from tests.tasks.conftest import PAIRS, Lines, make_model
@@ -65,14 +67,15 @@ def test_it_learns_from_pairs(base: Path, pairs: Path, lines: Lines, tmp_path: P
     task = lines("mine.toml", *SHORT.splitlines())
     said: list[str] = []
 
-    class Listening(Silent):
-        def on_problem(self, line: str) -> None:
-            said.append(line)
+    class Listening(Reporter):
+        def info(self, message: str) -> None:
+            said.append(message)
 
-    result = tune(pairs, model=str(base), task=task, out=tmp_path / "out", minutes=5, callback=Listening())
+    result = tune(pairs, model=str(base), task=task, out=tmp_path / "out", minutes=5, reporter=Listening())
     assert said == [
-        "record 97: is not JSON: 'broken'; skipped",
-        "record 98: has no field 'fr' (it has 'en'); skipped",
+        "note: record 97: is not JSON: 'broken'; skipped",
+        "note: record 98: has no field 'fr' (it has 'en'); skipped",
+        "note: 2 of 98 records skipped, 0 noted: 1 not JSON, 1 without a field",
     ]
     assert result.improved
     assert result.perplexity_after is not None
@@ -117,14 +120,8 @@ def test_an_interrupted_run_resumes_exactly(
     options = {"model": str(base), "task": "en-fr", "minutes": 5.0, "seed": 2}
     whole = tune(pairs, out=tmp_path / "whole", **options)  # type: ignore[arg-type]
 
-    class Stop(Silent):
-        steps = 0
-
-        def should_stop(self) -> bool:
-            self.steps += 1
-            return self.steps >= 7
-
-    cut = tune(pairs, out=tmp_path / "cut", callback=Stop(), **options)  # type: ignore[arg-type]
+    steps = itertools.count(1)
+    cut = tune(pairs, out=tmp_path / "cut", stop=lambda: next(steps) >= 7, **options)  # type: ignore[arg-type]
     assert not cut.finished
     again = tune(pairs, out=tmp_path / "cut", resume=True, **options)  # type: ignore[arg-type]
     assert (again.steps, again.best_step) == (whole.steps, whole.best_step)
@@ -154,7 +151,7 @@ def test_an_adapter_is_the_tuned_model_in_a_few_factors(
     assert other.tokenizer is not None
     assert one.tokenizer.hash == other.tokenizer.hash
     for name in one.tensors:
-        # The factors are stored in float16: 2**-11 of each, and their product is small beside the matrix.
+        # The factors are stored in float16: 2**-11 of each; their product is small compared with the matrix.
         assert np.abs(one.tensors[name] - other.tensors[name]).max() < 2e-3, name
     sizes = [(tmp_path / name / file).stat().st_size for name, file in
              (("small", "adapter.safetensors"), ("merged", "model.safetensors"))]  # fmt: skip

@@ -23,7 +23,7 @@ from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.finetune.run import time_for_training
-from glassgpt.train.finetune.tune import choose_prompt
+from glassgpt.train.finetune.text import choose_prompt
 from glassgpt.train.preflight import choose_output
 from glassgpt.weights import Checkpoint, save_checkpoint
 from tests.conftest import SHIPPED

@@ -74,8 +74,8 @@ class Recorder(Reporter):
         self.messages: list[str] = []
         self.estimates: list[int] = []  # the steps that they are of
 
-    def show_estimate(self, estimate: object, trainer: Trainer) -> None:
-        self.estimates.append(trainer.steps_left)
+    def show_plan(self, run: Trainer) -> None:
+        self.estimates.append(run.steps_left)
 
     def log(self, record: Mapping[str, Any]) -> None:
         self.steps.append(record["step"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from glassgpt.train import objective
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.forward import LossModule
 from glassgpt.train.loop import evaluate, train_loop
-from glassgpt.train.objective import Batch, LanguageModeling, Objective, TrainableModel
+from glassgpt.train.objective import Batch, LanguageModeling, Objective
 from glassgpt.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(
@@ -47,11 +47,14 @@ class Completion:
         return dataclasses.replace(batch, mask=(position >= 8) & (position < 8 + lengths))
 
 
-class Classification:
+@dataclasses.dataclass(frozen=True)
+class Classification(Objective):
     """A head on the hidden state of the last token: one target for a sequence."""
 
-    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = model.score(model.hidden(batch.ids)[:, -1].to(model.score.weight.dtype))  # (B, classes)
+    score: nn.Linear
+
+    def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = self.score(hidden[:, -1].to(self.score.weight.dtype))  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         return (losses * batch.mask).sum(), batch.mask.sum()
 
@@ -66,9 +69,9 @@ class Labelled(Completion):
         return Batch(ids, labels, torch.rand(6, generator=generator) < 0.8)
 
 
-CASES: dict[str, tuple[type[Completion], Objective | None]] = {
-    "completion": (Completion, None),
-    "classification": (Labelled, Classification()),
+CASES: dict[str, tuple[type[Completion], Callable[[GPT2], Objective | None]]] = {
+    "completion": (Completion, lambda model: None),
+    "classification": (Labelled, lambda model: Classification(model.score)),
 }
 
 
@@ -90,7 +93,7 @@ def run(
     batches, objective = CASES[case]
     model = fresh(dropout)
     held_out = [batches().batch(1000), batches().batch(1001)]
-    for record in train_loop(model, batches(), held_out, out, settings, objective=objective):
+    for record in train_loop(model, batches(), held_out, out, settings, objective=objective(model)):
         if record["step"] == stop:
             break
     return model
@@ -106,9 +109,10 @@ def test_it_learns(tmp_path: Path, case: str) -> None:
     settings = dataclasses.replace(SETTINGS, steps=60, eval_every=100, save_every=100)
     batches, objective = CASES[case]
     held_out = [batches().batch(1000)]
-    before = evaluate(fresh(), held_out, settings, objective)
+    untrained = fresh()
+    before = evaluate(untrained, held_out, settings, objective(untrained))
     model = run(case, tmp_path, settings)
-    assert evaluate(model, held_out, settings, objective) < before / 2
+    assert evaluate(model, held_out, settings, objective(model)) < before / 2
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,9 +41,11 @@ from glassgpt.train.finetune.settings import (
     split_tokens,
 )
 from glassgpt.train.finetune.state import STATE, is_interrupted, read_state, state_folder
-from glassgpt.train.finetune.tune import TuneCallback, TuneResult, tune
+from glassgpt.train.finetune.tune import TuneResult, tune
+from glassgpt.train.interrupt import Stopping
 from glassgpt.train.loop import evaluate
 from glassgpt.train.lora import Ranks
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("no_trial")
@@ -85,6 +89,25 @@ def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
     assert tokens.read(0, len(tokens)).tolist() == wanted
     lengths = [len(bound) + len(tokenizer.encode(part)) for part in parts]
     assert tokens.document_starts.tolist() == [0, lengths[0], lengths[0] + lengths[1]]
+
+
+def test_a_text_that_expands_without_end_is_read_no_further_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few compressed kilobytes may be gigabytes."""
+    encoded: list[str] = []
+
+    class CountingTokenizer(ByteTokenizer):
+        def encode_array(self, text: str) -> np.ndarray:
+            encoded.append(text)
+            return super().encode_array(text)
+
+    monkeypatch.setattr(finetune_settings, "MAX_TOKENS", 1000)
+    line = json.dumps({"text": "a b c " * 100}).encode() + b"\n"
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(line * 50))
+    with pytest.raises(SettingError, match=r"more than 1,000 tokens, too many .* glassgpt prepare"):
+        read_tokens([tmp_path / "bomb.jsonl.gz"], CountingTokenizer())
+    assert 1 < len(encoded) < 50
 
 
 @pytest.mark.parametrize("count", [2 * CONTEXT + 2, 500, 5000, 1_000_000])
@@ -228,7 +251,7 @@ def test_an_interrupted_run_resumes_exactly(
     begun = [next(steps) for _ in range(25)]
     steps.close()
     # On another machine the clock would have other settings picked.
-    monkeypatch.setattr(finetune_run, "estimate_training", None)
+    monkeypatch.setattr("glassgpt.train.finetune.text.estimate_training", None)
     monkeypatch.setattr(finetune_run, "fit_to_time", None)
     assert is_interrupted(out)
     cut = resumed(text, out, lora=lora)
@@ -407,7 +430,7 @@ def test_of_a_long_text_nothing_is_dropped(text: Path) -> None:
 # The library's function.
 
 
-class Watching(TuneCallback):
+class Watching(Reporter):
     """Counts what is reported, and stops after some steps."""
 
     def __init__(self, stop_after: int = 10**9) -> None:
@@ -417,14 +440,14 @@ class Watching(TuneCallback):
         self.stages.append(description)
         return nullcontext()
 
-    def on_plan(self, run: FinetuneRun) -> None:
+    def show_plan(self, run: FinetuneRun) -> None:
         run.settings = schedule(dataclasses.replace(run.settings, steps=20, lr=5e-3, precision="float32"))
         self.plans.append(run)
 
-    def training(self, run: FinetuneRun) -> AbstractContextManager[Callable[[dict], object]]:
-        return nullcontext(self.records.append)
+    def log(self, record: Mapping[str, Any]) -> None:
+        self.records.append(record)
 
-    def should_stop(self) -> bool:
+    def stop(self) -> bool:
         return len(self.records) + 1 >= self.stop_after
 
 
@@ -436,7 +459,7 @@ def model(tmp_path: Path) -> str:
 
 def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
     seen = Watching()
-    result = tune(text, model=model, out=tmp_path / "out", device="cpu", prompt="At 3", callback=seen)
+    result = tune(text, model=model, out=tmp_path / "out", device="cpu", prompt="At 3", reporter=seen)
     assert isinstance(result, TuneResult)
     assert result.out == tmp_path / "out"
     assert result.improved
@@ -459,8 +482,9 @@ def test_tune_in_python(text: Path, model: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tune_resumes_in_python(text: Path, model: str, tmp_path: Path) -> None:
-    entire = tune([text], model=model, out=tmp_path / "whole", device="cpu", callback=Watching())
-    stopped = tune([text], model=model, out=tmp_path / "out", device="cpu", callback=Watching(stop_after=13))
+    entire = tune([text], model=model, out=tmp_path / "whole", device="cpu", reporter=Watching())
+    seen = Watching(stop_after=13)
+    stopped = tune([text], model=model, out=tmp_path / "out", device="cpu", reporter=seen, stop=seen.stop)
     assert not stopped.finished
     assert stopped.steps == 13
     with pytest.raises(SettingError, match="belongs to an interrupted run"):
@@ -477,7 +501,7 @@ def test_tune_without_improvement_writes_nothing(
     text: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FinetuneRun, "record_eval", lambda *of: False)
-    result = tune(text, model=model, out=tmp_path / "out", device="cpu", callback=Watching())
+    result = tune(text, model=model, out=tmp_path / "out", device="cpu", reporter=Watching())
     assert not result.improved
     assert result.perplexity_after is None
     assert not (tmp_path / "out").exists()
@@ -488,7 +512,7 @@ def test_tune_without_improvement_writes_nothing(
 @pytest.mark.slow
 def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from glassgpt.train.finetune.tune.tune import tune; "
+        "import sys; from glassgpt.train.finetune.tune import tune; "
         "tune(sys.argv[1], model=sys.argv[2], out=sys.argv[3], device='cpu', minutes=0.01); "
         "sys.exit(any(name.startswith('glassgpt.cli') for name in sys.modules))"
     )
@@ -498,10 +522,11 @@ def test_tune_never_imports_the_command_line(text: Path, model: str, tmp_path: P
 def test_ctrl_c_in_python_ends_the_step_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[bool] = []
 
-    def run_tune(run: object, target: object, *, callback: finetune.TuneCallback, **options: object) -> None:
-        stopped.append(callback.should_stop())
-        signal.raise_signal(signal.SIGINT)  # the step goes on
-        stopped.append(callback.should_stop())
+    def run_tune(run: object, target: object, *, stopping: Stopping, **options: object) -> None:
+        with stopping(True) as stop:
+            stopped.append(stop())
+            signal.raise_signal(signal.SIGINT)  # the step goes on
+            stopped.append(stop())
 
     monkeypatch.setattr(finetune, "plan_tune", lambda *of, **options: (None, None))
     monkeypatch.setattr(finetune, "run_tune", run_tune)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from glassgpt.model import GPT2
 from glassgpt.train.loss import IGNORE_INDEX, head_and_loss
-from glassgpt.train.objective import Batch, LanguageModeling, TrainableModel
+from glassgpt.train.objective import Batch, LanguageModeling, Objective
 from glassgpt.train.settings import TrainSettings
 
 HEAD = "score"  # the name of the head in the model, as transformers calls it
@@ -45,9 +45,10 @@ def extract(hidden: Tensor, ids: Tensor, extract_id: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Objective):
     """The negative log-likelihood of each label, and `lm_weight` times that of a text's average token."""
 
+    score: nn.Module  # the model's own head
     extract_id: int
     lm_weight: float = 0.5
     language_modeling: LanguageModeling = field(default_factory=LanguageModeling)
@@ -56,26 +57,27 @@ class Classification:
     def from_settings(
         cls, settings: TrainSettings, model: GPT2, extract_id: int, lm_weight: float
     ) -> Classification:
-        return cls(extract_id, lm_weight, LanguageModeling.from_settings(settings, model))
+        return cls(
+            model.get_submodule(HEAD), extract_id, lm_weight, LanguageModeling.from_settings(settings, model)
+        )
 
-    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        hidden = model.hidden(batch.ids)  # (B, T, C)
-        weight = model.score.weight
+    def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        weight: Tensor = self.score.weight  # type: ignore[assignment]
         read = extract(hidden, batch.ids, self.extract_id)  # (B, C)
         logits = F.linear(read.to(weight.dtype), weight)  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         loss, count = (losses * batch.mask).sum(), batch.mask.sum()
         if self.lm_weight and torch.is_grad_enabled():  # an evaluation is of the labels alone
-            loss = loss + self.lm_weight * count * self.text_loss(model, hidden, batch)
+            loss = loss + self.lm_weight * count * self.text_loss(hidden, head_weight, batch)
         return loss, count
 
-    def text_loss(self, model: TrainableModel, hidden: Tensor, batch: Batch) -> Tensor:
+    def text_loss(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> Tensor:
         """The mean loss of the texts' tokens up to the extract token."""
         after = (batch.ids == self.extract_id).int().cumsum(dim=1)  # (B, T): 0 within the text
         counts = (after[:, 1:] == 0) & batch.mask[:, None]  # (B, T - 1)
         targets = batch.ids[:, 1:].masked_fill(~counts, IGNORE_INDEX)
         total = head_and_loss(
-            hidden[:, :-1].flatten(0, 1), model.head_weight, targets.flatten(),
+            hidden[:, :-1].flatten(0, 1), head_weight, targets.flatten(),
             self.language_modeling.cross_entropy,
         )  # fmt: skip
         return total / counts.sum().clamp(min=1)

@@ -11,6 +11,7 @@ compiled: 509,000 tokens/s with autocast, 526,000 this way.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -28,38 +29,44 @@ from glassgpt.train.objective import Batch, Objective
 RunBlock = Callable[..., Tensor]
 
 
-def run_blocks(model: GPT2, ids: Tensor, run_block: RunBlock, memory: Memory | None = None) -> Tensor:
-    """`model.hidden(ids, cache=memory)` with each block called by `run_block`."""
-    x = model.embed(ids)  # (B, T, C)
-    for i, block in enumerate(model.h):
-        x = run_block(block, x, None, None, None if memory is None else memory.layer(i), None)
-    out: Tensor = model.ln_f(x)
-    return out
-
-
-class HiddenStates(nn.Module):
-    """`run_blocks` as a module, so that `functional_call` can swap the weights."""
-
-    def __init__(self, model: GPT2) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: Tensor, run_block: RunBlock, memory: Memory | None) -> Tensor:
-        return run_blocks(self.model, ids, run_block, memory)
-
-
 def hidden_states(
     model: GPT2,
-    ids: Tensor,
     weights: dict[str, Tensor] | None,
-    run_block: RunBlock,
+    ids: Tensor,
     memory: Memory | None = None,
+    run_block: RunBlock = nn.Module.__call__,
 ) -> Tensor:
-    """The final hidden states, (B, T) -> (B, T, C), computed with `weights` instead of the model's own."""
+    """`model.hidden(ids, cache=memory)`, (B, T) -> (B, T, C), with each block called by `run_block` and with
+    `weights` in place of the model's own."""
+
+    def run(model: GPT2, ids: Tensor) -> Tensor:
+        x = model.embed(ids)  # (B, T, C)
+        for i, block in enumerate(model.h):
+            x = run_block(block, x, None, None, None if memory is None else memory.layer(i), None)
+        out: Tensor = model.ln_f(x)
+        return out
+
+    return call_with(weights, run, model, ids)
+
+
+class _Call(nn.Module):
+    def __init__(self, function: Callable[..., Tensor], module: nn.Module) -> None:
+        super().__init__()
+        self.function, self.module = function, module
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.function(self.module, *inputs)
+
+
+def call_with(
+    weights: dict[str, Tensor] | None, function: Callable[..., Tensor], module: Any, *inputs: Any
+) -> Tensor:
+    """`function(module, *inputs)` with `weights` in place of the module's own, unless they are None."""
     if weights is None:
-        return run_blocks(model, ids, run_block, memory)
-    x: Tensor = functional_call(HiddenStates(model), weights, (ids, run_block, memory))
-    return x
+        return function(module, *inputs)
+    named = {f"module.{name}": weight for name, weight in weights.items()}
+    out: Tensor = functional_call(_Call(function, module), named, inputs)
+    return out
 
 
 class _Cast(torch.autograd.Function):
@@ -86,8 +93,8 @@ class _Cast(torch.autograd.Function):
             if wanted
         ]
         torch._foreach_copy_(wide, [grad for grad, wanted in zip(grads, trained, strict=True) if wanted])
-        left = iter(wide)
-        return None, *(next(left) if wanted else None for wanted in trained)
+        grads_back = iter(wide)
+        return None, *(next(grads_back) if wanted else None for wanted in trained)
 
 
 def cast_together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
@@ -100,33 +107,19 @@ def cast_one_by_one(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Te
     return [parameter.to(dtype) for parameter in parameters]
 
 
-class CalledBlock(nn.Module):
-    """A block and how to call it as one module, for `functional_call`."""
-
-    def __init__(self, block: nn.Module, run_block: RunBlock) -> None:
-        super().__init__()
-        self.block, self.run_block = block, run_block
-
-    def forward(self, *inputs: Any) -> Tensor:
-        return self.run_block(self.block, *inputs)
-
-
 def checkpoint_block(run_block: RunBlock, block: nn.Module, *inputs: Any) -> Tensor:
     """Call a block and store only its input: the backward pass calls it again, with the same random numbers
     (activation checkpointing, Chen et al., 2016).
 
-    If the block's weights were swapped for cast copies, its own are back by then: they are cast once more.
+    If the block's weights were swapped for cast copies, the backward pass finds its own again and casts them
+    once more.
     """
     weight = next(block.parameters())
     swapped, dtype = not isinstance(weight, nn.Parameter), weight.dtype
 
     def run(*inputs: Any) -> Tensor:
-        if not swapped:
-            return run_block(block, *inputs)
-        called = CalledBlock(block, run_block)
-        copies = {name: parameter.to(dtype) for name, parameter in called.named_parameters()}
-        out: Tensor = functional_call(called, copies, inputs)
-        return out
+        weights = {name: w.to(dtype) for name, w in block.named_parameters()} if swapped else None
+        return call_with(weights, run_block, block, *inputs)
 
     out: Tensor = checkpoint(run, *inputs, use_reentrant=False)
     return out
@@ -141,37 +134,8 @@ class StepConfig(NamedTuple):
     run_block: RunBlock = nn.Module.__call__
 
 
-class Forward:
-    """The model as an `Objective` sees it: `hidden` as the step computes it, all else as the model has it.
-
-    Without gradients nothing is compiled or checkpointed. A `memory` is of what precedes the sequences.
-    """
-
-    def __init__(self, model: GPT2, config: StepConfig, memory: Memory | None = None) -> None:
-        self._model, self._memory = model, memory
-        self._config = config if torch.is_grad_enabled() else StepConfig(config.dtype, config.cast)
-
-    def hidden(self, ids: Tensor) -> Tensor:
-        config, weights = self._config, None
-        if config.dtype is not None and self._model.wte.weight.dtype != config.dtype:
-            names, parameters = zip(*HiddenStates(self._model).named_parameters(), strict=True)
-            weights = dict(zip(names, config.cast(list(parameters), config.dtype), strict=True))
-        return config.hidden(self._model, ids, weights, config.run_block, self._memory)
-
-    @property
-    def head_weight(self) -> Tensor:
-        head = self._model.wte if self._model.lm_head is None else self._model.lm_head
-        weight: Tensor = head.weight
-        if isinstance(weight, DTensor):  # replicated: every process contributes a part of its gradient
-            weight = weight.to_local(grad_placements=[Partial()])
-        return weight
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
 class LossModule(nn.Module):
-    """From a batch to its summed loss and count in one call: what DDP and FSDP wrap.
+    """From a batch to its summed loss and number of targets in one call. DDP and FSDP wrap this module.
 
     The tied head reads `wte` outside of any module's forward; within this one, sharded weights are gathered.
     """
@@ -193,6 +157,7 @@ class LossModule(nn.Module):
     def forward(
         self, ids: Tensor, targets: Tensor, mask: Tensor, memory: Memory | None = None
     ) -> tuple[Tensor, Tensor]:
+        batch = self.objective.prepare(Batch(ids, targets, mask, memory))
         if self.tensor_mesh is not None:
             # Hidden states are sharded by position (sequence parallelism). The head is replicated and each
             # process scores its own positions: the work is divided as if the vocabulary were.
@@ -201,6 +166,25 @@ class LossModule(nn.Module):
                     "--parallel tp is for a target per token. Choose --parallel fsdp for this objective."
                 )
             size, rank = self.tensor_mesh.size(), self.tensor_mesh.get_local_rank()
-            targets, mask = (tensor.chunk(size, dim=1)[rank] for tensor in (targets, mask))
-        batch = Batch(ids, targets, mask, memory)
-        return self.objective(Forward(self.model, self.config, memory), batch)
+            targets, mask = (tensor.chunk(size, dim=1)[rank] for tensor in (batch.targets, batch.mask))
+            batch = replace(batch, targets=targets, mask=mask)
+        return self.objective(self.hidden(batch.ids, memory), self.head_weight, batch)
+
+    def hidden(self, ids: Tensor, memory: Memory | None) -> Tensor:
+        """The final hidden states as the settings say; without gradients nothing is compiled or
+        checkpointed."""
+        config, model, weights = self.config, self.model, None
+        if not torch.is_grad_enabled():
+            config = StepConfig(config.dtype, config.cast)
+        if config.dtype is not None and model.wte.weight.dtype != config.dtype:
+            names, parameters = zip(*model.named_parameters(), strict=True)
+            weights = dict(zip(names, config.cast(list(parameters), config.dtype), strict=True))
+        return config.hidden(model, weights, ids, memory, config.run_block)
+
+    @property
+    def head_weight(self) -> Tensor:
+        head = self.model.wte if self.model.lm_head is None else self.model.lm_head
+        weight: Tensor = head.weight
+        if isinstance(weight, DTensor):  # replicated: every process contributes a part of its gradient
+            weight = weight.to_local(grad_placements=[Partial()])
+        return weight

@@ -53,3 +53,16 @@ def stop_on_interrupt(alone: bool = True) -> Iterator[StopRequested]:
             yield requested
     else:
         yield lambda: False
+
+
+class StopRecord:
+    """A `Stopping` that still knows, once the run has ended, whether a stop was requested."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self.stopping = stopping
+        self.requested: StopRequested = lambda: False
+
+    @contextlib.contextmanager
+    def __call__(self, alone: bool = True) -> Iterator[StopRequested]:
+        with self.stopping(alone) as self.requested:
+            yield self.requested

@@ -1,4 +1,4 @@
-"""What is trained for: a batch in, the sum of its losses and their number out.
+"""The training objective: hidden states and a batch in, the sum of the losses and their number out.
 
 The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective, masked language
 modeling another; so are a loss on the completion only and a classification head: see
@@ -30,7 +30,7 @@ class Batch:
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T) or (B)
     mask: Tensor  # as targets, bool: whether a target counts
-    memory: Memory | None = None  # of what precedes the sequences, for a model that has one
+    memory: Memory | None = None  # of the tokens before these sequences, for a model that has one
 
     @classmethod
     def from_tokens(cls, tokens: Tensor) -> Batch:
@@ -69,31 +69,25 @@ class Batch:
         return tensors if self.memory is None else (*tensors, self.memory)
 
 
-class TrainableModel(Protocol):
-    """A model as an objective sees it. `forward.Forward` computes `hidden` as the settings say (in low
-    precision, compiled, with checkpointed activations); every other attribute is the model's own."""
-
-    def hidden(self, ids: Tensor) -> Tensor: ...  # the final hidden states, (B, T) -> (B, T, C)
-
-    @property
-    def head_weight(self) -> Tensor: ...  # (V, C)
-
-    def __getattr__(self, name: str) -> Any: ...
-
-
 class Objective(Protocol):
-    """The sum of a batch's losses () and the number of targets () they are of.
+    """The sum of a batch's losses () and the number of targets () in it.
 
     Both are added up over micro-batches and processes and divided once: an update is the mean over all of its
-    targets, however it was split. Parameters of an objective's own, such as a classification head, are
-    modules registered on the model, so that they are optimized and saved with it.
+    targets, however it was split. The parameters of an objective, such as a classification head, are modules
+    registered on the model, so that they are optimized and saved with it. Derive from this class.
     """
 
-    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]: ...
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch as the model sees it."""
+        return batch
+
+    def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """From the final hidden states (B, T, C) and the weight of the language model head (V, C)."""
+        ...
 
 
 @dataclass(frozen=True)
-class LanguageModeling:
+class LanguageModeling(Objective):
     """The negative log-likelihood of each target under the model's logits, in nats."""
 
     cross_entropy: CrossEntropy = cross_entropy_with_grad
@@ -113,18 +107,15 @@ class LanguageModeling:
             float8_head=settings.precision == "float8" and kernel and weight.shape[1] % 16 == 0,
         )
 
-    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        x = model.hidden(batch.ids)  # (B, T, C)
+    def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         targets = batch.targets.masked_fill(~batch.mask, IGNORE_INDEX)  # (B, T)
         float8 = self.float8_head and torch.is_grad_enabled()  # an evaluation is as exact as can be
-        loss = head_and_loss(
-            x.flatten(0, 1), model.head_weight, targets.flatten(), self.cross_entropy, float8
-        )
+        loss = head_and_loss(hidden.flatten(0, 1), head_weight, targets.flatten(), self.cross_entropy, float8)
         return loss, batch.mask.sum()
 
 
 @dataclass(frozen=True)
-class MaskedLanguageModeling:
+class MaskedLanguageModeling(Objective):
     """The negative log-likelihood of tokens that were hidden from the model (BERT, Devlin et al., 2018).
 
     Of 15 % of the tokens, 80 % are replaced by the mask token and 10 % by a random one; 10 % are left as they
@@ -139,23 +130,22 @@ class MaskedLanguageModeling:
     masked: float = 0.8  # of these
     random: float = 0.1
 
-    def __call__(self, model: TrainableModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        ids, chosen = self.hide(batch)
-        x = model.hidden(ids)[chosen]  # (N, C): no logits for tokens that do not count
-        loss = head_and_loss(x, model.head_weight, batch.ids[chosen], self.language_modeling.cross_entropy)
-        return loss, chosen.sum()
-
-    def hide(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The ids with some of them hidden, and which these are, (B, T) each."""
+    def prepare(self, batch: Batch) -> Batch:
+        """Hide some of the ids; these are the targets."""
         generator = None
         if not torch.is_grad_enabled():
             generator = torch.Generator(batch.ids.device).manual_seed(int(batch.ids.sum()))
         draw = partial(torch.rand, batch.ids.shape, device=batch.ids.device, generator=generator)
-        chosen = (draw() < self.fraction) & batch.mask
+        chosen = (draw() < self.fraction) & batch.mask  # (B, T)
         kind, token = draw(), (draw() * self.mask_token_id).long()  # the mask token is the last
         ids = torch.where(chosen & (kind < self.masked), self.mask_token_id, batch.ids)
         exchanged = chosen & (kind >= self.masked) & (kind < self.masked + self.random)
-        return torch.where(exchanged, token, ids), chosen
+        return replace(batch, ids=torch.where(exchanged, token, ids), targets=batch.ids, mask=chosen)
+
+    def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, targets = hidden[batch.mask], batch.targets[batch.mask]  # (N, C), (N): only hidden tokens count
+        loss = head_and_loss(x, head_weight, targets, self.language_modeling.cross_entropy)
+        return loss, batch.mask.sum()
 
 
 def default_objective(settings: TrainSettings, model: GPT2) -> Objective:

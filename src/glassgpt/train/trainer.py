@@ -50,7 +50,7 @@ from glassgpt.train.init_model import (
     parse_shape,
     sides,
 )
-from glassgpt.train.interrupt import Stopping, StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.micro_batch import micro_batch_size
 from glassgpt.train.preflight import check_resume, find_data, refuse_foreign_folder
@@ -84,7 +84,6 @@ class RunConfig(RunOptions, VariantOptions):
     out: Path
     settings: TrainSettings
     init_from: str | None = None
-    absolute_positions: bool | None = None  # relative: whether to keep GPT-2's position embeddings
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):
@@ -139,17 +138,10 @@ def train(
         data=None if data is None else str(expand_user(data)), out=out, settings=settings,
         **{k: v for k, v in options.items() if k not in own},
     )  # fmt: skip
-    requests: list[StopRequested] = []
-
-    @contextmanager
-    def stopping(alone: bool) -> Iterator[StopRequested]:
-        with stop_on_interrupt(alone) as requested:
-            requests.append(requested)
-            yield requested
-
-    run = run_training(config, reporter, stopping if stop is None else lambda alone: nullcontext(stop))
+    interrupts = StopRecord(stop_on_interrupt)
+    run = run_training(config, reporter, interrupts if stop is None else lambda alone: nullcontext(stop))
     assert run is not None
-    if any(requested() for requested in requests):
+    if interrupts.requested():
         raise KeyboardInterrupt
     return run
 
@@ -252,11 +244,11 @@ class Trainer:
     def estimate_needs(self) -> None:
         """Estimate memory and speed, where there is one process, and report it."""
         if self.mesh is None:
-            with self.reporter.estimating():
+            with self.reporter.stage("trying a few steps"):
                 self.estimate = estimate_training(self.model, self.settings, self.loader.batch(0))
             self.settings = self.estimate.settings
         if self.is_main:
-            self.reporter.show_estimate(self.estimate, self)
+            self.reporter.show_plan(self)
 
     def fit(self, stopping: Stopping = never_stop) -> Run:
         """The run, in each of its processes."""

@@ -3,23 +3,18 @@ library."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.dashboard import live_metrics, note_stopping, show_estimate
+from glassgpt.cli.dashboard import show_estimate
 from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
+from glassgpt.cli.reporter import TerminalReporter, stop_and_say_so
 from glassgpt.config.variants import VariantOptions
-from glassgpt.progress import Advance
-from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.settings import RunOptions, TrainSettings, read_settings, with_recipe
 
 if TYPE_CHECKING:
-    from glassgpt.train.estimate import Estimate
-    from glassgpt.train.interrupt import StopRequested
     from glassgpt.train.run import Run
     from glassgpt.train.trainer import Trainer
 
@@ -48,7 +43,6 @@ def command(
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
     variant: OmitArgPrefixes[VariantOptions],
-    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
     init_from: Annotated[str | None, Flag("initialize from this model's weights", "MODEL")] = None,
     recipe: Annotated[
         str | None, Flag("published settings, gpt1 or gpt2; other flags override them", "NAME")
@@ -66,9 +60,8 @@ def command(
 
     config = RunConfig(
         **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
-        absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
-    trained = run_training(config, TerminalReporter(), stop_on_signals, dry_run)
+    trained = run_training(config, TrainReporter(), stop_and_say_so, dry_run)
     is_distributed = torch.distributed.is_initialized()
     if trained is not None and not (is_distributed and torch.distributed.get_rank()):
         terminal.note(describe_end(trained))
@@ -77,48 +70,15 @@ def command(
     return 0
 
 
-def stop_on_signals(alone: bool) -> AbstractContextManager[StopRequested]:
-    from glassgpt.train import interrupt
-
-    return interrupt.stop_on_signals(on_request=note_stopping, alone=alone)
-
-
-class TerminalReporter(Reporter):
-    show: Callable[[Mapping[str, Any]], None]
-
-    def progress(
-        self, description: str, total: int | None = None, *, unit: str = ""
-    ) -> AbstractContextManager[Advance]:
-        return terminal.progress(description, total, unit=unit)
-
-    def estimating(self) -> AbstractContextManager[object]:
-        return terminal.spinner("trying a few steps")
-
-    def show_estimate(self, estimate: Estimate | None, trainer: Trainer) -> None:
-        if estimate is not None:
-            show_estimate(estimate, trainer.settings, trainer.tokens, trainer.device.type, trainer.steps_left)
+class TrainReporter(TerminalReporter):
+    def show_plan(self, run: Trainer) -> None:
+        if run.estimate is not None:
+            show_estimate(run.estimate, run.settings, run.tokens, run.device.type, run.steps_left)
         else:
             self.info(
-                f"{trainer.world_size} processes on {trainer.device.type} ({trainer.config.parallel}), "
-                f"batch size {trainer.settings.batch_size}"
+                f"{run.world_size} processes on {run.device.type} ({run.config.parallel}), "
+                f"batch size {run.settings.batch_size}"
             )
-
-    @contextmanager
-    def training(self, steps: int) -> Iterator[None]:
-        with live_metrics("training", steps) as self.show:
-            yield
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        self.show(record)
-
-    def show_sample(self, text: str) -> None:
-        terminal.note(f"    {terminal.sanitize(' '.join(text.split()), sys.stderr)}")
-
-    def info(self, message: str) -> None:
-        terminal.note(message)
-
-    def warn(self, message: str) -> None:
-        terminal.note(message)
 
 
 def describe_end(run: Run) -> str:

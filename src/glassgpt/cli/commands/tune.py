@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glassgpt.cli import terminal
-from glassgpt.cli.dashboard import Record, duration, live_metrics, note_stopping, show_estimate
+from glassgpt.cli.dashboard import duration, show_estimate
 from glassgpt.cli.loading import Device
 from glassgpt.cli.parser.options import Flag, Positional
+from glassgpt.cli.reporter import TerminalReporter, stop_and_say_so
+from glassgpt.train.interrupt import StopRecord
 
 if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
@@ -62,12 +62,12 @@ def command(
     check_tune_inputs(files, **asked)
     from glassgpt.train.finetune.tune import plan_tune, run_tune
 
-    displayed = Display()
-    run, target = plan_tune(files, **asked, device=device, callback=displayed, started=started)
+    reporter, stopping = TuneReporter(), StopRecord(stop_and_say_so)
+    run, target = plan_tune(files, **asked, device=device, reporter=reporter, started=started)
     if dry_run:
         return 0
-    result = run_tune(run, target, prompt=prompt, callback=displayed, started=started)
-    if displayed.should_stop():
+    result = run_tune(run, target, prompt=prompt, reporter=reporter, stopping=stopping, started=started)
+    if stopping.requested():
         kept = f"; the best model so far is in {target}" if result.improved else ""
         terminal.note(f"stopped after {result.steps} steps{kept}")
         if not result.finished:
@@ -77,56 +77,29 @@ def command(
             "the validation loss did not improve, so nothing was written. Use more text or more --minutes."
         )
         return 1
-    show_result(result, json, None if run.data is None else run.data.task)
+    show_result(result, json, run.data.task)
     return 0
 
 
-class Display:
-    """Shows a run on the terminal, and stops it after Ctrl-C: a `TuneCallback`."""
+class TuneReporter(TerminalReporter):
+    title = "tuning"
 
-    def __init__(self) -> None:
-        self.should_stop: Callable[[], bool] = lambda: False
-
-    def stage(self, description: str) -> AbstractContextManager[object]:
-        return terminal.spinner(description)
-
-    def on_problem(self, line: str) -> None:
-        terminal.note(f"note: {line}")
-
-    def on_plan(self, run: FinetuneRun) -> None:
+    def show_plan(self, run: FinetuneRun) -> None:
         from glassgpt.train.micro_batch import micro_batch_size
 
-        settings = run.settings
-        if run.data is not None:
-            summary = run.data.problems.summary(run.data.records)
-            if summary is not None:
-                terminal.note(f"note: {summary}")
-        show_estimate(run.plan, settings, run.train_tokens, run.model.wte.weight.device.type)
+        settings, data = run.settings, run.data
+        show_estimate(run.plan, settings, run.batches.tokens_per_epoch, run.model.wte.weight.device.type)
         trained, total = run.trained_parameters, run.checkpoint.config.n_parameters
-        held_out = (
-            f"of {len(run.val_split):,} validation tokens" if run.data is None
-            else f"tokens of {len(run.val_split):,} validation examples"
-        )  # fmt: skip
-        kind = "tokens" if run.data is None else "examples"
-        terminal.note(
+        eval_tokens = f"{run.eval_tokens:,}" if data.unit == "tokens" else f"{run.eval_tokens:,} tokens"
+        self.info(
             f"training {trained:,} parameters ({trained / total:.1%} of the model) on "
-            f"{len(run.train_split):,} {kind}: batch size {settings.batch_size} "
+            f"{len(data.train):,} {data.unit}: batch size {settings.batch_size} "
             f"(micro-batch {micro_batch_size(settings)}), {describe_lr(settings)}; "
-            f"evaluating {run.eval_tokens:,} {held_out} "
+            f"evaluating {eval_tokens} of {len(data.valid):,} validation {data.unit} "
             f"every {settings.eval_every} steps: at most {duration(run.expected_seconds)}"
         )
         if run.exceeds_memory:
-            terminal.note("note: that is more memory than is free. Try --lora, or a smaller --model.")
-
-    @contextmanager
-    def training(self, run: FinetuneRun) -> Iterator[Callable[[Record], None]]:
-        from glassgpt.train.interrupt import stop_on_signals
-
-        with (
-            stop_on_signals(on_request=note_stopping) as self.should_stop,
-            live_metrics("tuning", run.settings.steps) as show,
-        ):
-            yield show
+            self.info("note: that is more memory than is free. Try --lora, or a smaller --model.")
 
 
 def describe_lr(settings: TrainSettings) -> str:

@@ -16,7 +16,9 @@ import hashlib
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +26,20 @@ from torch import Tensor
 
 from glassgpt.errors import SettingError
 from glassgpt.train.data.shards import Shards, Split
+
+
+class BatchSource(Protocol):
+    """Batches that are a function of the step, of a text (`Loader`) or of a task (`TaskBatches`)."""
+
+    @property
+    def identity(self) -> dict[str, int | str]: ...  # a run is not resumed with another
+
+    @property
+    def tokens_per_epoch(self) -> int: ...
+
+    def prefetch(
+        self, step: int, rank: int = 0, world_size: int = 1, device: torch.device | str = "cpu"
+    ) -> AbstractContextManager[Iterator[Any]]: ...
 
 
 class Loader:
@@ -117,6 +133,10 @@ class Loader:
         """The number of windows of the first epoch; the others have about as many."""
         self.find_epoch(0)
         return self._ends[1]
+
+    @property
+    def tokens_per_epoch(self) -> int:
+        return len(self.shards)
 
     @property
     def identity(self) -> dict[str, int | str]:

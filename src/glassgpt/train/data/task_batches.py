@@ -80,6 +80,11 @@ class TaskBatches:
         return int((many * (-(-longest // PAD_TO) * PAD_TO)).mean())
 
     @property
+    def tokens_per_epoch(self) -> int:
+        """With padding."""
+        return self.batches_per_epoch * self.mean_tokens
+
+    @property
     def identity(self) -> dict[str, int | str]:
         """What determines the batches: a run is not resumed with others."""
         return {"data": self.digest, "seed": self.seed, "batches": len(self.cuts)}
@@ -92,8 +97,10 @@ class TaskBatches:
             made.update(b"" if array is None else array.tobytes())
         return made.hexdigest()
 
-    def prefetch(self, step: int, device: torch.device) -> AbstractContextManager[Iterator[Batch]]:
-        """As a `Loader` gives its batches."""
+    def prefetch(
+        self, step: int, rank: int = 0, world_size: int = 1, device: torch.device | str = "cpu"
+    ) -> AbstractContextManager[Iterator[Batch]]:
+        """As `Loader.prefetch`, for one process; nothing is read, so nothing is read ahead."""
         return nullcontext(self(step))
 
     def __call__(self, step: int) -> Iterator[Batch]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,25 +29,14 @@ from glassgpt.errors import NonFiniteLossError, SettingError, UserError
 from glassgpt.files import atomic_write, lock_folder, recover_interrupted_write
 from glassgpt.model import GPT2
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
+from glassgpt.tasks.definition import Task
+from glassgpt.tasks.records import Problems
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
-from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.shards import Split
-from glassgpt.train.data.task_batches import TaskBatches
-from glassgpt.train.environment import collect_environment, pick_precision
-from glassgpt.train.estimate import Estimate, estimate_training
-from glassgpt.train.finetune.settings import (
-    CPU_MICRO_BATCH_TOKENS,
-    EPOCHS,
-    choose_micro_batch,
-    choose_settings,
-    eval_seconds,
-    fit_to_time,
-    make_eval_windows,
-    read_tokens,
-    sample_windows,
-    split_tokens,
-)
+from glassgpt.train.data.loader import BatchSource
+from glassgpt.train.environment import collect_environment
+from glassgpt.train.estimate import Estimate
+from glassgpt.train.finetune.settings import eval_seconds, fit_to_time
 from glassgpt.train.finetune.state import (
     STATE,
     check_unchanged,
@@ -57,6 +45,8 @@ from glassgpt.train.finetune.state import (
     remove_state,
     state_folder,
 )
+from glassgpt.train.finetune.task import read_task_data
+from glassgpt.train.finetune.text import read_text_data
 from glassgpt.train.loop import as_batch, evaluate, train_loop
 from glassgpt.train.lora import (
     adapter_tensors,
@@ -73,11 +63,38 @@ from glassgpt.weights import Checkpoint, load_config, save_checkpoint
 from glassgpt.weights.adapter import save_adapter
 from glassgpt.weights.registry import check_only_model_files
 
-if TYPE_CHECKING:
-    from glassgpt.train.finetune.task import TaskData
-
 MAX_SECONDS = 60 * 60 * 24 * 366  # a year
 PATIENCE = 3  # evaluations without improvement before it stops
+
+
+class FinetuneData(Protocol):
+    """What a model is tuned on: a text (`text.TextData`), or the pairs of a task (`task.TaskData`)."""
+
+    @property
+    def start(self) -> Checkpoint: ...  # the model it starts from, with what a task adds to it
+    @property
+    def task(self) -> Task | None: ...
+    @property
+    def train(self) -> Sized: ...
+    @property
+    def valid(self) -> Sized: ...
+    @property
+    def unit(self) -> str: ...  # of these lengths: tokens or examples
+    @property
+    def digest(self) -> str: ...  # changes with any token
+    @property
+    def notes(self) -> Sequence[str]: ...  # about records that were skipped
+
+    def choose_settings(
+        self, config: Config, device: torch.device, lora: bool, seed: int
+    ) -> tuple[TrainSettings, Config]: ...  # the config with the dropout that suits them
+
+    def add_head(self, model: GPT2, seed: int) -> None: ...
+    def estimate(self, model: GPT2, settings: TrainSettings) -> Estimate: ...
+    def batches(self, settings: TrainSettings) -> BatchSource: ...
+    def eval_batches(self, plan: Estimate, seconds: float) -> Sequence[Tensor | Batch]: ...
+    def objective(self, model: GPT2, settings: TrainSettings) -> Objective | None: ...
+    def write_sample(self, model: GPT2, prompt: str | None) -> str: ...
 
 
 @dataclass
@@ -85,9 +102,7 @@ class FinetuneRun:
     """A run that is ready to start, or to be resumed, and its progress."""
 
     model: GPT2
-    checkpoint: Checkpoint  # the model it starts from
-    train_split: Split | TaskBatches
-    val_split: Split | TaskBatches
+    data: FinetuneData
     eval_windows: Sequence[Tensor | Batch]
     settings: TrainSettings
     plan: Estimate
@@ -97,38 +112,30 @@ class FinetuneRun:
     best_step: int = 0
     steps: int = 0
     evals_without_improvement: int = 0
-    seconds_total: float = 0.0  # for everything, as asked
-    identity: dict[str, Any] = field(default_factory=dict)  # what must be the same to resume it
+    seconds_total: float = 0.0  # for everything, as requested
+    identity: dict[str, Any] = field(default_factory=dict)  # must be the same when it is resumed
     resumed: bool = False
     finished: bool = False  # there is nothing left to resume
-    objective: Objective | None = None  # language modeling unless given
-    data: TaskData | None = None  # of a task
-    adapter_for: str | None = None  # the model whose low-rank changes alone are written
+    adapter_for: str | None = None  # write only the low-rank changes to this model
     records: list[dict[str, Any]] = field(default_factory=list)  # of all steps, once it has ended
 
     @property
-    def epochs(self) -> float:
-        if isinstance(self.train_split, TaskBatches):
-            return self.steps / self.train_split.batches_per_epoch
-        return self.steps * self.plan.tokens_per_step / len(self.train_split)
+    def checkpoint(self) -> Checkpoint:
+        """The model it starts from."""
+        return self.data.start
 
     @property
-    def train_tokens(self) -> int:
-        """Tokens of an epoch."""
-        if isinstance(self.train_split, TaskBatches):
-            return self.train_split.batches_per_epoch * self.plan.tokens_per_step
-        return len(self.train_split)
+    def batches(self) -> BatchSource:
+        return self.data.batches(self.settings)
+
+    @property
+    def epochs(self) -> float:
+        return self.steps * self.plan.tokens_per_step / self.batches.tokens_per_epoch
 
     @property
     def eval_tokens(self) -> int:
         """Tokens read in each evaluation."""
         return sum(as_batch(batch).ids.numel() for batch in self.eval_windows)
-
-    def loader(self) -> Loader | TaskBatches:
-        if isinstance(self.train_split, TaskBatches):
-            return self.train_split
-        settings = self.settings
-        return Loader(self.train_split, settings.context, settings.batch_size, settings.seed)
 
     @property
     def trained_parameters(self) -> int:
@@ -178,14 +185,17 @@ def prepare_run(
     files: Iterable[str | Path],
     device: torch.device,
     *,
+    task: Task | None = None,
     lora: bool = False,
     seconds: float = 600.0,
     seed: int = 0,
     saved: Mapping[str, Any] | None = None,
     out: Path | None = None,
+    problems: Problems | None = None,
     started: float | None = None,
 ) -> FinetuneRun:
-    """Read the text, choose the settings, time a few steps, and measure the loss to start from.
+    """Read the text, or the pairs of a `task`, choose the settings, time a few steps, and measure the loss to
+    start from.
 
     With `saved`, the state of an interrupted run into `out`, all of that is restored instead. The time since
     `started`, by the monotonic clock, counts: `seconds` are for everything.
@@ -199,40 +209,34 @@ def prepare_run(
             f"{checkpoint.source} {reason}, so no text can be tokenized. Use a model folder with a tokenizer."
         )
     started = time.monotonic() if started is None else started
-    config = checkpoint.config
-    if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
-        config = dataclasses.replace(config, attn_pdrop=0.0)
-    tokens = read_tokens(files, checkpoint.tokenizer)
-    tokens.check_ids(config.vocab_size)
-    train_split, val_split = split_tokens(tokens, min(config.n_positions, 1024))
+    data: FinetuneData
+    if task is None:
+        data = read_text_data(checkpoint, files)
+    else:
+        data = read_task_data(checkpoint, files, task, seed, Problems() if problems is None else problems)
     identity = {
-        "text": tokens.identity, "--model": hash_checkpoint(checkpoint), "--lora": lora, "--seed": seed
+        "text": data.digest, "--model": hash_checkpoint(checkpoint), "--lora": lora, "--seed": seed,
+        **({} if task is None else {"--task": task.text}),
     }  # fmt: skip
     if saved is not None:
         assert out is not None, "a run is resumed from its folder"
         check_unchanged(out, saved["identity"], identity)
-        return restore_run(checkpoint, train_split, val_split, device, saved, out, seconds, started)
-    settings = choose_settings(
-        config, len(train_split), lora=lora, precision=pick_precision(device), seed=seed
-    )
-    if settings.steps * settings.batch_size * settings.context <= EPOCHS * len(train_split):
-        # Too few epochs to overfit; dropout would only slow the training down.
-        config = dataclasses.replace(config, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
-    model = build_model(checkpoint, config, device, lora, seed)
-    max_tokens = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else math.inf
-    settings = choose_micro_batch(settings, config, free_memory(device), max_tokens)
-    plan = estimate_training(
-        model, settings, Loader(train_split, settings.context, settings.batch_size, seed).batch(0)
-    )
-    windows = sample_windows(make_eval_windows(val_split, plan.settings), plan, seconds)
+        return restore_run(data, device, saved, out, seconds, started)
+    config = data.start.config
+    if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
+        config = dataclasses.replace(config, attn_pdrop=0.0)
+    settings, config = data.choose_settings(config, device, lora, seed)
+    model = build_model(data, config, device, lora, seed)
+    plan = data.estimate(model, settings)
+    windows = data.eval_batches(plan, seconds)
     measuring = time.monotonic()
-    before = measure_loss(model, windows, plan.settings)
-    left = time_for_training(seconds, started, measuring, plan)
+    before = measure_loss(model, windows, plan.settings, data.objective(model, plan.settings))
+    seconds_left = time_for_training(seconds, started, measuring, plan)
     run = FinetuneRun(
-        model, checkpoint, train_split, val_split, windows, settings, plan, left, before, best_loss=before,
+        model, data, windows, plan.settings, plan, seconds_left, before, best_loss=before,
         seconds_total=seconds, identity=identity,
     )  # fmt: skip
-    run.settings = fit_to_time(plan.settings, plan, run.eval_tokens, left)
+    run.settings = fit_to_time(plan.settings, plan, run.eval_tokens, seconds_left)
     return run
 
 
@@ -245,9 +249,7 @@ def time_for_training(seconds: float, started: float, measuring: float, plan: Es
 
 
 def restore_run(
-    checkpoint: Checkpoint,
-    train_split: Split,
-    val_split: Split,
+    data: FinetuneData,
     device: torch.device,
     saved: Mapping[str, Any],
     out: Path,
@@ -258,37 +260,39 @@ def restore_run(
     try:
         settings = settings_from_dict(saved["settings"])
         plan = Estimate(**{**saved["plan"], "settings": settings_from_dict(saved["plan"]["settings"])})
-        config = Config.from_dict(saved["config"])
-        windows = sample_windows(make_eval_windows(val_split, plan.settings), plan, saved["seconds_total"])
+        config = dataclasses.replace(Config.from_dict(saved["config"]), kept=data.start.config.kept)
+        windows = data.eval_batches(plan, saved["seconds_total"])
         lora, seed = saved["identity"]["--lora"], saved["identity"]["--seed"]
     except (UserError, KeyError, TypeError):
         raise damaged_error(out) from None
-    model = build_model(checkpoint, config, device, lora, seed)
-    left = saved["seconds_left"] + (seconds - saved["seconds_total"]) - (time.monotonic() - started)
+    model = build_model(data, config, device, lora, seed)
+    seconds_left = saved["seconds_left"] + (seconds - saved["seconds_total"]) - (time.monotonic() - started)
     before = saved["loss_before"]
     return FinetuneRun(
-        model, checkpoint, train_split, val_split, windows, settings, plan, max(0.0, left), before,
-        best_loss=before, seconds_total=seconds, identity=saved["identity"], resumed=True,
+        model, data, windows, settings, plan, max(0.0, seconds_left), before, best_loss=before,
+        seconds_total=seconds, identity=saved["identity"], resumed=True,
     )  # fmt: skip
 
 
-def build_model(checkpoint: Checkpoint, config: Config, device: torch.device, lora: bool, seed: int) -> GPT2:
+def build_model(data: FinetuneData, config: Config, device: torch.device, lora: bool, seed: int) -> GPT2:
     """The model to train, with the dropout of `config`."""
-    start = dataclasses.replace(checkpoint, config=config)
+    start = dataclasses.replace(data.start, config=config)
     model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
         add_lora(model, choose_ranks(config), seed)
-    return model.to(device)
+    model = model.to(device)
+    data.add_head(model, seed)
+    return model
 
 
 def hash_checkpoint(checkpoint: Checkpoint) -> str:
     """Identifies a model by its config and some of its vectors; no two trained models share them."""
-    made = hashlib.sha256(json.dumps(checkpoint.config.to_dict()).encode())
+    digest = hashlib.sha256(json.dumps(checkpoint.config.to_dict()).encode())
     for name in ("wpe.weight", "ln_f.weight", "ln_f.bias"):
         if name not in checkpoint.config.shapes():  # a model with relative positions only
             continue
-        made.update(np.ascontiguousarray(checkpoint.tensors[name], np.float32).tobytes())
-    return made.hexdigest()
+        digest.update(np.ascontiguousarray(checkpoint.tensors[name], np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def measure_loss(
@@ -310,8 +314,7 @@ def train_run(
     `out` is not written if the loss never improved. After `stop()`, a kill or an error, everything needed to
     resume stays next to `out`.
     """
-    settings, device = run.settings, run.model.wte.weight.device
-    loader = run.loader()
+    settings, device, source = run.settings, run.model.wte.weight.device, run.batches
     folder = state_folder(out)
     with ExitStack() as stack:
         stack.enter_context(lock_folder(folder, "tune"))
@@ -325,16 +328,16 @@ def train_run(
             run.replay_evals(read_records(folder / LOG), first)
             if run.best_step == first > 0:  # a kill may have come between the checkpoint and the model
                 write_model(run, out)
-            stream: Iterator[Tensor | Batch] = stack.enter_context(loader.prefetch(first, device=device))
+            stream: Iterator[Tensor | Batch] = stack.enter_context(source.prefetch(first, device=device))
             return stream
 
-        found = list_checkpoints(folder)
-        run.replay_evals(read_records(folder / LOG), checkpoint_step(found[-1]) if found else 0)
+        checkpoints = list_checkpoints(folder)
+        run.replay_evals(read_records(folder / LOG), checkpoint_step(checkpoints[-1]) if checkpoints else 0)
         if run.evals_without_improvement < PATIENCE:
             steps = train_loop(
                 run.model, batches, run.eval_windows, folder, settings,
-                lambda: stop() or time.monotonic() > deadline, data=loader.identity,
-                objective=run.objective,
+                lambda: stop() or time.monotonic() > deadline, data=source.identity,
+                objective=run.data.objective(run.model, settings),
             )  # fmt: skip
             with closing(steps):
                 yield from write_improvements(run, steps, out, deadline)

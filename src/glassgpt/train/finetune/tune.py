@@ -8,72 +8,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from glassgpt.backends.torch.backend import choose_device, load_model
 from glassgpt.errors import SettingError
-from glassgpt.model import GPT2
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
-from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.classification import set_head
-from glassgpt.train.data.shards import Split
 from glassgpt.train.finetune.run import FinetuneRun, measure_loss, prepare_run, train_run, write_tune_report
-from glassgpt.train.finetune.task import head_of, prepare_task_run
-from glassgpt.train.interrupt import StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.preflight import check_tune_inputs
-from glassgpt.train.report.samples import generate_sample
+from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
 
-PROMPT_TOKENS = 12
-
-Record = Mapping[str, Any]
-
-
-class TuneCallback(Protocol):
-    """How `tune` reports what it does. Subclass it and override what you need."""
-
-    def stage(self, description: str) -> AbstractContextManager[object]:
-        """Entered while a longer stage lasts, such as reading the text."""
-        return nullcontext()
-
-    def on_problem(self, line: str) -> None:
-        """Called with a line about each record of a task that is skipped, or not used as a whole."""
-        return None
-
-    def on_plan(self, run: FinetuneRun) -> None:
-        """Called once, before the training, with the chosen settings and the estimate."""
-        return None
-
-    def training(self, run: FinetuneRun) -> AbstractContextManager[Callable[[Record], object]]:
-        """Entered for the training; the function it yields is called with the record of each step."""
-        return nullcontext(lambda record: None)
-
-    def should_stop(self) -> bool:
-        """Checked after each step: True stops the training, so that it can be resumed."""
-        return False
-
-
-class Silent(TuneCallback):
-    """Reports nothing."""
-
-    def __init__(self, stop: StopRequested = lambda: False) -> None:
-        self.stop = stop
-
-    def should_stop(self) -> bool:
-        return self.stop()
-
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `tune` made."""
+    """What `tune` returns."""
 
     out: Path  # the tuned model, if it improved
     perplexity_before: float  # of the val split, in float32
@@ -116,7 +74,8 @@ def tune(
     device: str | None = None,
     resume: bool = False,
     force: bool = False,
-    callback: TuneCallback | None = None,
+    reporter: Reporter | None = None,
+    stop: StopRequested | None = None,
 ) -> TuneResult:
     """Fine-tune a model on texts, as `glassgpt tune` does, and return the result.
 
@@ -129,17 +88,18 @@ def tune(
     of labelled texts, and the model learns the task: docs/tasks.md. `adapter=True` with `lora=True` writes
     only the low-rank changes, a few megabytes, as a folder that loads like a model.
 
-    Without a callback, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
+    It is silent; give a `reporter` to see more. The run ends early when `stop()` returns True. Without
+    `stop`, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
     """
     started = time.monotonic()
-    with stop_on_interrupt() if callback is None else never_stop() as interrupted:
-        reports = Silent(interrupted) if callback is None else callback
-        run, target = plan_tune(
-            files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-            device=device, resume=resume, force=force, callback=reports, started=started,
-        )  # fmt: skip
-        result = run_tune(run, target, prompt=prompt, callback=reports, started=started)
-    if interrupted():
+    interrupts = StopRecord(stop_on_interrupt)
+    run, target = plan_tune(
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
+        device=device, resume=resume, force=force, reporter=reporter, started=started,
+    )  # fmt: skip
+    stopping = interrupts if stop is None else lambda alone: nullcontext(stop)
+    result = run_tune(run, target, prompt=prompt, reporter=reporter, stopping=stopping, started=started)
+    if interrupts.requested():
         raise KeyboardInterrupt
     return result
 
@@ -157,7 +117,7 @@ def plan_tune(
     device: str | None = None,
     resume: bool = False,
     force: bool = False,
-    callback: TuneCallback | None = None,
+    reporter: Reporter | None = None,
     started: float | None = None,
 ) -> tuple[FinetuneRun, Path]:
     """The first half of `tune`: choose the settings, estimate the time, and say where the model will go.
@@ -165,26 +125,22 @@ def plan_tune(
     Writes nothing. The time limit counts from `started`, by the monotonic clock.
     """
     started = time.monotonic() if started is None else started
-    callback = Silent() if callback is None else callback
+    reporter = Reporter() if reporter is None else reporter
     asked = check_tune_inputs(
         files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
         resume=resume, force=force,
     )  # fmt: skip
-    options: dict[str, Any] = {
-        "lora": lora, "seconds": asked.seconds, "seed": seed, "saved": asked.saved, "out": asked.target,
-        "started": started,
-    }  # fmt: skip
-    where = choose_device(device)
-    checkpoint = load_checkpoint(model)
-    with callback.stage("reading the text, timing a few steps, measuring the validation loss"):
-        if asked.task is None:
-            run = prepare_run(checkpoint, asked.files, where, **options)
-        else:
-            problems = Problems(callback.on_problem)
-            run = prepare_task_run(checkpoint, asked.files, asked.task, where, problems=problems, **options)
+    with reporter.stage("reading the text, timing a few steps, measuring the validation loss"):
+        run = prepare_run(
+            load_checkpoint(model), asked.files, choose_device(device), task=asked.task, lora=lora,
+            seconds=asked.seconds, seed=seed, saved=asked.saved, out=asked.target, started=started,
+            problems=Problems(lambda line: reporter.info(f"note: {line}")),
+        )  # fmt: skip
     if adapter:
         run.adapter_for = model if not Path(model).exists() else str(Path(model).resolve())
-    callback.on_plan(run)
+    for note in run.data.notes:
+        reporter.info(f"note: {note}")
+    reporter.show_plan(run)
     return run, asked.target
 
 
@@ -193,38 +149,30 @@ def run_tune(
     out: Path,
     *,
     prompt: str | None = None,
-    callback: TuneCallback | None = None,
+    reporter: Reporter | None = None,
+    stopping: Stopping = never_stop,
     started: float | None = None,
 ) -> TuneResult:
     """The second half of `tune`: train, and measure what was gained."""
-    callback = Silent() if callback is None else callback
+    reporter = Reporter() if reporter is None else reporter
     started = time.monotonic() if started is None else started
-    tokenizer, device = run.checkpoint.tokenizer, run.model.wte.weight.device
-    assert tokenizer is not None, "prepare_run has refused it"
-    if prompt is None and isinstance(run.val_split, Split):
-        prompt = choose_prompt(run.val_split, tokenizer)
-
-    def write_sample(model: GPT2) -> str:
-        if run.data is None:
-            return generate_sample(model, tokenizer, prompt)
-        return run.data.write_sample(model, head_of(model))
-
     sampling = time.monotonic()
-    sample_before = write_sample(run.model)
+    sample_before = run.data.write_sample(run.model, prompt)
     # The sample after the training takes as long.
-    left = max(0.5 * run.seconds_left, run.seconds_left - 2 * (time.monotonic() - sampling))
-    with callback.training(run) as on_step:
-        for record in train_run(run, out, left, callback.should_stop):
-            on_step(record)
+    seconds = max(0.5 * run.seconds_left, run.seconds_left - 2 * (time.monotonic() - sampling))
+    with stopping(True) as stop, reporter.training(run.settings.steps):
+        for record in train_run(run, out, seconds, stop):
+            reporter.log(record)
     loss_after = sample_after = None
     if run.best_step > 0:
-        with callback.stage("measuring the tuned model"):
+        with reporter.stage("measuring the tuned model"):
             written = load_checkpoint(str(out))
-            tuned = load_model(written, device=str(device), dtype="float32")
+            tuned = load_model(written, device=str(run.model.wte.weight.device), dtype="float32")
             if written.score is not None:
                 set_head(tuned, written.score)
-            loss_after = measure_loss(tuned, run.eval_windows, run.settings, run.objective)
-            sample_after = write_sample(tuned)
+            objective = run.data.objective(tuned, run.settings)
+            loss_after = measure_loss(tuned, run.eval_windows, run.settings, objective)
+            sample_after = run.data.write_sample(tuned, prompt)
         samples = [{"step": 0, "text": sample_before}, {"step": run.best_step, "text": sample_after}]
         write_tune_report(run, out, samples)
     return TuneResult(
@@ -242,10 +190,3 @@ def run_tune(
         seconds=time.monotonic() - started,
         finished=run.finished,
     )
-
-
-def choose_prompt(val_split: Split, tokenizer: Tokenizer) -> str | None:
-    """The first words of the val split, which the model is never trained on; None if there are none."""
-    ids = [id for id in val_split.read(0, PROMPT_TOKENS).tolist() if id != tokenizer.eot_id]
-    text = tokenizer.decode(ids).strip("\ufffd")  # it may start or end within a character
-    return text if text.strip() else None

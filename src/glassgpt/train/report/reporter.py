@@ -1,21 +1,17 @@
-"""What a run reports while it goes. The command line shows it; a call from Python is silent by default."""
+"""What a training or tuning run reports. The command line shows it; a Python call is silent by default."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glassgpt.progress import Advance, no_progress
 
-if TYPE_CHECKING:
-    from glassgpt.train.estimate import Estimate
-    from glassgpt.train.trainer import Trainer
-
 
 class Reporter:
-    """Override what should be seen. Only the main process of a distributed run reports."""
+    """Override what you want to see. Only the main process of a distributed run reports."""
 
     def progress(
         self, description: str, total: int | None = None, *, unit: str = ""
@@ -23,12 +19,12 @@ class Reporter:
         """While data is checked: a `glassgpt.progress.Progress`."""
         return no_progress(description, total, unit=unit)
 
-    def estimating(self) -> AbstractContextManager[object]:
-        """While a few passes are tried."""
+    def stage(self, description: str) -> AbstractContextManager[object]:
+        """While a longer stage lasts, such as trying a few steps or reading the text."""
         return nullcontext()
 
-    def show_estimate(self, estimate: Estimate | None, trainer: Trainer) -> None:
-        """Before the first step. A distributed run has no estimate."""
+    def show_plan(self, run: Any) -> None:
+        """Once, before the first step: a `trainer.Trainer` or a `finetune.run.FinetuneRun`."""
 
     def training(self, steps: int) -> AbstractContextManager[object]:
         """While the loop runs."""
