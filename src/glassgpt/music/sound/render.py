@@ -20,6 +20,7 @@ from glassgpt.files import atomic_write, expand_user
 from glassgpt.music.midi import write_midi
 from glassgpt.music.performance import Performance
 from glassgpt.music.sound.synth import SAMPLE_RATE, Samples, synthesize
+from glassgpt.progress import Progress, no_progress
 
 SYNTHESIZERS = ("auto", "fluidsynth", "builtin")
 SOUNDFONT_FOLDERS = (
@@ -30,6 +31,7 @@ SOUNDFONT_FOLDERS = (
 )
 GAIN = "1.0"  # FluidSynth's own, 0.2, is for many instruments at once
 MAX_SECONDS = 3600.0  # of sound; a minute of WAV has 5 MB
+MAX_NOTES = 200_000  # 55 a second for an hour; the built-in piano plays some 1,000 in a second
 PLAYERS = (
     ("aplay", "-q"),
     ("paplay",),
@@ -49,7 +51,11 @@ ENCODERS = {
 
 
 def render(
-    performance: Performance, path: str | Path, synthesizer: str = "auto", soundfont: str | None = None
+    performance: Performance,
+    path: str | Path,
+    synthesizer: str = "auto",
+    soundfont: str | None = None,
+    progress: Progress = no_progress,
 ) -> str:
     """Write the sound of a performance to a .wav, .ogg or .mp3 file; which synthesizer played it."""
     path = Path(path)
@@ -62,6 +68,10 @@ def render(
             f"{performance.seconds / 60:.0f} minutes are too long to render. "
             f"The most is {MAX_SECONDS / 60:.0f}."
         )
+    if len(performance.start) > MAX_NOTES:
+        raise SettingError(
+            f"{len(performance.start):,} notes are too many to render. The most is {MAX_NOTES:,}."
+        )
     encoder = None if path.suffix == ".wav" else find_encoder(path)
     font = None if synthesizer == "builtin" else find_soundfont(soundfont)
     program = None if synthesizer == "builtin" else shutil.which("fluidsynth")
@@ -73,9 +83,10 @@ def render(
             write_midi(performance, Path(folder) / "performance.mid")
             midi = str(Path(folder) / "performance.mid")
             options = ["-ni", "-q", "-g", GAIN, "-r", str(SAMPLE_RATE), "-F", str(wav), "-T", "wav"]
-            run([program, *options, str(font), midi])
+            with progress("rendering"):
+                run([program, *options, str(font), midi])
         else:
-            write_wav(synthesize(performance), wav)
+            write_wav(synthesize(performance, progress=progress), wav)
         if encoder is None:
             shutil.copyfile(wav, part)
         else:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glassgpt.music.performance import Performance
+from glassgpt.progress import Progress, no_progress
 
 SAMPLE_RATE = 44_100
 HARMONICS = 8
@@ -28,15 +29,18 @@ def frequency(pitch: int) -> float:
     return float(440.0 * 2 ** ((pitch - 69) / 12))
 
 
-def synthesize(performance: Performance, sample_rate: int = SAMPLE_RATE) -> Samples:
+def synthesize(
+    performance: Performance, sample_rate: int = SAMPLE_RATE, progress: Progress = no_progress
+) -> Samples:
     """Mono sound of the performance, between -1 and 1."""
     sound = np.zeros(int((performance.seconds + TAIL) * sample_rate) + 1, np.float32)
-    for start, end, pitch, velocity in zip(
-        performance.start, performance.end, performance.pitch, performance.velocity, strict=True
-    ):
-        first = round(start * sample_rate)
-        note = synthesize_note(int(pitch), int(velocity), float(end - start), sample_rate)
-        sound[first : first + len(note)] += note[: len(sound) - first]
+    notes = zip(performance.start, performance.end, performance.pitch, performance.velocity, strict=True)
+    with progress("rendering", len(performance.start), unit="notes") as advance:
+        for start, end, pitch, velocity in notes:
+            first = round(start * sample_rate)
+            note = synthesize_note(int(pitch), int(velocity), float(end - start), sample_rate)
+            sound[first : first + len(note)] += note[: len(sound) - first]
+            advance(1)
     loudest = float(abs(sound).max(initial=0.0))
     return sound if loudest <= 1 else sound / np.float32(loudest)
 
