@@ -1,4 +1,4 @@
-"""A small piano in numpy, so that sound comes out of every machine: harmonics that decay.
+"""A small piano in numpy, so that every machine can play: harmonics that decay.
 
 A struck string sounds at whole multiples of its frequency. The harder it is struck, the louder it is and the
 stronger its high harmonics are; high strings, and high harmonics of any string, fade sooner; when the damper
@@ -46,9 +46,9 @@ def synthesize(
 
 
 def synthesize_note(pitch: int, velocity: int, seconds: float, sample_rate: int = SAMPLE_RATE) -> Samples:
-    """One note that is held for so long, with its release."""
+    """One note that is held for `seconds`, with its release."""
     pitched = frequency(pitch)
-    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until a third is left of the fundamental
+    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until the fundamental has fallen to a third
     seconds = min(seconds, FADED * lifetime)
     time = np.arange(int((seconds + TAIL) * sample_rate), dtype=np.float32) / np.float32(sample_rate)  # (N,)
     phase = (2 * np.pi * pitched) * time.astype(np.float64)
