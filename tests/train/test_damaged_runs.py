@@ -160,6 +160,18 @@ def test_a_run_that_cannot_resume_says_why(
     assert reported[-1].startswith("glassgpt: ")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.filterwarnings("default")
+def test_a_pipe_in_place_of_a_checkpoint_is_not_waited_for(
+    data: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = run / "checkpoints" / "step-00000004" / "training.safetensors"
+    state.unlink()
+    os.mkfifo(state)
+    assert train(data, run, "--resume") == 0
+    assert "Resuming from the one before it" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_file_named_checkpoints(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").write_text("notes")
